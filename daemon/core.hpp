@@ -5,6 +5,8 @@
 #pragma once
 
 #include <chrono>
+#include <expected>
+#include <filesystem>
 #include <functional>
 #include <optional>
 #include <vector>
@@ -50,6 +52,9 @@ class Core : public ClientEvents {
   /// Starts nothing new, finishes the work under way and says goodbye to the neighbours. Then it calls `stopped` once,
   /// from the loop. Clients stay attached; the shell waits for stop_grace at most.
   virtual void begin_stop(std::function<void()> stopped) = 0;
+
+  /// Begins to average exactly for the processes that come to this socket (sdk/layout/average.hpp).
+  virtual std::expected<void, std::string> open_averages(const std::filesystem::path& /*socket*/) { return {}; }
 };
 
 }  // namespace gossamer::daemon

@@ -54,6 +54,13 @@ std::vector<NodeId> denied_by(const Config& config) {
   return nodes;
 }
 
+AverageLimits average_limits(const Config& config) {
+  AverageLimits limits;
+  if (config.limits.clients > 0) limits.clients = static_cast<std::size_t>(config.limits.clients);
+  if (config.limits.memory_mib > 0) limits.memory_bytes = static_cast<std::uint64_t>(config.limits.memory_mib) << 20;
+  return limits;
+}
+
 const JobKey* key_of(const Message& message) {
   return std::visit(
       [](const auto& m) -> const JobKey* {
@@ -125,6 +132,7 @@ Node::Node(asio::io_context& loop, const Config& config, const StateFolder& stat
       counter_(incarnation),  // above all counters of earlier lives
       incarnation_(incarnation),
       acquaintances_(state, checkpoints.disk(), log),
+      averages_(loop, *this, incarnation, average_limits(config), log),
       cluster_view_(loop, identity_.node, cluster_view_host(), gossip::Random(random_.next())),
       timer_(loop) {}
 
@@ -247,18 +255,21 @@ void Node::link_up(const NodeId& node) {
   log_.info("node {} is linked", node.brief());
   for (auto& [name, held] : jobs_)
     held.job->link_up(node);
+  averages_.link_up(node);
 }
 
 void Node::link_down(const NodeId& node, const std::string& reason) {
   log_.info("the link to node {} is down: {}", node.brief(), reason);
   for (auto& [name, held] : jobs_)
     held.job->link_down(node);
+  averages_.link_down(node);
 }
 
 void Node::node_dead(const NodeId& node) {
   log_.info("node {} is gone", node.brief());
   for (auto& [name, held] : jobs_)
     held.job->node_dead(node);
+  averages_.node_dead(node);
 }
 
 void Node::received(const NodeId& from, Message&& message) {
@@ -269,6 +280,8 @@ void Node::received(const NodeId& from, Message&& message) {
     return;
   }
   if (const auto* said = std::get_if<Summaries>(&message)) return cluster_view_.hear(*said);
+  if (auto* note = std::get_if<gossip::AverageNote>(&message)) return averages_.received(from, std::move(*note));
+  if (auto* part = std::get_if<gossip::AverageValues>(&message)) return averages_.received(from, std::move(*part));
   if (std::holds_alternative<JobQuery>(message)) {
     const JobKey key = *key_of(message);
     const Job* job = job_named(key.name_hash);
@@ -329,6 +342,7 @@ void Node::tick() {
   const bool settled = overlay_->settled();
   for (auto& [name, held] : jobs_)
     held.job->tick(settled);
+  averages_.tick(settled);
   give_failed_gpus_up();
   devices_.look_at_overflow();
   gpu_sums_.tick();
@@ -459,6 +473,7 @@ void Node::reconfigure(const Config& config) {
     log_.error("the peers stay as they were: {}", set.error());
   if (auto set = overlay_->set_advertise(config.overlay.advertise); !set)
     log_.error("others are told to dial the same address as before: {}", set.error());
+  averages_.set_limits(average_limits(config));
   overlay_->set_denied(denied_by(config));
   overlay_->set_rates(config.gossip.max_mbit_s * bytes_per_mbit, config.gossip.link_max_mbit_s * bytes_per_mbit);
   checkpoints_.set_options(config.checkpoints);

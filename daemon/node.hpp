@@ -15,6 +15,7 @@
 #include <memory>
 #include <string>
 
+#include "daemon/average/averages.hpp"
 #include "daemon/cluster/acquaintances.hpp"
 #include "daemon/cluster/cluster_commands.hpp"
 #include "daemon/cluster/cluster_state.hpp"
@@ -31,7 +32,7 @@ namespace gossamer::daemon {
 /// How long a job whose clients have gone may take to finish its exchanges.
 inline constexpr TimeUs job_grace_us = 3 * us_per_s;
 
-class Node final : public Core, private JobHost, private peer::OverlayEvents {
+class Node final : public Core, private JobHost, private AveragesHost, private peer::OverlayEvents {
  public:
   /// Loads or makes the keys, binds the overlay's address and begins to dial. All references outlive the node.
   [[nodiscard]] static std::expected<std::unique_ptr<Node>, std::string> open(
@@ -54,6 +55,9 @@ class Node final : public Core, private JobHost, private peer::OverlayEvents {
   [[nodiscard]] bool drained() const override { return drained_; }
   void begin_leave(std::chrono::microseconds patience, std::function<void()> stopped) override;
   void begin_stop(std::function<void()> stopped) override;
+  std::expected<void, std::string> open_averages(const std::filesystem::path& socket) override {
+    return averages_.open(socket);
+  }
 
   // --- ClientEvents
   [[nodiscard]] const gossip::Device* home_of(const ClientMemory& memory) const override;
@@ -127,6 +131,7 @@ class Node final : public Core, private JobHost, private peer::OverlayEvents {
   TimeUs next_keep_us_ = 0;
   std::unique_ptr<peer::Overlay> overlay_;
   std::unique_ptr<ClusterCommands> commands_;
+  Averages averages_;
   bool denials_to_keep_ = false;
   std::map<std::uint64_t, Held> jobs_;  // key: the hash of the name
   std::set<std::uint64_t> gone_;        // name hashes of jobs whose clients were seen to go

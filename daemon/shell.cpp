@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "daemon/report/self_report.hpp"
+#include "sdk/layout/average.hpp"
 #include "sdk/layout/socket_path.hpp"
 
 namespace gossamer::daemon {
@@ -99,6 +100,8 @@ std::expected<std::unique_ptr<Shell>, std::string> Shell::open(asio::io_context&
   auto clients = ClientListener::open(loop, std::move(options), core, log.logger());
   if (!clients) return std::unexpected(std::move(clients.error()));
   shell->clients_ = std::move(*clients);
+  if (auto averages = core.open_averages(socket_folder / layout::average_socket_name); !averages)
+    return std::unexpected(std::move(averages.error()));
   auto control = ControlServer::open(
       loop, socket_folder / layout::control_socket_name,
       [&shell = *shell](const nlohmann::json& request, bool from_owner) { return shell.answer(request, from_owner); },

@@ -8,7 +8,7 @@
 #include <optional>
 #include <variant>
 
-#include "gossip/types.hpp"
+#include "gossip/average_messages.hpp"
 
 namespace gossamer {
 
@@ -249,7 +249,7 @@ struct Summaries {
 }
 
 using Message = std::variant<ExchangeRequest, ExchangeReply, ExchangeAck, ExchangeInquiry, JobInfo, JobQuery,
-                             PullRequest, PullReply, Summaries>;
+                             PullRequest, PullReply, Summaries, gossip::AverageNote, gossip::AverageValues>;
 
 /// Size of a request's side frame for n blocks: exponents, a pad byte if n is odd, and checks unless the codec is f32.
 [[nodiscard]] constexpr std::size_t side_bytes(Codec codec, std::size_t blocks) {

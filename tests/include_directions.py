@@ -61,6 +61,7 @@ ROOMS: Dict[str, FrozenSet[str]] = {
     "daemon/control": frozenset({"daemon/system"}),
     "daemon/cluster": frozenset(GOSSIP | PEER | {"daemon/system", "daemon/config", "daemon/control", "daemon/report"}),
     "daemon/clients": frozenset(GOSSIP | {"sdk/layout", "daemon/system", "daemon/checkpoint", "daemon/device"}),
+    "daemon/average": frozenset(GOSSIP | {"sdk/layout", "daemon/system"}),
     "daemon/jobs": frozenset(
         GOSSIP | {"sdk/layout", "daemon/system", "daemon/config", "daemon/report", "daemon/checkpoint",
         "daemon/device", "daemon/clients"}
@@ -68,7 +69,7 @@ ROOMS: Dict[str, FrozenSet[str]] = {
     # The shell and the node bring them together.
     "daemon": frozenset(
         GOSSIP | PEER | {"sdk/layout", "daemon/system", "daemon/config", "daemon/log", "daemon/report",
-        "daemon/control", "daemon/cluster", "daemon/clients", "daemon/jobs", "daemon/checkpoint", "daemon/device",
+        "daemon/control", "daemon/cluster", "daemon/clients", "daemon/average", "daemon/jobs", "daemon/checkpoint", "daemon/device",
         "daemon/gpus"}
     ),
     # The command line tool meets the daemon at its socket and its files only. The path rule of the socket is the

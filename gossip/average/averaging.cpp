@@ -12,28 +12,76 @@ namespace gossamer::gossip {
 
 namespace {
 
-bool contains(std::span<const NodeId> nodes, const NodeId& node) {
+/// Of a member's attempts, which come every retry_us.
+constexpr std::size_t look_for_others_every = 20;
+
+bool contains(std::span<const Participant> nodes, const Participant& node) {
   return std::ranges::binary_search(nodes, node);
 }
 
-bool contributes(const RoundPlan& plan, const NodeId& node) {
-  return std::ranges::find(plan.contributions, node, &Contribution::node) != plan.contributions.end();
+bool contributes(const RoundPlan& plan, const Participant& node) {
+  return std::ranges::find(plan.contributions, node, &Contribution::from) != plan.contributions.end();
 }
 
 }  // namespace
 
 // --- membership ---------------------------------------------------------------------------------------------------
 
+/// Asks whoever is linked. Founds if they have all answered, none is a member, and no smaller one asks.
+void Averaging::seek(Actions& out) {
+  if (!seeks_since_us_) seeks_since_us_ = now_us_;
+  for (const NodeId& node : linked_)
+    send(Participant{node}, RoundJoin{}, out);
+  std::erase_if(seekers_, [&](const auto& seeker) { return now_us_ - seeker.second > 10 * options_.retry_us; });
+  const bool smallest = seekers_.empty() || self_ < seekers_.begin()->first;
+  const bool member_near = heard_member_us_ && now_us_ - *heard_member_us_ <= 10 * options_.retry_us;
+  const bool all_heard = std::ranges::all_of(linked_, [&](const NodeId& node) {
+    return without_.contains(node) ||
+           std::ranges::any_of(seekers_, [&](const auto& s) { return s.first.node == node; });
+  });
+  const bool long_enough = now_us_ - *seeks_since_us_ >= options_.found_after_us;
+  if (time_of_day_less_now_us_ && smallest && !member_near && all_heard && long_enough) found();
+}
+
 void Averaging::found() {
   member_ = true;
+  wants_in_ = false;
+  founding_ = {.at_us = now_us_ + *time_of_day_less_now_us_, .by = self_};
   round_ = 1;
-  begin_round({.made_at = {}, .contributions = {}, .members = {self_}});
+  last_.reset();
+  taken_.clear();
+  begin_round({.members = {self_}, .voters = {self_}});
+}
+
+void Averaging::leave(Actions& out) {
+  leaving_ = true;
+  wants_in_ = false;
+  if (!work_ || !contributes(work_->plan, self_)) own_.reset();
+  if (!member_) out.left = true;
+  if (!work_) tell_ready(out);
+  drain(out);
+}
+
+void Averaging::link_up(const NodeId& node, Actions& out) {
+  linked_.insert(node);
+  if (member_) send(Participant{node}, RoundHeard{}, out);  // there may be another group
 }
 
 void Averaging::node_dead(const NodeId& node, Actions& out) {
   dead_.insert(node);
-  joiners_.erase(node);
-  if (!member_ || !contains(members_, node)) return;
+  linked_.erase(node);
+  without_.erase(node);
+  std::erase_if(joiners_, [&](const Participant& joiner) { return joiner.node == node; });
+  std::erase_if(seekers_, [&](const auto& seeker) { return seeker.first.node == node; });
+  if (member_ && std::ranges::find(members_, node, &Participant::node) != members_.end()) member_lost(out);
+}
+
+void Averaging::participant_gone(const Participant& gone, Actions& out) {
+  joiners_.erase(gone);
+  if (contains(members_, gone) && gone_.insert(gone).second) member_lost(out);
+}
+
+void Averaging::member_lost(Actions& out) {
   // Results that only it had are missing. A new ballot finds out whether others have accepted the plan.
   if (lead_ && lead_->plan) lead_.reset();
   if (!work_) tell_ready(out);  // it may have been the conductor
@@ -42,36 +90,39 @@ void Averaging::node_dead(const NodeId& node, Actions& out) {
   drain(out);
 }
 
-/// A node that was a member tells its round, which is over.
-void Averaging::answer_join(const NodeId& from, Actions& out) {
-  if (!contains(members_, from)) {
-    joiners_.insert(from);
+void Averaging::answer_join(const Participant& from, Actions& out) {
+  if (contains(members_, from)) {
+    if (last_) send(from, round_ - 1, entrance(), out);
     return;
   }
-  if (last_) send(from, {round_ - 1, entrance()}, out);
+  joiners_.insert(from);
+  send(from, RoundHeard{}, out);
 }
 
 RoundEnter Averaging::entrance() const {
   RoundEnter message{.plan = *last_};
-  for (const auto& [node, number] : taken_)
-    message.taken.push_back({node, number});
+  for (const auto& [participant, number] : taken_)
+    message.taken.push_back({participant, number});
   return message;
 }
 
-void Averaging::enter(const NodeId& from, std::uint64_t round, const RoundEnter& message, Actions& out) {
+void Averaging::enter(const Participant& from, const AverageMessage& message, Actions& out) {
+  const auto& entrance = std::get<RoundEnter>(message.body);
   // A vote is remembered by its round only, so no round is entered twice.
-  if (!wants_in_ || round < round_ || !contains(message.plan.members, self_)) return;
+  const bool again = message.founding == founding_ && message.round < round_;
+  if (!wants_in_ || again || !contains(entrance.plan.members, self_)) return;
   member_ = true;
   wants_in_ = false;
-  round_ = round + 1;
-  last_ = message.plan;
+  founding_ = message.founding;
+  round_ = message.round + 1;
+  last_ = entrance.plan;
   has_last_results_ = false;
   taken_.clear();
-  for (const auto& [node, number] : message.taken)
-    taken_[node] = number;
+  for (const auto& [participant, number] : entrance.taken)
+    taken_[participant] = number;
   let_go_if_taken();
-  begin_round(message.plan);
-  out.entered = Entered{round, from};
+  begin_round(entrance.plan);
+  out.entered = Entered{message.round, from};
   tell_ready(out);
 }
 
@@ -85,24 +136,28 @@ void Averaging::fall_out(Actions& out) {
   wants_in_ = !leaving_;
   work_.reset();
   lead_.reset();
+  seeks_since_us_.reset();
   out.left = true;
 }
 
-bool Averaging::is_quorum(const std::set<NodeId>& nodes) const {
+bool Averaging::is_quorum(const std::set<Participant>& nodes) const {
   const auto count = static_cast<std::size_t>(
-      std::ranges::count_if(voters_, [&](const NodeId& voter) { return nodes.contains(voter); }));
+      std::ranges::count_if(voters_, [&](const Participant& voter) { return nodes.contains(voter); }));
   return 2 * count > voters_.size() || (2 * count == voters_.size() && nodes.contains(voters_.front()));
 }
 
-const NodeId& Averaging::conductor() const {
-  const auto found =
-      std::ranges::find_if(voters_, [this](const NodeId& voter) { return voter == self_ || !dead_.contains(voter); });
+const Participant& Averaging::conductor() const {
+  const auto found = std::ranges::find_if_not(voters_, [this](const Participant& voter) { return is_dead(voter); });
   return found == voters_.end() ? voters_.front() : *found;
 }
 
 // --- messages -----------------------------------------------------------------------------------------------------
 
-void Averaging::send(const NodeId& to, AverageMessage&& message, Actions& out) {
+template <class Body>
+void Averaging::send(const Participant& to, std::uint64_t round, Body&& body, Actions& out) {
+  const bool asks_to_enter = std::is_same_v<std::remove_cvref_t<Body>, RoundJoin>;
+  AverageMessage message{.founding = asks_to_enter ? FoundingId{} : founding_, .round = round, .body = {}};
+  message.body = std::forward<Body>(body);
   if (to == self_) {
     to_self_.push_back(std::move(message));
   } else {
@@ -110,9 +165,9 @@ void Averaging::send(const NodeId& to, AverageMessage&& message, Actions& out) {
   }
 }
 
-void Averaging::send_to_members(const AverageMessage& message, Actions& out) {
-  for (const NodeId& member : members_)
-    send(member, AverageMessage(message), out);
+void Averaging::send_to_members(const auto& body, Actions& out) {
+  for (const Participant& member : members_)
+    send(member, body, out);
 }
 
 void Averaging::drain(Actions& out) {
@@ -125,26 +180,52 @@ void Averaging::drain(Actions& out) {
 }
 
 /// A message of this round, from a member.
-void Averaging::dispatch(const NodeId& from, const AverageMessage& message, Actions& out) {
-  std::visit(Overloaded{[](const RoundEnter&) {}, [](const RoundJoin&) {}, [](const RoundGone&) {},
-                        [&](const auto& body) { on(from, body, out); }},
-             message.body);
+void Averaging::dispatch(const Participant& from, const AverageMessage& message, Actions& out) {
+  std::visit(
+      Overloaded{[](const RoundEnter&) {}, [](const RoundJoin&) {}, [](const RoundHeard&) {}, [](const RoundNobody&) {},
+                 [](const RoundGone&) {}, [&](const auto& body) { on(from, body, out); }},
+      message.body);
 }
 
-void Averaging::received(const NodeId& from, const AverageMessage& message, Actions& out) {
-  const auto* entrance = std::get_if<RoundEnter>(&message.body);
-  if (!member_ && entrance != nullptr) enter(from, message.round, *entrance, out);
-  // Who has left still has the results of its last round.
-  if (!member_ && entrance == nullptr && message.round + 1 == round_) answer_late(from, message, out);
-  if (!member_ || entrance != nullptr) return drain(out);
-  if (std::holds_alternative<RoundJoin>(message.body)) {
+/// One who is no member learns who is, and who is not.
+void Averaging::answered_outside(const Participant& from, const AverageMessage& message) {
+  without_.erase(from.node);
+  if (message.founding != FoundingId{}) heard_member_us_ = now_us_;
+  if (std::holds_alternative<RoundJoin>(message.body)) seekers_[from] = now_us_;
+  if (!std::holds_alternative<RoundNobody>(message.body)) return;
+  seekers_.erase(from);
+  if (from.life == nobodys_life) without_.insert(from.node);
+}
+
+/// Of two groups the one that was founded later is given up.
+void Averaging::on_other_founding(const Participant& from, const AverageMessage& message, Actions& out) {
+  if (founding_ < message.founding) return send(from, RoundHeard{}, out);
+  fall_out(out);
+  answered_outside(from, message);
+}
+
+void Averaging::received(const Participant& from, const AverageMessage& message, Actions& out) {
+  const bool is_entrance = std::holds_alternative<RoundEnter>(message.body);
+  if (!member_) {
+    answered_outside(from, message);
+    if (is_entrance) enter(from, message, out);
+    // Who has left still has the results of its last round.
+    const bool late = !member_ && message.founding == founding_ && message.round + 1 == round_;
+    if (late && !is_entrance) answer_late(from, message, out);
+  } else if (std::holds_alternative<RoundJoin>(message.body)) {
     answer_join(from, out);
+  } else if (std::holds_alternative<RoundNobody>(message.body)) {
+    participant_gone(from, out);
+  } else if (message.founding != founding_) {
+    if (message.founding != FoundingId{}) on_other_founding(from, message, out);
   } else if (std::holds_alternative<RoundGone>(message.body)) {
     if (message.round > round_) fall_out(out);
+  } else if (std::holds_alternative<RoundHeard>(message.body) || is_entrance) {
+    // Nothing new.
   } else if (message.round < round_) {
     answer_late(from, message, out);
   } else if (message.round > round_) {
-    send(from, {round_, RoundAsk{.part = {.fragment = fragments_}}}, out);  // it answers with what is to be known
+    send(from, RoundAsk{.part = {.fragment = fragments_}}, out);  // it answers with what is to be known
   } else if (contains(members_, from)) {
     dispatch(from, message, out);
   }
@@ -152,57 +233,63 @@ void Averaging::received(const NodeId& from, const AverageMessage& message, Acti
 }
 
 /// The sender is in a round that is over.
-void Averaging::answer_late(const NodeId& from, const AverageMessage& message, Actions& out) {
+void Averaging::answer_late(const Participant& from, const AverageMessage& message, Actions& out) {
   if (std::holds_alternative<RoundCommit>(message.body)) return;
-  if (message.round + 1 < round_) return send(from, {round_, RoundGone{}}, out);
+  if (message.round + 1 < round_) return send(from, RoundGone{}, out);
   if (!last_) return;
   const auto* ask = std::get_if<RoundAsk>(&message.body);
   const bool asks_for_result = ask != nullptr && ask->part.fragment < fragments_ &&
                                ask->part.kind == RoundPart::Kind::result && ask->part.made_at == last_->made_at;
-  if (!asks_for_result) return send(from, {message.round, RoundCommit{*last_}}, out);
-  if (has_last_results_) out.parts.push_back({from, message.round, ask->part});
+  if (!asks_for_result) return send(from, message.round, RoundCommit{*last_}, out);
+  if (has_last_results_) {
+    out.parts.push_back({from, message.round, ask->part});
+  } else if (!anybody_else_has_last(from)) {
+    send(from, RoundGone{}, out);
+  }
+}
+
+/// Those who entered after the last round do not have its results. If nobody else is left, who missed them joins anew.
+bool Averaging::anybody_else_has_last(const Participant& late) const {
+  return std::ranges::any_of(last_->contributions, [&](const Contribution& contribution) {
+    return contribution.from != late && contains(members_, contribution.from) && !is_dead(contribution.from);
+  });
 }
 
 // --- conducting ---------------------------------------------------------------------------------------------------
 
-std::optional<RoundReady> Averaging::own_ready() const {
-  if (own_) return RoundReady{own_};
-  return leaving_ ? std::optional(RoundReady{}) : std::nullopt;
-}
-
 void Averaging::tell_ready(Actions& out) {
-  if (const auto ready = own_ready(); member_ && ready) send(conductor(), {round_, *ready}, out);
+  if (member_) send(conductor(), own_ready(), out);
 }
 
 /// The first voter needs no promises for the first ballot: nobody can have accepted anything at an earlier one.
 void Averaging::conduct(Actions& out) {
   if (!member_ || lead_ || conductor() != self_) return;
   lead_ = Lead{.ballot = {next_number_++, self_}};
-  if (lead_->ballot.number > 0) send_to_members({round_, RoundPrepare{lead_->ballot}}, out);
+  if (lead_->ballot.number > 0) send_to_members(RoundPrepare{lead_->ballot}, out);
 }
 
-void Averaging::on(const NodeId& from, const RoundReady& ready, Actions& out) {
+void Averaging::on(const Participant& from, const RoundReady& ready, Actions& out) {
   ready_[from] = ready;
   conduct(out);
   propose_if_ready(out);
 }
 
-void Averaging::on(const NodeId& from, const RoundPrepare& prepare, Actions& out) {
+void Averaging::on(const Participant& from, const RoundPrepare& prepare, Actions& out) {
   next_number_ = std::max(next_number_, prepare.ballot.number + 1);
-  if (prepare.ballot < promised_) return send(from, {round_, RoundRefusal{promised_}}, out);
+  if (prepare.ballot < promised_) return send(from, RoundRefusal{promised_}, out);
   promised_ = prepare.ballot;
-  send(from, {round_, RoundPromise{.ballot = promised_, .accepted = accepted_, .ready = own_ready()}}, out);
+  send(from, RoundPromise{.ballot = promised_, .accepted = accepted_, .ready = own_ready()}, out);
 }
 
-void Averaging::on(const NodeId& from, const RoundPromise& promise, Actions& out) {
+void Averaging::on(const Participant& from, const RoundPromise& promise, Actions& out) {
   if (!lead_ || promise.ballot != lead_->ballot) return;
   lead_->promises[from] = promise;
-  if (promise.ready) ready_[from] = *promise.ready;
+  ready_[from] = promise.ready;
   propose_if_ready(out);
 }
 
 /// Somebody else conducts; if not, tick() begins again.
-void Averaging::on(const NodeId& /*from*/, const RoundRefusal& refusal, Actions& /*out*/) {
+void Averaging::on(const Participant& /*from*/, const RoundRefusal& refusal, Actions& /*out*/) {
   next_number_ = std::max(next_number_, refusal.promised.number + 1);
   if (lead_ && refusal.promised > lead_->ballot) lead_.reset();
 }
@@ -210,7 +297,7 @@ void Averaging::on(const NodeId& /*from*/, const RoundRefusal& refusal, Actions&
 void Averaging::propose_if_ready(Actions& out) {
   if (!lead_ || lead_->plan) return;
   if (lead_->ballot.number > 0) {
-    std::set<NodeId> promised;
+    std::set<Participant> promised;
     std::optional<RoundPromise::Accepted> latest;
     for (const auto& [node, promise] : lead_->promises) {
       promised.insert(node);
@@ -220,32 +307,62 @@ void Averaging::propose_if_ready(Actions& out) {
     if (latest) lead_->plan = latest->plan;
   }
   if (!lead_->plan) lead_->plan = make_plan();
-  if (lead_->plan) send_to_members({round_, RoundProposal{lead_->ballot, *lead_->plan}}, out);
+  if (lead_->plan) send_to_members(RoundProposal{lead_->ballot, *lead_->plan}, out);
 }
 
-/// None: somebody is still waited for.
+/// None: somebody is still waited for. While nobody has contributed, others can enter and leave.
 std::optional<RoundPlan> Averaging::make_plan() {
-  std::set<NodeId> ready;
+  std::set<Participant> ready;
   RoundPlan plan{.made_at = lead_->ballot};
-  std::set<NodeId> next = joiners_;
-  bool all = true;
-  for (const NodeId& member : members_) {
-    if (dead_.contains(member) && member != self_) continue;
+  std::set<Participant> next = joiners_;
+  bool all_here = true;
+  bool all_ready = true;
+  bool changes = !joiners_.empty();
+  for (const Participant& member : members_) {
+    if (is_dead(member)) continue;
     const auto found = ready_.find(member);
-    all = all && found != ready_.end();
-    if (found == ready_.end() || found->second.contribution) next.insert(member);
-    if (found == ready_.end()) continue;
-    ready.insert(member);
-    if (const auto number = found->second.contribution) plan.contributions.push_back({member, *number});
+    const bool here = found != ready_.end();
+    const bool leaves = here && found->second.leaves;
+    const bool contributes = here && found->second.contribution;
+    all_here = all_here && here;
+    all_ready = all_ready && (leaves || contributes);
+    changes = changes || leaves;
+    if (!leaves) next.insert(member);
+    if (leaves || contributes) ready.insert(member);
+    if (contributes) plan.contributions.push_back({member, *found->second.contribution});
   }
   if (is_quorum(ready) && !quorum_ready_us_) quorum_ready_us_ = now_us_;
   const bool enough = options_.grace_us > 0 && is_quorum(ready) && now_us_ - *quorum_ready_us_ >= options_.grace_us;
-  if (!all && !enough) return std::nullopt;
+  // Whoever is not here yet still needs the results of the last round.
+  const bool only_members = all_here && changes && plan.contributions.empty();
+  if (!all_ready && !enough && !only_members) return std::nullopt;
   plan.members.assign(next.begin(), next.end());
+  plan.voters = voters_after(plan);
   return plan;
 }
 
-void Averaging::on(const NodeId& from, const RoundAccept& accept, Actions& out) {
+std::vector<Participant> Averaging::not_ready() const {
+  std::vector<Participant> late;
+  if (!member_ || !lead_ || lead_->plan) return late;
+  for (const Participant& member : members_) {
+    const auto found = ready_.find(member);
+    const bool ready = found != ready_.end() && (found->second.leaves || found->second.contribution);
+    if (!ready && !is_dead(member)) late.push_back(member);
+  }
+  return late;
+}
+
+std::vector<Participant> Averaging::voters_after(const RoundPlan& plan) const {
+  std::vector<Participant> voters;
+  const auto vote = [&](const Participant& one) {
+    if (contains(plan.members, one)) voters.push_back(one);
+  };
+  std::ranges::for_each(plan.contributions, vote, &Contribution::from);
+  if (plan.contributions.empty()) std::ranges::for_each(voters_, vote);
+  return voters.empty() ? plan.members : voters;
+}
+
+void Averaging::on(const Participant& from, const RoundAccept& accept, Actions& out) {
   if (!lead_ || !lead_->plan || lead_->ballot != accept.ballot) return;
   lead_->accepts.insert(from);
   commit_if_accepted(out);
@@ -254,13 +371,13 @@ void Averaging::on(const NodeId& from, const RoundAccept& accept, Actions& out) 
 void Averaging::commit_if_accepted(Actions& out) {
   if (!is_quorum(lead_->accepts) || !lead_->accepts.contains(self_)) return;
   const RoundPlan plan = *lead_->plan;
-  const std::vector<NodeId> members = members_;
+  const std::vector<Participant> members = members_;
   apply(out);
-  for (const NodeId& member : members) {
-    if (member != self_) send(member, {round_ - 1, RoundCommit{plan}}, out);
+  for (const Participant& member : members) {
+    if (member != self_) send(member, round_ - 1, RoundCommit{plan}, out);
   }
-  for (const NodeId& node : plan.members) {
-    if (!contains(members, node)) send(node, {round_ - 1, entrance()}, out);
+  for (const Participant& node : plan.members) {
+    if (!contains(members, node)) send(node, round_ - 1, entrance(), out);
   }
 }
 
@@ -273,17 +390,17 @@ void Averaging::contribute(std::uint64_t number, Actions& out) {
   drain(out);
 }
 
-void Averaging::on(const NodeId& from, const RoundProposal& proposal, Actions& out) {
+void Averaging::on(const Participant& from, const RoundProposal& proposal, Actions& out) {
   next_number_ = std::max(next_number_, proposal.ballot.number + 1);
-  if (proposal.ballot < promised_) return send(from, {round_, RoundRefusal{promised_}}, out);
-  if (work_ && work_->committed) return send(from, {round_, RoundCommit{work_->plan}}, out);
+  if (proposal.ballot < promised_) return send(from, RoundRefusal{promised_}, out);
+  if (work_ && work_->committed) return send(from, RoundCommit{work_->plan}, out);
   promised_ = proposal.ballot;
   if (!work_ || work_->plan.made_at != proposal.plan.made_at) work_on(proposal.plan, out);
   work_->proposed = proposal.ballot;
   part_done(out);
 }
 
-void Averaging::on(const NodeId& /*from*/, const RoundCommit& commit, Actions& out) {
+void Averaging::on(const Participant& /*from*/, const RoundCommit& commit, Actions& out) {
   if (!work_ || work_->plan.made_at != commit.plan.made_at) work_on(commit.plan, out);
   work_->committed = true;
   part_done(out);
@@ -302,9 +419,9 @@ void Averaging::work_on(const RoundPlan& plan, Actions& out) {
     out.take_back = true;
     return;
   }
-  std::vector<NodeId> contributors;
+  std::vector<Participant> contributors;
   for (const Contribution& contribution : plan.contributions)
-    contributors.push_back(contribution.node);
+    contributors.push_back(contribution.from);
   for (std::uint32_t f = 0; f < work_->slots.size(); ++f) {
     work_->slots[f].owner = owner_of(f, contributors);
     if (contributes(plan, self_)) give(f, out);
@@ -314,7 +431,7 @@ void Averaging::work_on(const RoundPlan& plan, Actions& out) {
 /// Gives this node's contribution to the fragment's owner.
 void Averaging::give(std::uint32_t f, Actions& out) {
   const RoundPart part{.kind = RoundPart::Kind::contribution, .made_at = work_->plan.made_at, .fragment = f};
-  const NodeId& owner = work_->slots[f].owner;
+  const Participant& owner = work_->slots[f].owner;
   if (owner == self_) {
     came(f, self_, out);
   } else {
@@ -322,18 +439,16 @@ void Averaging::give(std::uint32_t f, Actions& out) {
   }
 }
 
-void Averaging::came(std::uint32_t f, const NodeId& from, Actions& out) {
+void Averaging::came(std::uint32_t f, const Participant& from, Actions& out) {
   Slot& slot = work_->slots[f];
   slot.came.insert(from);
   if (slot.came.size() == work_->plan.contributions.size()) out.sum.push_back(f);
 }
 
-bool Averaging::received(const NodeId& from, std::uint64_t round, const RoundPart& part, Actions& out) {
-  if (!member_ || round != round_ || !work_ || work_->plan.made_at != part.made_at ||
-      part.fragment >= work_->slots.size())
-    return false;
+bool Averaging::received(const Participant& from, std::uint64_t round, const RoundPart& part, Actions& out) {
+  if (!wants(round, part)) return false;
   Slot& slot = work_->slots[part.fragment];
-  if (slot.result) return false;
+  came_since_ = true;
   if (part.kind == RoundPart::Kind::result) {
     slot.result = true;
     part_done(out);
@@ -348,7 +463,7 @@ bool Averaging::received(const NodeId& from, std::uint64_t round, const RoundPar
 void Averaging::summed(std::uint32_t fragment, const Ballot& made_at, Actions& out) {
   if (!work_ || work_->plan.made_at != made_at || work_->slots[fragment].result) return;
   work_->slots[fragment].result = true;
-  for (const NodeId& member : members_) {
+  for (const Participant& member : members_) {
     if (member == self_) continue;
     out.parts.push_back({member, round_, {RoundPart::Kind::result, made_at, fragment}});
   }
@@ -361,10 +476,10 @@ void Averaging::part_done(Actions& out) {
   if (work_->committed) return apply(out);
   if (!work_->proposed || *work_->proposed < promised_) return;
   accepted_ = RoundPromise::Accepted{*work_->proposed, work_->plan};
-  send(work_->proposed->conductor, {round_, RoundAccept{*work_->proposed}}, out);
+  send(work_->proposed->conductor, RoundAccept{*work_->proposed}, out);
 }
 
-void Averaging::on(const NodeId& from, const RoundAsk& ask, Actions& out) {
+void Averaging::on(const Participant& from, const RoundAsk& ask, Actions& out) {
   const RoundPart& part = ask.part;
   if (part.fragment >= fragments_) return;
   const bool is_plan = work_ && work_->plan.made_at == part.made_at && part.fragment < work_->slots.size();
@@ -377,9 +492,11 @@ void Averaging::on(const NodeId& from, const RoundAsk& ask, Actions& out) {
 void Averaging::apply(Actions& out) {
   last_ = std::exchange(work_, std::nullopt)->plan;
   has_last_results_ = true;
-  out.applied = Applied{round_, *last_};
-  for (const auto& [node, number] : last_->contributions)
-    taken_[node] = std::max(taken_[node], number);
+  out.applied.push_back({round_, *last_});
+  for (const auto& [participant, number] : last_->contributions)
+    taken_[participant] = std::max(taken_[participant], number);
+  if (taken_.size() > max_taken)
+    std::erase_if(taken_, [this](const auto& one) { return !contains(last_->members, one.first); });
   let_go_if_taken();
   ++round_;
   if (!contains(last_->members, self_)) return fall_out(out);
@@ -389,11 +506,8 @@ void Averaging::apply(Actions& out) {
 
 void Averaging::begin_round(const RoundPlan& before) {
   members_ = before.members;
-  voters_.clear();
-  for (const Contribution& contribution : before.contributions) {
-    if (contains(members_, contribution.node)) voters_.push_back(contribution.node);
-  }
-  if (voters_.empty()) voters_ = members_;
+  voters_ = before.voters;
+  std::erase_if(gone_, [this](const Participant& gone) { return !contains(members_, gone); });
   promised_ = {.number = 0, .conductor = voters_.front()};
   accepted_.reset();
   work_.reset();
@@ -401,7 +515,7 @@ void Averaging::begin_round(const RoundPlan& before) {
   next_number_ = voters_.front() == self_ ? 0 : 1;
   ready_.clear();
   quorum_ready_us_.reset();
-  std::erase_if(joiners_, [this](const NodeId& node) { return contains(members_, node); });
+  std::erase_if(joiners_, [this](const Participant& joiner) { return contains(members_, joiner); });
 }
 
 // --- time ---------------------------------------------------------------------------------------------------------
@@ -420,47 +534,54 @@ void Averaging::tick(TimeUs now_us, Actions& out) {
 /// Messages may be lost, so what has not been answered is said again.
 void Averaging::try_again(Actions& out) {
   if (!member_) {
-    for (const NodeId& node : linked_)
-      if (wants_in_) send(node, {round_, RoundJoin{}}, out);
+    if (wants_in_) seek(out);
     return;
   }
+  if (++beats_ % look_for_others_every == 0) tell_others(out);
   if (!work_) tell_ready(out);
   if (lead_ && lead_->ballot < promised_) lead_.reset();  // somebody else has conducted since, and may be dead
   conduct(out);
   if (lead_) {
-    for (const NodeId& member : members_) {
+    for (const Participant& member : members_) {
       if (lead_->plan && !lead_->accepts.contains(member))
-        send(member, {round_, RoundProposal{lead_->ballot, *lead_->plan}}, out);
+        send(member, RoundProposal{lead_->ballot, *lead_->plan}, out);
       if (!lead_->plan && lead_->ballot.number > 0 && !lead_->promises.contains(member))
-        send(member, {round_, RoundPrepare{lead_->ballot}}, out);
+        send(member, RoundPrepare{lead_->ballot}, out);
     }
   } else if (accepted_) {
-    send(accepted_->ballot.conductor, {round_, RoundAccept{accepted_->ballot}}, out);
+    send(accepted_->ballot.conductor, RoundAccept{accepted_->ballot}, out);
   }
-  if (!own_ready() && !work_) return;
   // Whoever knows that the round is over answers so.
-  const auto one_of = [this](std::span<const NodeId> nodes) { return nodes[attempts_ % nodes.size()]; };
-  const NodeId some = one_of(members_);
-  for (const NodeId& node :
+  const auto one_of = [this](std::span<const Participant> nodes) { return nodes[attempts_ % nodes.size()]; };
+  const Participant some = one_of(members_);
+  for (const Participant& node :
        std::set{some, work_ && !work_->plan.members.empty() ? one_of(work_->plan.members) : some}) {
-    if (node != self_) send(node, {round_, RoundAsk{.part = {.fragment = fragments_}}}, out);
+    if (node != self_) send(node, RoundAsk{.part = {.fragment = fragments_}}, out);
   }
   ++attempts_;
-  if (work_) ask_for_parts(some, out);
+  if (work_ && !std::exchange(came_since_, false)) ask_for_parts(some, out);
+}
+
+/// The members of another group, where a link came too late, hear of this one.
+void Averaging::tell_others(Actions& out) {
+  for (const NodeId& node : linked_) {
+    if (std::ranges::find(members_, node, &Participant::node) == members_.end())
+      send(Participant{node}, RoundHeard{}, out);
+  }
 }
 
 /// The owner is asked, and some other member too: the owner may have died after it had given the result to others.
-void Averaging::ask_for_parts(const NodeId& some, Actions& out) {
+void Averaging::ask_for_parts(const Participant& some, Actions& out) {
   for (std::uint32_t f = 0; f < work_->slots.size(); ++f) {
     const Slot& slot = work_->slots[f];
     if (slot.result) continue;
     RoundPart part{.kind = RoundPart::Kind::result, .made_at = work_->plan.made_at, .fragment = f};
-    for (const NodeId& node : std::set{slot.owner, some})
-      if (node != self_) send(node, {round_, RoundAsk{part}}, out);
+    for (const Participant& node : std::set{slot.owner, some})
+      if (node != self_) send(node, RoundAsk{part}, out);
     if (slot.owner != self_) continue;
     part.kind = RoundPart::Kind::contribution;
     for (const Contribution& contribution : work_->plan.contributions)
-      if (!slot.came.contains(contribution.node)) send(contribution.node, {round_, RoundAsk{part}}, out);
+      if (!slot.came.contains(contribution.from)) send(contribution.from, RoundAsk{part}, out);
   }
 }
 

@@ -1,8 +1,9 @@
-// The exact mean over the members of a job, round by round.
+// The exact mean over the members of a collective, round by round.
 //
-// In a round each member contributes a model, or gradients. Each fragment has an owner among the contributors
-// (gossip/average/owner.hpp), which adds the contributions in the order of their nodes and gives the same bytes to all.
-// So a member sends and receives about twice the model, however many there are.
+// In a round each member contributes numbers: a model, gradients, a metric. Each fragment has an owner among the
+// contributors
+// (gossip/average/owner.hpp), which adds the contributions in the order of their participants and gives the same bytes
+// to all. So a member sends and receives about twice the numbers, however many members there are.
 //
 // Who contributes is decided before the data move, and nobody uses a result before the round is committed:
 //
@@ -17,7 +18,12 @@
 // quorum is more than half of the voters, or half of them with the smallest id.
 //
 // A member keeps its contribution until a committed round has it, and says which number it has, so that none is lost
-// or counts twice. A process that starts again is a new node. A member that a round has left out joins anew.
+// or counts twice. A process that starts again is a new participant. A member that a round has left out joins anew.
+//
+// Who wants to be a member asks all nodes that are linked. A member lets it in with the next round. If nobody has
+// contributed yet, that is a round without contributions. Where nobody is a member the smallest of those that ask
+// founds. Two that do not know of each other may both do so. When their groups meet, the members of the later one join
+// the other.
 //
 // This is a state machine for headers: messages and time come in, actions come out, and who carries these out keeps the
 // values. One owner, one thread.
@@ -29,7 +35,7 @@
 #include <set>
 #include <span>
 
-#include "gossip/average/averaging_messages.hpp"
+#include "gossip/average_messages.hpp"
 
 namespace gossamer::gossip {
 
@@ -37,15 +43,17 @@ struct AveragingOptions {
   TimeUs retry_us = 200 * us_per_ms;  ///< what is not answered is sent again after this
   /// Once a quorum is ready, the others are waited for this long; 0: for ever. They are in the next round instead.
   TimeUs grace_us = 0;
+  /// Who founds has asked for so long, and everybody linked has answered.
+  TimeUs found_after_us = 300 * us_per_ms;
 };
 
 class Averaging {
  public:
-  Averaging(AveragingOptions options, const NodeId& self, std::uint32_t fragments)
+  Averaging(AveragingOptions options, const Participant& self, std::uint32_t fragments)
       : options_(options), self_(self), fragments_(fragments) {}
 
   struct SendPart {
-    NodeId to;
+    Participant to;
     std::uint64_t round;  ///< this round or the last one, whose results are kept
     RoundPart part;
   };
@@ -55,38 +63,43 @@ class Averaging {
   };
   struct Entered {
     std::uint64_t round;  ///< the last that the model must contain
-    NodeId from;          ///< a member that has it
+    Participant from;     ///< a member that has it
   };
   /// To be carried out in this order.
   struct Actions {
-    std::vector<std::pair<NodeId, AverageMessage>> send = {};
+    std::vector<std::pair<Participant, AverageMessage>> send = {};
     std::vector<SendPart> parts = {};
     /// The results of the plan so far are all here and accepted: they are kept aside while another plan is carried out.
     bool set_aside = false;
     bool new_plan = false;           ///< parts of this round that are kept belong to no plan any more
     bool take_back = false;          ///< the new plan is the one whose results were set aside
     std::vector<std::uint32_t> sum;  ///< fragments whose contributions are all here; then call summed()
-    /// The results of the plan are to be used. They are kept for others until the next round is applied.
-    std::optional<Applied> applied = {};
+    /// The results of the plan are to be used. They are kept for others until the next round is applied. If there are
+    /// several rounds, only the first has contributions.
+    std::vector<Applied> applied = {};
     std::optional<Entered> entered = {};  ///< the node is a member: it takes the model over, then contributes
     bool left = false;                    ///< it is no member any more
   };
 
   // --- membership
-  /// Begins round 1 as its only member.
-  void found();
-  /// Asks whoever is linked until it is a member.
+  /// Asks whoever is linked until it is a member, or founds.
   void join() { wants_in_ = true; }
+  /// From now on it may found: who is to be linked soon is linked. The time counts from 1970.
+  void allow_founding(TimeUs now_us, TimeUs time_of_day_us) { time_of_day_less_now_us_ = time_of_day_us - now_us; }
   /// It is a member no more after the next round, to which it contributes nothing unless that has begun.
-  void leave() { leaving_ = true; }
+  void leave(Actions& out);
   [[nodiscard]] bool is_member() const { return member_; }
+  /// Of the group that it is a member of, or was last.
+  [[nodiscard]] const FoundingId& founding() const { return founding_; }
   [[nodiscard]] std::uint64_t round() const { return round_; }
-  [[nodiscard]] const std::vector<NodeId>& members() const { return members_; }
+  [[nodiscard]] const std::vector<Participant>& members() const { return members_; }
   /// The members of which a quorum decides this round.
-  [[nodiscard]] const std::vector<NodeId>& voters() const { return voters_; }
-  [[nodiscard]] bool is_quorum(const std::set<NodeId>& nodes) const;
+  [[nodiscard]] const std::vector<Participant>& voters() const { return voters_; }
+  [[nodiscard]] bool is_quorum(const std::set<Participant>& nodes) const;
+  /// At the conductor: the members that it waits for. Empty elsewhere.
+  [[nodiscard]] std::vector<Participant> not_ready() const;
 
-  void link_up(const NodeId& node) { linked_.insert(node); }
+  void link_up(const NodeId& node, Actions& out);
   void link_down(const NodeId& node) { linked_.erase(node); }
   /// By the failure detector. It may be wrong.
   void node_dead(const NodeId& node, Actions& out);
@@ -99,13 +112,20 @@ class Averaging {
   [[nodiscard]] std::optional<std::uint64_t> contribution() const { return own_; }
   /// The plan whose parts are collected.
   [[nodiscard]] const RoundPlan* plan() const { return work_ ? &work_->plan : nullptr; }
+  /// How long others are waited for from now on.
+  void set_grace(TimeUs grace_us) { options_.grace_us = grace_us; }
+  /// Whether this result is still missing, so that received() will take it.
+  [[nodiscard]] bool wants(std::uint64_t round, const RoundPart& part) const {
+    return member_ && round == round_ && work_ && work_->plan.made_at == part.made_at &&
+           part.fragment < work_->slots.size() && !work_->slots[part.fragment].result;
+  }
   /// A part has come. True: its values are to be kept.
-  [[nodiscard]] bool received(const NodeId& from, std::uint64_t round, const RoundPart& part, Actions& out);
+  [[nodiscard]] bool received(const Participant& from, std::uint64_t round, const RoundPart& part, Actions& out);
   /// The result of a fragment is there, as asked for by Actions::sum.
   void summed(std::uint32_t fragment, const Ballot& made_at, Actions& out);
 
   // --- messages and time
-  void received(const NodeId& from, const AverageMessage& message, Actions& out);
+  void received(const Participant& from, const AverageMessage& message, Actions& out);
   void tick(TimeUs now_us, Actions& out);
 
   /// Ends the process if what must always hold does not.
@@ -113,8 +133,8 @@ class Averaging {
 
  private:
   struct Slot {
-    NodeId owner = {};
-    std::set<NodeId> came = {};  // contributors whose part is here, at the owner
+    Participant owner = {};
+    std::set<Participant> came = {};  // contributors whose part is here, at the owner
     bool result = false;
   };
   /// The plan that is being carried out.
@@ -127,59 +147,78 @@ class Averaging {
   /// The round as this node conducts it.
   struct Lead {
     Ballot ballot;
-    std::map<NodeId, RoundPromise> promises = {};
+    std::map<Participant, RoundPromise> promises = {};
     std::optional<RoundPlan> plan = {};
-    std::set<NodeId> accepts = {};
+    std::set<Participant> accepts = {};
   };
 
-  void on(const NodeId& from, const RoundReady& ready, Actions& out);
-  void on(const NodeId& from, const RoundPrepare& prepare, Actions& out);
-  void on(const NodeId& from, const RoundPromise& promise, Actions& out);
-  void on(const NodeId& from, const RoundRefusal& refusal, Actions& out);
-  void on(const NodeId& from, const RoundProposal& proposal, Actions& out);
-  void on(const NodeId& from, const RoundAccept& accept, Actions& out);
-  void on(const NodeId& from, const RoundAsk& ask, Actions& out);
-  void on(const NodeId& from, const RoundCommit& commit, Actions& out);
-  void dispatch(const NodeId& from, const AverageMessage& message, Actions& out);
-  void enter(const NodeId& from, std::uint64_t round, const RoundEnter& message, Actions& out);
+  void on(const Participant& from, const RoundReady& ready, Actions& out);
+  void on(const Participant& from, const RoundPrepare& prepare, Actions& out);
+  void on(const Participant& from, const RoundPromise& promise, Actions& out);
+  void on(const Participant& from, const RoundRefusal& refusal, Actions& out);
+  void on(const Participant& from, const RoundProposal& proposal, Actions& out);
+  void on(const Participant& from, const RoundAccept& accept, Actions& out);
+  void on(const Participant& from, const RoundAsk& ask, Actions& out);
+  void on(const Participant& from, const RoundCommit& commit, Actions& out);
+  void on_other_founding(const Participant& from, const AverageMessage& message, Actions& out);
+  void answered_outside(const Participant& from, const AverageMessage& message);
+  void dispatch(const Participant& from, const AverageMessage& message, Actions& out);
+  void member_lost(Actions& out);
+  void participant_gone(const Participant& gone, Actions& out);
+  void enter(const Participant& from, const AverageMessage& message, Actions& out);
+  void seek(Actions& out);
+  void found();
   [[nodiscard]] RoundEnter entrance() const;
-  void answer_join(const NodeId& from, Actions& out);
-  void answer_late(const NodeId& from, const AverageMessage& message, Actions& out);
+  void answer_join(const Participant& from, Actions& out);
+  void answer_late(const Participant& from, const AverageMessage& message, Actions& out);
   void let_go_if_taken();
   void fall_out(Actions& out);
 
-  [[nodiscard]] const NodeId& conductor() const;
-  [[nodiscard]] std::optional<RoundReady> own_ready() const;
+  [[nodiscard]] const Participant& conductor() const;
+  [[nodiscard]] RoundReady own_ready() const { return {.contribution = own_, .leaves = !own_ && leaving_}; }
   void tell_ready(Actions& out);
   void conduct(Actions& out);
   void propose_if_ready(Actions& out);
+  [[nodiscard]] bool is_dead(const Participant& member) const {
+    return dead_.contains(member.node) || gone_.contains(member);
+  }
   [[nodiscard]] std::optional<RoundPlan> make_plan();
+  [[nodiscard]] std::vector<Participant> voters_after(const RoundPlan& plan) const;
+  [[nodiscard]] bool anybody_else_has_last(const Participant& late) const;
   void work_on(const RoundPlan& plan, Actions& out);
   void give(std::uint32_t f, Actions& out);
-  void came(std::uint32_t f, const NodeId& from, Actions& out);
+  void came(std::uint32_t f, const Participant& from, Actions& out);
   void part_done(Actions& out);
   void commit_if_accepted(Actions& out);
   void apply(Actions& out);
   void begin_round(const RoundPlan& before);
-  void send(const NodeId& to, AverageMessage&& message, Actions& out);
-  void send_to_members(const AverageMessage& message, Actions& out);
+  template <class Body>
+  void send(const Participant& to, std::uint64_t round, Body&& body, Actions& out);
+  template <class Body>
+  void send(const Participant& to, Body&& body, Actions& out) {
+    send(to, round_, std::forward<Body>(body), out);
+  }
+  void send_to_members(const auto& body, Actions& out);
   void drain(Actions& out);
   void try_again(Actions& out);
-  void ask_for_parts(const NodeId& some, Actions& out);
+  void tell_others(Actions& out);
+  void ask_for_parts(const Participant& some, Actions& out);
 
   AveragingOptions options_;
-  NodeId self_;
+  Participant self_;
   std::uint32_t fragments_;
 
   bool member_ = false;
   bool wants_in_ = false;
   bool leaving_ = false;
-  std::uint64_t round_ = 0;  // to be committed next; of a node outside: the last that it may have voted in
-  std::vector<NodeId> members_;
-  std::vector<NodeId> voters_;
+  FoundingId founding_;      // of its group; of one outside: of the last group
+  std::uint64_t round_ = 0;  // to be committed next; of one outside: the last that it may have voted in
+  std::vector<Participant> members_;
+  std::vector<Participant> voters_;
   std::set<NodeId> linked_;
   std::set<NodeId> dead_;
-  std::map<NodeId, std::uint64_t> taken_;  // the last contribution of each node that a committed round has
+  std::set<Participant> gone_;  // members whose processes are gone
+  std::map<Participant, std::uint64_t> taken_;  // the last contribution of each that a committed round has
   std::optional<std::uint64_t> own_;
 
   Ballot promised_;
@@ -190,12 +229,21 @@ class Averaging {
 
   std::optional<Lead> lead_;
   std::uint64_t next_number_ = 0;  // of this node's next ballot
-  std::map<NodeId, RoundReady> ready_;
-  std::set<NodeId> joiners_;
+  std::map<Participant, RoundReady> ready_;
+  std::set<Participant> joiners_;
+  // Of one outside: what it knows of others.
+  std::optional<TimeUs> time_of_day_less_now_us_;  // none: it may not found yet
+  std::optional<TimeUs> seeks_since_us_;
+  std::optional<TimeUs> heard_member_us_;
+  std::map<Participant, TimeUs> seekers_;  // when they were heard of last
+  std::set<NodeId> without_;               // nodes where nobody averages
+
   TimeUs now_us_ = 0;
   std::optional<TimeUs> quorum_ready_us_;
   TimeUs retry_at_us_ = 0;
   std::size_t attempts_ = 0;
+  std::size_t beats_ = 0;
+  bool came_since_ = false;  // parts came since the last attempt: more may be under way
   std::deque<AverageMessage> to_self_;
 };
 

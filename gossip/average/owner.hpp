@@ -7,15 +7,18 @@
 #include <algorithm>
 #include <span>
 
+#include "gossip/average_messages.hpp"
 #include "gossip/random.hpp"
 
 namespace gossamer::gossip {
 
 /// `members`: at least one.
-[[nodiscard]] inline NodeId owner_of(std::uint32_t fragment, std::span<const NodeId> members) {
+[[nodiscard]] inline Participant owner_of(std::uint32_t fragment, std::span<const Participant> members) {
   const std::uint64_t salt = Random(fragment).next();
-  const auto score = [salt](const NodeId& node) { return Random(std::hash<NodeId>{}(node) ^ salt).next(); };
-  return *std::ranges::max_element(members, {}, [&](const NodeId& node) { return std::pair(score(node), node); });
+  const auto score = [salt](const Participant& member) {
+    return Random(std::hash<NodeId>{}(member.node) ^ Random(member.life).next() ^ salt).next();
+  };
+  return *std::ranges::max_element(members, {}, [&](const Participant& one) { return std::pair(score(one), one); });
 }
 
 }  // namespace gossamer::gossip

@@ -311,6 +311,25 @@ std::optional<Message> read(wire::Summaries::Reader in, const Frames& frames) {
   return summaries;
 }
 
+void write(const gossip::AverageNote& note, wire::Header::Builder header, Frames&) {
+  write_average(note, header.initAverage());
+}
+std::optional<Message> read(wire::Average::Reader in, const Frames& frames) {
+  return frames.payload_count == 0 ? read_average(in) : std::optional<Message>();
+}
+
+void write(const gossip::AverageValues& values, wire::Header::Builder header, Frames& frames) {
+  write_average(values, header.initAverageValues());
+  frames.payload[0] = values.values;
+  frames.payload_count = 1;
+}
+std::optional<Message> read(wire::AverageValues::Reader in, const Frames& frames) {
+  auto values = read_average(in);
+  if (frames.payload_count != 1 || !values) return std::nullopt;
+  values->values = frames.payload[0];
+  return values;
+}
+
 void write(const BulkPart& part, wire::Header::Builder header, Frames& frames) {
   auto out = header.initBulkPart();
   out.setMessage(part.message);
@@ -411,6 +430,11 @@ std::expected<Packet, DecodeError> packet_of(wire::Header::Reader header, const 
     }
     case wire::Header::SUMMARIES:
       return checked(read(header.getSummaries(), frames));
+    case wire::Header::AVERAGE:
+      if (!is_known_average(header.getAverage())) break;
+      return checked(read(header.getAverage(), frames));
+    case wire::Header::AVERAGE_VALUES:
+      return checked(read(header.getAverageValues(), frames));
     case wire::Header::BULK_PART:
       return checked(read(header.getBulkPart(), frames));
   }
@@ -476,7 +500,8 @@ std::expected<Packet, DecodeError> decode(const Frames& frames) {
 Channel channel_of(const Message& message) {
   const bool bulk = std::holds_alternative<ExchangeRequest>(message) ||
                     std::holds_alternative<ExchangeReply>(message) || std::holds_alternative<PullRequest>(message) ||
-                    std::holds_alternative<PullReply>(message);
+                    std::holds_alternative<PullReply>(message) ||
+                    std::holds_alternative<gossip::AverageValues>(message);
   return bulk ? Channel::bulk : Channel::control;
 }
 

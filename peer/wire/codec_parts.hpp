@@ -1,5 +1,4 @@
-// Writes and reads the parts of the header that are not gossip's. For codec.cpp, codec_control.cpp and
-// codec_membership.cpp only.
+// Writes and reads the parts of the header that are not about a job's replicas. For the files codec…cpp only.
 //
 // Pure. The readers throw kj::Exception on a broken pointer; decode() catches it.
 
@@ -8,6 +7,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "gossip/average_messages.hpp"
 #include "gossip/membership/membership_messages.hpp"
 #include "peer/wire/control_messages.hpp"
 #include "peer/wire/wire.capnp.h"
@@ -48,5 +48,13 @@ void write_membership(const MembershipMessage& message, wire::Membership::Builde
 [[nodiscard]] bool is_known_membership(wire::Membership::Reader in);
 /// Nothing if a field has a wrong length or more elements than its bound. The rest is gossamer::valid()'s to check.
 [[nodiscard]] std::optional<MembershipMessage> read_membership(wire::Membership::Reader in);
+
+void write_average(const gossip::AverageNote& note, wire::Average::Builder out);
+/// True if this version knows the kind of the body.
+[[nodiscard]] bool is_known_average(wire::Average::Reader in);
+/// Nothing if a list is too long. fault_of() checks the rest.
+[[nodiscard]] std::optional<gossip::AverageNote> read_average(wire::Average::Reader in);
+void write_average(const gossip::AverageValues& values, wire::AverageValues::Builder out);
+[[nodiscard]] std::optional<gossip::AverageValues> read_average(wire::AverageValues::Reader in);
 
 }  // namespace gossamer::peer

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <functional>
 #include <limits>
 
 #include "gossip/job_settings.hpp"
@@ -179,6 +180,52 @@ Fault check(const Summaries& summaries) {
     if (const Fault fault = check(summary)) return fault;
   }
   return {};
+}
+
+/// Each is larger than the one before.
+bool is_ascending(const auto& items) {
+  return std::ranges::adjacent_find(items, std::greater_equal{}) == items.end();
+}
+
+Fault check(const gossip::RoundPlan& plan) {
+  const std::size_t most = gossip::max_average_members;
+  if (plan.contributions.size() > most || plan.members.size() > most) return "too many members";
+  if (!is_ascending(plan.members) || !is_ascending(plan.voters)) return "members out of order";
+  if (std::ranges::adjacent_find(plan.contributions, std::greater_equal{}, &gossip::Contribution::from) !=
+      plan.contributions.end()) {
+    return "contributions out of order";
+  }
+  if (plan.voters.empty() != plan.members.empty() || !std::ranges::includes(plan.members, plan.voters))
+    return "voters that are no members";
+  return {};
+}
+Fault check(const gossip::RoundPart& part) {
+  return part.fragment > max_fragments || static_cast<std::uint8_t>(part.kind) > gossip::max_round_part_kind
+             ? "a part out of bounds"
+             : Fault{};
+}
+Fault check(const gossip::AverageNote& note) {
+  if (note.from.life == 0) return "a sender without a life";
+  if (note.message.round > gossip::max_average_round) return "round out of bounds";
+  return std::visit(
+      [](const auto& body) -> Fault {
+        if constexpr (requires { body.plan; }) {
+          return check(body.plan);
+        } else if constexpr (requires { body.accepted; }) {
+          return body.accepted ? check(body.accepted->plan) : Fault{};
+        } else if constexpr (requires { body.part; }) {
+          return check(body.part);
+        } else {
+          return {};
+        }
+      },
+      note.message.body);
+}
+Fault check(const gossip::AverageValues& values) {
+  if (values.from.life == 0 || values.to.life == 0) return "values without a sender or a receiver";
+  if (values.round > gossip::max_average_round) return "round out of bounds";
+  if (values.values.empty() || values.values.size() % sizeof(float) != 0) return "value frame has a wrong size";
+  return check(values.part);
 }
 
 Fault check_self_description(const std::string& address, const std::string& name) {

@@ -41,6 +41,10 @@ struct Header {
     summaries @20 :Summaries;
     # What has become of an exchange, on the control channel.
     exchangeInquiry @21 :ExchangeInquiry;
+    # What members of a collective tell each other, on the control channel, and their values, on bulk
+    # (gossip/average_messages.hpp).
+    average @22 :Average;
+    averageValues @23 :AverageValues;
   }
 }
 
@@ -329,4 +333,90 @@ struct NodeSummary {
 
 struct Summaries {
   nodes @0 :List(NodeSummary);
+}
+
+# Fields and their bounds: gossip/average_messages.hpp.
+
+struct Participant {
+  nodeLow @0 :UInt64;       # the node's 16 bytes as two integers, the first byte the lowest
+  nodeHigh @1 :UInt64;
+  life @2 :UInt64;          # 0: every participant of the node
+}
+
+struct Contribution {
+  from @0 :Participant;
+  number @1 :UInt64;
+}
+
+struct Founding {
+  at @0 :Int64;             # microseconds since 1970; 0: the sender is no member
+  by @1 :Participant;
+}
+
+struct Ballot {
+  number @0 :UInt64;
+  conductor @1 :Participant;
+}
+
+struct RoundPlan {
+  madeAt @0 :Ballot;
+  contributions @1 :List(Contribution);   # ascending
+  members @2 :List(Participant);          # ascending
+  voters @3 :List(Participant);           # ascending; some of the members
+}
+
+struct RoundPart {
+  kind @0 :UInt8;           # 0 contribution, 1 result
+  madeAt @1 :Ballot;
+  fragment @2 :UInt32;      # asked for: the number of fragments stands for none
+}
+
+struct Average {
+  collective @0 :Job;
+  from @1 :Participant;
+  to @2 :Participant;
+  founding @3 :Founding;
+  round @4 :UInt64;
+  union {
+    ready :group {
+      contributes @5 :Bool; # the number is given
+      number @6 :UInt64;
+      leaves @12 :Bool;
+    }
+    prepare @7 :Ballot;
+    promise :group {
+      ballot @8 :Ballot;
+      accepted @9 :Bool;    # acceptedAt and plan are given
+      acceptedAt @10 :Ballot;
+      plan @11 :RoundPlan;
+      contributes @13 :Bool;
+      number @14 :UInt64;
+      leaves @27 :Bool;
+    }
+    refusal @15 :Ballot;
+    proposal :group {
+      ballot @16 :Ballot;
+      plan @17 :RoundPlan;
+    }
+    accept @18 :Ballot;
+    commit @19 :RoundPlan;
+    enter :group {
+      plan @20 :RoundPlan;
+      taken @21 :List(Contribution);
+    }
+    join @22 :Void;
+    heard @23 :Void;
+    nobody @24 :Void;
+    gone @25 :Void;
+    ask @26 :RoundPart;
+  }
+}
+
+struct AverageValues {
+  collective @0 :Job;
+  from @1 :Participant;
+  to @2 :Participant;
+  founding @3 :Founding;
+  round @4 :UInt64;
+  part @5 :RoundPart;
 }

@@ -98,6 +98,8 @@ ClientRun::ClientRun(ClientReplica replica, std::unique_ptr<OpenTensors> open_te
       layout_hash_(memory_.header().layout_hash),
       step_budget_bytes_(step_budget_of(options)),
       initial_clock_(options.initial_clock_samples),
+      job_(options.job),
+      socket_path_(options.socket_path == nullptr ? "" : options.socket_path),
       attachment_(memory_.take_file(), memory_.size_bytes(), doorbell_.get(),
                   options.socket_path == nullptr ? "" : options.socket_path, seen_due_sequence_, look_again,
                   handover()) {}
@@ -583,6 +585,15 @@ void ClientRun::abandon() {
   attachment_.abandon();
   if (device_ != nullptr) device_->abandon();
   memory_.abandon();
+}
+
+Result<void> ClientRun::average(std::span<float> values, const gossamer_average_options& options,
+                                gossamer_average_info& info) {
+  const std::string name = options.name == nullptr ? default_average : options.name;
+  if (!layout::is_job_name(name))
+    return fail(GOSSAMER_BAD_ARGUMENT,
+                "the name of an average has the form of a job's: 1 to 63 letters, digits, '.', '_' or '-'");
+  return averages_.try_emplace(name, job_, name, socket_path_).first->second.average(values, options, info);
 }
 
 }  // namespace gossamer::client

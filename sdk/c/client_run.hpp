@@ -11,6 +11,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <random>
 #include <span>
@@ -18,6 +19,7 @@
 #include <vector>
 
 #include "sdk/c/attachment.hpp"
+#include "sdk/c/average_client.hpp"
 #include "sdk/c/client_replica.hpp"
 #include "sdk/c/device_pass.hpp"
 #include "sdk/c/error.hpp"
@@ -56,6 +58,9 @@ class ClientRun {
   [[nodiscard]] Result<void> get_cursor(std::span<std::byte> buffer, std::size_t& length) const;
   [[nodiscard]] std::vector<std::byte> members() const;
   [[nodiscard]] Result<void> finish(std::int64_t timeout_ms, gossamer_finish_info& info);
+  [[nodiscard]] Result<void> average(std::span<float> values, const gossamer_average_options& options,
+                                     gossamer_average_info& info);
+  void leave_average(const char* name) { averages_.erase(name == nullptr ? default_average : name); }
   /// Serves what is still due, for the end of a run.
   void serve_the_last();
   /// Gives up everything that a forked child does not have, without touching it.
@@ -73,6 +78,7 @@ class ClientRun {
  private:
   /// Larger than any due_sequence; it means "look at every fragment at the next step".
   static constexpr std::uint64_t look_again = std::uint64_t{1} << 32;
+  static constexpr const char* default_average = "average";
 
   enum class Served { nothing, fragment, impossible, not_loaded, no_memory };
 
@@ -130,7 +136,10 @@ class ClientRun {
   gossamer_load load_ = nullptr;  ///< set together with store_ if the values are elsewhere
   gossamer_store store_ = nullptr;
   void* transfer_context_ = nullptr;
-  Attachment attachment_;  ///< last: its thread uses the members above
+  std::string job_;
+  std::string socket_path_;
+  std::map<std::string, AverageClient> averages_;  ///< by name
+  Attachment attachment_;                          ///< last: its thread uses the members above
 };
 
 inline Result<void> ClientRun::step(std::uint64_t samples) {

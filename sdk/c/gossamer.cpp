@@ -157,6 +157,31 @@ gossamer_status gossamer_finish(gossamer_run* run, int64_t timeout_ms, gossamer_
   });
 }
 
+gossamer_status gossamer_average(gossamer_run* run, float* values, size_t count,
+                                 const gossamer_average_options* options, gossamer_average_info* info) {
+  return call(run, [&](ClientRun& own) -> Result<void> {
+    if (values == nullptr || count == 0) return fail(GOSSAMER_BAD_ARGUMENT, "there are no values to average");
+    if ((options != nullptr && options->size != sizeof *options) || (info != nullptr && info->size != sizeof *info))
+      return fail(GOSSAMER_BAD_ARGUMENT, "set `size` to the structure's before the call");
+    const gossamer_average_options defaults{
+        .size = sizeof defaults, .name = nullptr, .at_least = 0, .grace_ms = 0, .timeout_ms = -1};
+    gossamer_average_info found{};
+    auto result = own.average({values, count}, options == nullptr ? defaults : *options, found);
+    if (result && info != nullptr) {
+      *info = found;
+      info->size = sizeof *info;
+    }
+    return result;
+  });
+}
+
+gossamer_status gossamer_average_leave(gossamer_run* run, const char* name) {
+  return call(run, [&](ClientRun& own) -> Result<void> {
+    own.leave_average(name);
+    return {};
+  });
+}
+
 void gossamer_close(gossamer_run* run) {
   if (run == nullptr) return;
   if (run_of(run).in_child()) {

@@ -196,6 +196,24 @@ typedef struct gossamer_finish_info {
   uint64_t clock_samples; /* the largest clock of any replica that is known */
 } gossamer_finish_info;
 
+/* How gossamer_average() averages. Set `size` and `timeout_ms`; 0 is the default of all others. */
+typedef struct gossamer_average_options {
+  size_t size;
+  const char* name;   /* of what is averaged, with the rules for a job's name; NULL: "average" */
+  uint32_t at_least;  /* waits until so many processes average, for instance all that were started; 0: 1 */
+  uint32_t grace_ms;  /* once more than half have contributed, waits at most this long for the others, whose
+                         contributions  are in the next round; 0: for ever, but not for one that dies */
+  int64_t timeout_ms; /* < 0: for ever */
+} gossamer_average_options;
+
+typedef struct gossamer_average_info {
+  size_t size;
+  uint32_t of;     /* contributions in the mean, this one included */
+  uint32_t joined; /* 1: the process has become a member with this call, for the first time or again after it was left
+                      out. Others may have averaged without it meanwhile */
+  uint64_t round;  /* the same at all processes that have this mean */
+} gossamer_average_info;
+
 /* Sets every field to its default and `size` to the structure's. `job` must still be given. */
 GOSSAMER_API void gossamer_options_init(gossamer_options* options);
 
@@ -274,6 +292,21 @@ GOSSAMER_API gossamer_status gossamer_members(gossamer_run* run, uint8_t (*ids)[
  * `agreed` and `saver` are 0, `distance` is infinite. Calling it again goes on. gossamer_step() ends finishing. `info`,
  * whose `size` the caller has set, may be NULL. */
 GOSSAMER_API gossamer_status gossamer_finish(gossamer_run* run, int64_t timeout_ms, gossamer_finish_info* info);
+
+/* Replaces `count` fp32 values by their exact mean over all processes of the job that call this with the same name: the
+ * same bits everywhere, the sum in fp32 in the order of their ids. For metrics, gradients, models; it has nothing to do
+ * with the exchange of the model, and is the one call that waits for others. There is no world size: a process takes
+ * part from its first call until gossamer_close() or its end, and all that take part have to call. One that dies is
+ * left out within the time in which its node is known to be dead, and nobody rolls back. At most 256 processes.
+ * GOSSAMER_OK: the mean is in `values`. GOSSAMER_TIMEOUT: not yet; the message says whom it waits for. The contribution
+ * stays: call again with the same count to go on waiting, or gossamer_average_leave(). GOSSAMER_NO_DAEMON: no daemon
+ * within the time. GOSSAMER_REJECTED: never; the message says why. `options` and `info` may be NULL. */
+GOSSAMER_API gossamer_status gossamer_average(gossamer_run* run, float* values, size_t count,
+                                              const gossamer_average_options* options, gossamer_average_info* info);
+
+/* The process averages no more under this name (NULL: "average"), and the others do not wait for it. A contribution
+ * that was under way may still count. */
+GOSSAMER_API gossamer_status gossamer_average_leave(gossamer_run* run, const char* name);
 
 /* Serves due fragments, detaches and frees the run. NULL is allowed. The tensors are not touched afterwards; but if a
  * GPU has not reached a launched pass within ten seconds, it does so later, and the memory for it is never freed. */

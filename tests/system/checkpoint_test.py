@@ -353,7 +353,8 @@ class Restoring(CheckpointTest):
         for node in nodes:
             node.start()
         self.wait_for_links(nodes)
-        clients = [self.attach_big(node, np.zeros_like(model), wait=False) for node in nodes]
+        # The furthest is the first to come: who comes a moment before it begins with what it has.
+        clients = [self.attach_big(node, np.zeros_like(model), wait=False) for node in reversed(nodes)]
         self.ready(*clients)
         for client in clients:
             np.testing.assert_array_equal(client.array, model + 7)

@@ -12,12 +12,13 @@ For PyTorch see gossamer.torch. Needs gossamerd on this machine; without it trai
 """
 
 from ._arrays import attach
+from ._average import Average
 from ._events import Event, EventKind
 from ._library import GossamerError, GossamerWarning, version
 from ._run import Run, RunInfo, RunStats, State
 from ._shared import Finish
 
 __all__ = [
-    "attach", "Event", "EventKind", "Finish", "GossamerError", "GossamerWarning", "Run", "RunInfo", "RunStats",
+    "attach", "Average", "Event", "EventKind", "Finish", "GossamerError", "GossamerWarning", "Run", "RunInfo", "RunStats",
     "State", "version",
 ]

@@ -131,6 +131,25 @@ class FinishInfo(ctypes.Structure):
     ]
 
 
+class AverageOptions(ctypes.Structure):
+    _fields_ = [
+        ("size", ctypes.c_size_t),
+        ("name", ctypes.c_char_p),
+        ("at_least", ctypes.c_uint32),
+        ("grace_ms", ctypes.c_uint32),
+        ("timeout_ms", ctypes.c_int64),
+    ]
+
+
+class AverageInfo(ctypes.Structure):
+    _fields_ = [
+        ("size", ctypes.c_size_t),
+        ("of", ctypes.c_uint32),
+        ("joined", ctypes.c_uint32),
+        ("round", ctypes.c_uint64),
+    ]
+
+
 def _candidates() -> Iterator[str]:
     """The places where the library may be, best first: beside the package in a wheel, a build folder or an installation
     prefix, then wherever the dynamic linker looks."""
@@ -187,6 +206,17 @@ def library() -> ctypes.CDLL:
         "gossamer_get_cursor": (status, [run, ctypes.c_char_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t)]),
         "gossamer_members": (status, [run, ctypes.c_void_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t)]),
         "gossamer_finish": (status, [run, ctypes.c_int64, ctypes.POINTER(FinishInfo)]),
+        "gossamer_average": (
+            status,
+            [
+                run,
+                ctypes.c_void_p,
+                ctypes.c_size_t,
+                ctypes.POINTER(AverageOptions),
+                ctypes.POINTER(AverageInfo),
+            ],
+        ),
+        "gossamer_average_leave": (status, [run, ctypes.c_char_p]),
         "gossamer_close": (None, [run]),
         "gossamer_last_error": (ctypes.c_char_p, [run]),
         "gossamer_status_name": (ctypes.c_char_p, [status]),

@@ -10,12 +10,15 @@ from dataclasses import dataclass
 from typing import Any, Dict, List, Optional, Union
 
 from . import _library
+from ._average import Average, Flat
 from ._library import GossamerError
 
 MAX_CURSOR_BYTES = 4096
 MAX_MEMBERS = 256
 # The C library waits this long at a time, so that Ctrl-C is heard.
 WAIT_SLICE_MS = 100
+# A daemon that is being started or restarted is waited for.
+AVERAGE_DAEMON_TIMEOUT_S = 10.0
 
 Cursor = Union[Dict[str, Any], bytes, None]
 
@@ -124,3 +127,69 @@ class Shared:
                     distance=found.distance,
                     clock=found.clock_samples,
                 )
+
+    def average(
+        self,
+        values: Any,
+        *,
+        name: str = "average",
+        at_least: int = 1,
+        grace_s: float = 0.0,
+        timeout_s: Optional[float] = None,
+    ) -> Average:
+        """The exact mean over all processes of the job that call this with the same name: the same bits everywhere. For
+        metrics, gradients, models. It waits for the others, and has nothing to do with the exchange of the model, which
+        goes on meanwhile.
+
+        There is no world size. A process takes part from its first call until the run is closed, and all that take part
+        have to call. One that dies is left out as soon as its node is known to be dead. Nobody rolls back.
+
+        values: a number, an array or tensor of any framework, or lists, tuples and dicts of these; averaged in float32.
+        at_least: wait until so many processes take part, for instance all that were started.
+        grace_s: once more than half have contributed, wait at most this long for the others. What they contribute is in
+            the next mean. 0: wait for all of them.
+        timeout_s: raise TimeoutError after this, which says who is waited for, and take part no more until the next call.
+        """
+        flat = Flat(values)
+        options = _library.AverageOptions(
+            size=ctypes.sizeof(_library.AverageOptions),
+            name=name.encode(),
+            at_least=_positive(at_least, "at_least"),
+            grace_ms=_milliseconds(grace_s, "grace_s"),
+        )
+        found = _library.AverageInfo(size=ctypes.sizeof(_library.AverageInfo))
+        try:
+            self._wait_for_average(flat, options, found, float("inf") if timeout_s is None else timeout_s)
+        except BaseException:  # also Ctrl-C: what was contributed is not to be taken for the next call's values
+            self._lib.gossamer_average_leave(self._open_handle(), options.name)
+            raise
+        return Average(values=flat.values(), of=found.of, joined=bool(found.joined), round=found.round)
+
+    def _wait_for_average(
+        self, flat: Flat, options: _library.AverageOptions, found: _library.AverageInfo, limit_s: float
+    ) -> None:
+        begin = time.monotonic()
+        while True:
+            options.timeout_ms = slice_ms(begin + limit_s)
+            status = self._lib.gossamer_average(
+                self._open_handle(), flat.pointer, flat.size, ctypes.byref(options), ctypes.byref(found)
+            )
+            waited_s = time.monotonic() - begin
+            patience_s = AVERAGE_DAEMON_TIMEOUT_S if status == _library.NO_DAEMON else float("inf")
+            if status in (_library.TIMEOUT, _library.NO_DAEMON) and waited_s < min(limit_s, patience_s):
+                continue
+            if status == _library.TIMEOUT:
+                raise TimeoutError(self._last_error())
+            return self._check(status)
+
+
+def _positive(number: int, name: str) -> int:
+    if not 1 <= number <= MAX_MEMBERS:
+        raise GossamerError("GOSSAMER_BAD_ARGUMENT", f"{name} is {number}, not from 1 to {MAX_MEMBERS}")
+    return int(number)
+
+
+def _milliseconds(seconds: float, name: str) -> int:
+    if not 0 <= seconds <= 1e6:
+        raise GossamerError("GOSSAMER_BAD_ARGUMENT", f"{name} is {seconds}, not from 0 to 1,000,000 seconds")
+    return int(seconds * 1000 + 0.999)

@@ -23,6 +23,7 @@ PUBLIC: List[Tuple[str, List[Tuple[str, List[str]]]]] = [
         ("_shared.py", ["Shared"]),
         ("_run.py", ["State", "RunInfo", "RunStats"]),
         ("_shared.py", ["Finish"]),
+        ("_average.py", ["Average"]),
         ("_events.py", ["EventKind", "Event"]),
         ("_library.py", ["GossamerError", "GossamerWarning", "version"]),
     ]),

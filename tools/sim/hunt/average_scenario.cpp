@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <array>
 #include <deque>
+#include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <set>
@@ -19,32 +21,39 @@ namespace {
 
 using gossip::Averaging;
 using gossip::Contribution;
+using gossip::FoundingId;
+using gossip::Participant;
 using gossip::RoundPart;
 using gossip::RoundPlan;
 
 constexpr std::uint32_t average_fragments = 4;
 constexpr TimeUs average_tick_us = 5'000;
 constexpr TimeUs average_faults_us = 20 * us_per_s;
+constexpr TimeUs average_settle_us = 10 * us_per_s;
 constexpr TimeUs average_calm_us = 20 * us_per_s;
 constexpr std::uint64_t calm_rounds = 5;
 
-using AverageValues = std::array<float, average_fragments>;
+using RoundValues = std::array<float, average_fragments>;
+
+/// Two groups that were founded apart may each have a round of the same number.
+using RoundName = std::pair<FoundingId, std::uint64_t>;
 
 struct AveragePeer {
-  NodeId id;
+  Participant id;
   std::unique_ptr<Averaging> averaging;
   bool alive = true;
   bool leaves = false;
+  bool node_lives = false;  // only its process has died, and its node says so
   TimeUs paused_until_us = 0;
-  std::map<std::uint64_t, AverageValues> contributions;  // by number
-  std::uint64_t number = 0;                              // of the last one
+  std::map<std::uint64_t, RoundValues> contributions;  // by number
+  std::uint64_t number = 0;                            // of the last one
   bool trains = false;
-  std::array<std::map<NodeId, float>, average_fragments> came;
+  std::array<std::map<Participant, float>, average_fragments> came;
   std::array<std::vector<float>, average_fragments> in_order_of_coming;
-  AverageValues results{};
-  AverageValues last_results{};
-  AverageValues set_aside{};     // of the accepted plan, while another is carried out
-  std::set<std::uint64_t> used;  // rounds
+  RoundValues results{};
+  RoundValues last_results{};
+  RoundValues set_aside{};  // of the accepted plan, while another is carried out
+  std::set<RoundName> used;
   std::unique_ptr<Averaging> before;
 };
 
@@ -56,7 +65,7 @@ class AverageRun {
  private:
   struct Round {
     RoundPlan plan;
-    AverageValues results{};
+    RoundValues results{};
   };
 
   std::size_t add_peer();
@@ -65,16 +74,20 @@ class AverageRun {
   void act(std::size_t i, Do action);
   void carry_out(std::size_t i, Averaging::Actions& out);
   void send_part(std::size_t i, const Averaging::SendPart& part);
-  void part_came(std::size_t i, const NodeId& from, std::uint64_t round, const RoundPart& part, float value);
+  void part_came(std::size_t i, const Participant& from, std::uint64_t round, const RoundPart& part, float value);
   void sum(std::size_t i, std::uint32_t f);
   void use(std::size_t i, std::uint64_t round, const RoundPlan& plan);
   void look_at_contribution(std::size_t i);
   void when_awake(std::size_t i, std::function<void()> action);
   void deliver(std::size_t i, std::size_t j, std::function<void()> action);
   [[nodiscard]] float mean_of(const RoundPlan& plan, std::uint32_t f) const;
-  [[nodiscard]] std::size_t number_of(const NodeId& id) const { return by_id_.at(id); }
+  [[nodiscard]] std::size_t number_of(const Participant& id) const { return by_node_.at(id.node); }
+  void link(std::size_t i, std::size_t j);
+  [[nodiscard]] std::uint64_t rounds_of(const FoundingId& founding) const;
+  [[nodiscard]] const AveragePeer* first_of_oldest_group() const;
   [[nodiscard]] bool may_lose(std::size_t i) const;
   [[nodiscard]] bool has_quorum(const Averaging& averaging, std::size_t without) const;
+  void say_nobody(std::size_t i, std::size_t to, bool about_node);
   void tell_dead(std::size_t i, std::size_t j, TimeUs delay_us);
   void wrong();
   void judge(std::uint64_t rounds_then);
@@ -84,12 +97,14 @@ class AverageRun {
   Schedule schedule_;
   std::unique_ptr<Network> network_;
   std::deque<AveragePeer> peers_;
-  std::map<NodeId, std::size_t> by_id_;
+  std::map<NodeId, std::size_t> by_node_;
   gossip::AveragingOptions options_;
-  std::map<std::uint64_t, Round> rounds_;
-  std::map<std::pair<NodeId, std::uint64_t>, std::uint64_t> round_of_;  // of each contribution
-  std::set<std::pair<std::uint64_t, gossip::Ballot>> plans_;
+  std::map<RoundName, Round> rounds_;
+  std::set<std::pair<FoundingId, Contribution>> in_rounds_;
+  std::set<Contribution> taken_;  // by any group
+  std::set<std::pair<RoundName, gossip::Ballot>> plans_;
   TimeUs training_us_;
+  TimeUs late_links_us_ = 0;
   std::uint64_t faults_ = 0;
   AverageOutcome outcome_;
 };
@@ -101,33 +116,42 @@ AverageRun::AverageRun(std::uint64_t seed, AverageFault fault) : fault_(fault), 
   network_ = std::make_unique<Network>(
       schedule_, gossip::Random(random_.next()), 0,
       PathConditions{.latency_us = between(random_, 200, 20'000), .jitter_us = between(random_, 0, 20'000)});
+  late_links_us_ = chance(random_, 0.5) ? between(random_, 0, us_per_s) : 0;
   const auto count = static_cast<std::size_t>(between(random_, 1, 7));
   for (std::size_t i = 0; i < count; ++i)
     add_peer();
-  peers_[0].averaging->found();
-  for (std::size_t i = 1; i < count; ++i)
-    peers_[i].averaging->join();
+}
+
+/// Links come up one after the other. So two groups may be founded.
+void AverageRun::link(std::size_t i, std::size_t j) {
+  schedule_.after(late_links_us_ == 0 ? 0 : between(random_, 0, late_links_us_), [this, i, j] {
+    if (!peers_[i].alive || !peers_[j].alive) return;
+    act(i, [&](auto& averaging, auto& out) { averaging.link_up(peers_[j].id.node, out); });
+  });
 }
 
 std::size_t AverageRun::add_peer() {
   const std::size_t i = peers_.size();
   AveragePeer& peer = peers_.emplace_back();
-  for (std::uint8_t& byte : peer.id.bytes)
+  for (std::uint8_t& byte : peer.id.node.bytes)
     byte = static_cast<std::uint8_t>(random_.next());
-  by_id_[peer.id] = i;
+  peer.id.life = 2 + random_.below(3);
+  by_node_[peer.id.node] = i;
   network_->add_node();
   peer.averaging = std::make_unique<Averaging>(options_, peer.id, average_fragments);
   for (std::size_t j = 0; j < i; ++j) {
     if (!peers_[j].alive) continue;
-    peers_[j].averaging->link_up(peer.id);
-    peer.averaging->link_up(peers_[j].id);
+    link(i, j);
+    link(j, i);
   }
+  peer.averaging->allow_founding(schedule_.now_us(), schedule_.now_us() + between(random_, 1, 1'000));
+  peer.averaging->join();
   schedule_.after(between(random_, 0, average_tick_us), [this, i] { tick(i); });
   return i;
 }
 
 void AverageRun::when_awake(std::size_t i, std::function<void()> action) {
-  if (!peers_[i].alive) return;
+  if (!peers_[i].alive && !peers_[i].node_lives) return;
   if (peers_[i].paused_until_us <= schedule_.now_us()) return action();
   schedule_.at(peers_[i].paused_until_us, [this, i, action = std::move(action)] { when_awake(i, action); });
 }
@@ -155,28 +179,32 @@ void AverageRun::act(std::size_t i, Do action) {
 
 void AverageRun::carry_out(std::size_t i, Averaging::Actions& out) {
   AveragePeer& peer = peers_[i];
-  if (out.applied) {
-    use(i, out.applied->round, out.applied->plan);
+  for (const auto& [round, plan] : out.applied) {
+    use(i, round, plan);
     peer.last_results = peer.results;
   }
   if (out.entered) {
     ++outcome_.entered;
-    if (!rounds_.contains(out.entered->round))
+    if (!rounds_.contains({peer.averaging->founding(), out.entered->round}))
       throw std::runtime_error(fmt::format("node {} enters after round {}, which nobody has", i, out.entered->round));
   }
   if (out.set_aside) peer.set_aside = peer.results;
   if (out.new_plan) {
-    if (peer.averaging->plan() != nullptr) plans_.emplace(peer.averaging->round(), peer.averaging->plan()->made_at);
+    if (peer.averaging->plan() != nullptr)
+      plans_.emplace(RoundName(peer.averaging->founding(), peer.averaging->round()), peer.averaging->plan()->made_at);
     if (fault_ != AverageFault::stale_parts) peer.came = {};
     peer.in_order_of_coming = {};
-    peer.results = out.take_back ? peer.set_aside : AverageValues{};
+    peer.results = out.take_back ? peer.set_aside : RoundValues{};
   }
   for (const auto& [to, message] : out.send) {
     auto copy = std::make_shared<gossip::AverageMessage>(message);
     if (auto* enter = std::get_if<gossip::RoundEnter>(&copy->body); enter && fault_ == AverageFault::taken_unknown)
       enter->taken.clear();
     const std::size_t j = number_of(to);
-    deliver(i, j, [this, j, from = peer.id, copy] {
+    if (std::holds_alternative<gossip::RoundHeard>(copy->body) && fault_ == AverageFault::groups_apart) continue;
+    const bool to_node = to.life == 0;
+    deliver(i, j, [this, i, j, to_node, from = peer.id, copy] {
+      if (!peers_[j].alive) return say_nobody(j, i, to_node);
       act(j, [&](auto& averaging, auto& next) { averaging.received(from, *copy, next); });
     });
   }
@@ -215,7 +243,8 @@ void AverageRun::send_part(std::size_t i, const Averaging::SendPart& part) {
   });
 }
 
-void AverageRun::part_came(std::size_t i, const NodeId& from, std::uint64_t round, const RoundPart& part, float value) {
+void AverageRun::part_came(std::size_t i, const Participant& from, std::uint64_t round, const RoundPart& part,
+                           float value) {
   act(i, [&](auto& averaging, auto& out) {
     const bool result = part.kind == RoundPart::Kind::result;
     AveragePeer& peer = peers_[i];
@@ -234,22 +263,22 @@ void AverageRun::sum(std::size_t i, std::uint32_t f) {
   AveragePeer& peer = peers_[i];
   const RoundPlan& plan = *peer.averaging->plan();
   float sum = 0;
-  const auto own = [&](const NodeId& node) { return node == peer.id; };
+  const auto own = [&](const Participant& node) { return node == peer.id; };
   if (fault_ == AverageFault::as_they_come) {
     for (const float value : peer.in_order_of_coming[f])
       sum += value;
-    if (std::ranges::any_of(plan.contributions, own, &Contribution::node)) sum += peer.contributions.at(peer.number)[f];
+    if (std::ranges::any_of(plan.contributions, own, &Contribution::from)) sum += peer.contributions.at(peer.number)[f];
   } else {
     for (const Contribution& contribution : plan.contributions)
-      sum += own(contribution.node) ? peer.contributions.at(peer.number)[f] : peer.came[f].at(contribution.node);
+      sum += own(contribution.from) ? peer.contributions.at(peer.number)[f] : peer.came[f].at(contribution.from);
   }
   peer.results[f] = sum / static_cast<float>(plan.contributions.size());
 }
 
 float AverageRun::mean_of(const RoundPlan& plan, std::uint32_t f) const {
   float sum = 0;
-  for (const auto& [node, number] : plan.contributions)
-    sum += peers_[number_of(node)].contributions.at(number)[f];
+  for (const auto& [participant, number] : plan.contributions)
+    sum += peers_[number_of(participant)].contributions.at(number)[f];
   return sum / static_cast<float>(plan.contributions.size());
 }
 
@@ -258,15 +287,18 @@ void AverageRun::use(std::size_t i, std::uint64_t round, const RoundPlan& plan) 
   const auto fail = [&](const char* what) {
     throw std::runtime_error(fmt::format("round {}: node {} {}", round, i, what));
   };
-  if (!peer.used.insert(round).second) fail("uses it twice");
-  const auto [known, is_first] = rounds_.try_emplace(round, Round{plan, peer.results});
+  const RoundName name(peer.averaging->founding(), round);
+  if (!peer.used.insert(name).second) fail("uses it twice");
+  const auto [known, is_first] = rounds_.try_emplace(name, Round{plan, peer.results});
   if (known->second.plan != plan) fail("has another plan than others");
   if (known->second.results != peer.results && !plan.contributions.empty()) fail("has other results than others");
   if (!is_first) return;
   for (std::uint32_t f = 0; f < average_fragments && !plan.contributions.empty(); ++f)
     if (peer.results[f] != mean_of(plan, f)) fail("has not the mean of the contributions");
-  for (const auto& [node, number] : plan.contributions)
-    if (!round_of_.try_emplace({node, number}, round).second) fail("has a contribution that a round before had");
+  for (const Contribution& contribution : plan.contributions) {
+    if (!in_rounds_.emplace(name.first, contribution).second) fail("has a contribution that a round before had");
+    taken_.insert(contribution);
+  }
   if (!std::ranges::is_sorted(plan.contributions)) fail("has contributions out of order");
   outcome_.contributions += plan.contributions.size();
 }
@@ -279,14 +311,14 @@ void AverageRun::look_at_contribution(std::size_t i) {
     bool all = !plan.contributions.empty();
     for (const float value : peer.results)
       all = all && value != 0;
-    if (all && !peer.used.contains(peer.averaging->round())) {
-      const auto round = peer.averaging->round();
-      use(i, round, plan);
-      peer.used.erase(round);
+    const RoundName name(peer.averaging->founding(), peer.averaging->round());
+    if (all && !peer.used.contains(name)) {
+      use(i, name.second, plan);
+      peer.used.erase(name);
     }
   }
   if (peer.averaging->contribution() || peer.trains || peer.leaves) return;
-  if (peer.number > 0 && !round_of_.contains({peer.id, peer.number}))
+  if (peer.number > 0 && !taken_.contains({peer.id, peer.number}))
     throw std::runtime_error(fmt::format("node {}'s contribution {} is lost", i, peer.number));
   peer.trains = true;
   schedule_.after(between(random_, 0, training_us_), [this, i] {
@@ -294,7 +326,7 @@ void AverageRun::look_at_contribution(std::size_t i) {
       AveragePeer& trained = peers_[i];
       trained.trains = false;
       if (trained.leaves) return;
-      AverageValues& values = trained.contributions[++trained.number];
+      RoundValues& values = trained.contributions[++trained.number];
       for (float& value : values)
         value = static_cast<float>(uniform(random_, -1, 1));
       if (trained.averaging->contribution())
@@ -304,8 +336,7 @@ void AverageRun::look_at_contribution(std::size_t i) {
   });
 }
 
-// --- faults
-// -----------------------------------------------------------------------------------------------------------
+// --- faults -------------------------------------------------------------------------------------------------------
 
 /// Without it, a quorum of the voters of each round that somebody is in is alive.
 bool AverageRun::may_lose(std::size_t i) const {
@@ -315,12 +346,23 @@ bool AverageRun::may_lose(std::size_t i) const {
 }
 
 bool AverageRun::has_quorum(const Averaging& averaging, std::size_t without) const {
-  std::set<NodeId> alive;
-  for (const NodeId& id : averaging.voters()) {
+  std::set<Participant> alive;
+  for (const Participant& id : averaging.voters()) {
     const AveragePeer& voter = peers_[number_of(id)];
     if (number_of(id) != without && voter.alive && !voter.leaves && voter.averaging->is_member()) alive.insert(id);
   }
   return averaging.is_quorum(alive);
+}
+
+/// The node of a process that has died answers for it.
+void AverageRun::say_nobody(std::size_t i, std::size_t to, bool about_node) {
+  gossip::Participant nobody = peers_[i].id;
+  if (about_node) nobody.life = gossip::nobodys_life;
+  deliver(i, to, [this, to, nobody] {
+    act(to, [&](auto& averaging, auto& next) {
+      averaging.received(nobody, {.founding = {}, .round = 0, .body = gossip::RoundNobody{}}, next);
+    });
+  });
 }
 
 /// If the other lives, the failure detector is wrong, and finds that out.
@@ -329,13 +371,13 @@ void AverageRun::tell_dead(std::size_t i, std::size_t j, TimeUs delay_us) {
   schedule_.after(delay_us, [this, i, j] {
     when_awake(i, [this, i, j] {
       act(i, [&](auto& averaging, auto& out) {
-        averaging.link_down(peers_[j].id);
-        averaging.node_dead(peers_[j].id, out);
+        averaging.link_down(peers_[j].id.node);
+        averaging.node_dead(peers_[j].id.node, out);
       });
       schedule_.after(between(random_, 0, us_per_s), [this, i, j] {
         if (!peers_[i].alive || !peers_[j].alive) return;
-        peers_[i].averaging->node_alive(peers_[j].id);
-        peers_[i].averaging->link_up(peers_[j].id);
+        peers_[i].averaging->node_alive(peers_[j].id.node);
+        act(i, [&](auto& averaging, auto& out) { averaging.link_up(peers_[j].id.node, out); });
       });
     });
   });
@@ -354,7 +396,8 @@ void AverageRun::wrong() {
       if (!peer.alive || !may_lose(i)) break;
       ++outcome_.deaths;
       peer.alive = false;
-      for (std::size_t j = 0; j < peers_.size(); ++j)
+      peer.node_lives = chance(random_, 0.3);
+      for (std::size_t j = 0; j < peers_.size() && !peer.node_lives; ++j)
         tell_dead(j, i, between(random_, 0, us_per_s));
       break;
     case 1:
@@ -367,11 +410,11 @@ void AverageRun::wrong() {
     case 3:
       if (!peer.alive || peer.leaves || !may_lose(i)) break;
       peer.leaves = true;
-      peer.averaging->leave();
+      act(i, [](auto& averaging, auto& out) { averaging.leave(out); });
       break;
     case 4:
       if (std::ranges::count_if(peers_, &AveragePeer::alive) > 9) break;
-      peers_[add_peer()].averaging->join();
+      add_peer();
       break;
     default: {
       std::vector<int> group(peers_.size());
@@ -393,27 +436,49 @@ AverageOutcome AverageRun::run() {
   }
   network_->heal();
   network_->set_default({.latency_us = 1'000});
-  schedule_.run_until(schedule_.now_us() + 3 * us_per_s);
-  const std::uint64_t rounds_then = rounds_.empty() ? 0 : rounds_.rbegin()->first;
+  schedule_.run_until(schedule_.now_us() + average_settle_us);
+  const AveragePeer* one = first_of_oldest_group();
+  const std::uint64_t rounds_then = one != nullptr ? rounds_of(one->averaging->founding()) : 0;
   schedule_.run_until(schedule_.now_us() + average_calm_us);
   judge(rounds_then);
+  std::set<FoundingId> groups;
+  for (const auto& [name, round] : rounds_)
+    groups.insert(name.first);
+  outcome_.groups = groups.size();
   outcome_.events = schedule_.events();
   outcome_.rounds = rounds_.size();
   outcome_.repeated = plans_.size() - std::min(plans_.size(), rounds_.size());
   return outcome_;
 }
 
+const AveragePeer* AverageRun::first_of_oldest_group() const {
+  const AveragePeer* first = nullptr;
+  for (const AveragePeer& peer : peers_) {
+    if (!peer.alive || !peer.averaging->is_member()) continue;
+    if (first == nullptr || peer.averaging->founding() < first->averaging->founding()) first = &peer;
+  }
+  return first;
+}
+
+/// How many it has committed.
+std::uint64_t AverageRun::rounds_of(const FoundingId& founding) const {
+  const auto next = rounds_.lower_bound({founding, std::numeric_limits<std::uint64_t>::max()});
+  if (next == rounds_.begin() || std::prev(next)->first.first != founding) return 0;
+  return std::prev(next)->first.second;
+}
+
 void AverageRun::judge(std::uint64_t rounds_then) {
-  const std::uint64_t rounds = rounds_.empty() ? 0 : rounds_.rbegin()->first;
+  if (std::ranges::none_of(peers_, &AveragePeer::alive)) return;
+  const AveragePeer* const first = first_of_oldest_group();
+  if (first == nullptr) throw std::runtime_error("nobody is a member, and nobody founds");
+  const FoundingId founding = first->averaging->founding();
+  const std::uint64_t rounds = rounds_of(founding);
   const auto is_furthest = [&](const AveragePeer& peer) {
-    return peer.alive && peer.averaging->is_member() && peer.averaging->round() == rounds + 1;
+    return peer.alive && peer.averaging->is_member() && peer.averaging->founding() == founding &&
+           peer.averaging->round() == rounds + 1;
   };
   const auto furthest = std::ranges::find_if(peers_, is_furthest);
-  if (furthest == peers_.end()) {
-    ++outcome_.blocked;  // the last member has left, and whoever wanted to enter was not known to it
-    return;
-  }
-  if (!has_quorum(*furthest->averaging, peers_.size())) {
+  if (furthest == peers_.end() || !has_quorum(*furthest->averaging, peers_.size())) {
     ++outcome_.blocked;  // several died at once, after the round was agreed on that made them voters
     return;
   }
@@ -425,6 +490,7 @@ void AverageRun::judge(std::uint64_t rounds_then) {
     const AveragePeer& peer = peers_[i];
     if (!peer.alive) continue;
     if (!peer.averaging->is_member()) throw std::runtime_error(fmt::format("node {} is no member", i));
+    if (peer.averaging->founding() != founding) throw std::runtime_error(fmt::format("node {} is in another group", i));
     if (peer.averaging->round() + 1 < rounds)
       throw std::runtime_error(fmt::format("node {} is in round {}, others in {}", i, peer.averaging->round(), rounds));
   }

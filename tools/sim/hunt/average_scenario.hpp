@@ -1,10 +1,11 @@
-// Members of a job that averages exactly (gossip/average/averaging.hpp), under faults. Members die, pause, leave and
-// come; the failure detector is late and at times wrong; messages are lost, doubled, late and out of order, and the
-// network is cut and heals. A quorum of every round's members stays alive.
+// Members of a collective, which averages exactly (gossip/average/averaging.hpp), under faults. Links come late, so
+// that several may found. Members die, pause, leave and come; the failure detector is late and at times wrong; messages
+// are lost, doubled, late and out of order, and the network is cut and heals. A quorum of every round's members stays
+// alive.
 //
 // Every contribution is known. So every member that applies a round must hold, bit by bit, the mean of exactly its
-// contributions; each contribution is in one round at most; none of a living member is lost; and rounds go on once the
-// faults are over.
+// contributions; each contribution is in one round of a group at most; none of a living member is lost; and once the
+// faults are over, all are members of one group, and its rounds go on.
 //
 // One seed decides everything. One thread.
 
@@ -24,15 +25,17 @@ struct AverageOutcome {
   std::uint64_t deaths = 0;
   std::uint64_t entered = 0;   ///< nodes that became members, also again
   std::uint64_t repeated = 0;  ///< plans that were not committed
+  std::uint64_t groups = 0;    ///< that were founded
   std::uint64_t blocked = 0;   ///< runs in which too many voters of a round died at once
 
-  [[nodiscard]] std::array<ScenarioCount, 7> counts() const {
+  [[nodiscard]] std::array<ScenarioCount, 8> counts() const {
     return {{{"events", events},
              {"rounds", rounds},
              {"contributions in them", contributions},
              {"plans given up", repeated},
              {"deaths", deaths},
              {"nodes that entered", entered},
+             {"groups", groups},
              {"runs without a quorum in the end", blocked}}};
   }
 };
@@ -44,12 +47,13 @@ enum class AverageFault {
   early,          ///< a member uses the results when it has all of them, and not when they are committed
   amnesia,        ///< a member goes back to what it knew a moment before
   taken_unknown,  ///< whoever enters is not told which of its contributions were taken
+  groups_apart,   ///< members of two groups do not tell each other
   stale_parts,    ///< contributions that were kept for a plan are used for the next one
 };
 inline constexpr FaultRule<AverageFault> average_faults[] = {
     {AverageFault::as_they_come, "as-they-come"}, {AverageFault::early, "early"},
     {AverageFault::amnesia, "amnesia"},           {AverageFault::taken_unknown, "taken-unknown"},
-    {AverageFault::stale_parts, "stale-parts"},
+    {AverageFault::groups_apart, "groups-apart"}, {AverageFault::stale_parts, "stale-parts"},
 };
 
 /// Throws std::runtime_error with a text if something is wrong.

@@ -1,0 +1,394 @@
+#include "daemon/average/averages.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <linux/magic.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <array>
+#include <asio/post.hpp>
+#include <chrono>
+#include <cstring>
+#include <ranges>
+
+#include "daemon/system/accepting.hpp"
+#include "sdk/layout/names.hpp"
+
+namespace gossamer::daemon {
+
+using gossip::AverageNote;
+using gossip::AverageValues;
+using gossip::Participant;
+using layout::AverageCall;
+using layout::AverageOpen;
+using layout::AverageReply;
+using layout::AverageStatus;
+
+namespace {
+
+/// A process that waits is told whom for, this often.
+constexpr TimeUs waiting_period_us = us_per_s;
+/// Contribution, results, the last round's, and what others send to an owner.
+constexpr std::uint64_t copies_of_values = 4;
+/// A process that has gone is given so long to leave as the others agree on it.
+constexpr TimeUs leave_patience_us = 5 * us_per_s;
+
+std::uint64_t hash_of(std::string_view job, std::string_view name) {
+  const std::string text = fmt::format("{}/{}", job, name);  // a name has no slash
+  return XXH3_64bits(text.data(), text.size());
+}
+
+template <std::size_t n>
+std::string_view text_of(const char (&text)[n]) {
+  return {text, ::strnlen(text, n)};
+}
+
+TimeUs time_of_day_us() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::microseconds>(now).count();
+}
+
+std::unexpected<std::string> cannot(std::string why) {
+  return std::unexpected(std::move(why));
+}
+
+void send_reply(int socket, std::uint64_t number, AverageStatus status, const std::string& message,
+                const CollectiveMember::Answer& answer = {}) {
+  AverageReply reply{};
+  reply.number = number;
+  reply.round = answer.round;
+  reply.status = static_cast<std::uint32_t>(status);
+  reply.of = static_cast<std::uint32_t>(answer.of);
+  reply.joined = answer.joined ? 1 : 0;
+  message.copy(reply.message, sizeof reply.message - 1);
+  ::send(socket, &reply, sizeof reply, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+}  // namespace
+
+struct Averages::Session {
+  Session(asio::io_context& loop, FileDescriptor fd) : socket(loop, fd.release()) {}
+  asio::posix::stream_descriptor socket;
+  std::optional<CollectiveMember> member;
+  std::string title;                        // for people
+  std::uint64_t number = 0;                 // of the last call
+  TimeUs told_us = 0;                       // when the call began, or the process was told whom it waits for
+  std::optional<std::string> why_not = {};  // others average another number of elements
+  bool gone = false;                        // the connection is closed; the member leaves
+  TimeUs gone_us = 0;                       // when
+};
+
+Averages::Averages(asio::io_context& loop, AveragesHost& host, std::uint64_t first_life, AverageLimits limits,
+                   spdlog::logger& log)
+    : loop_(loop),
+      host_(host),
+      next_life_(std::max(first_life, gossip::nobodys_life + 1)),
+      limits_(limits),
+      log_(log),
+      acceptor_(loop),
+      retry_(loop) {}
+
+Averages::~Averages() {
+  *alive_ = false;
+  if (acceptor_.is_open()) acceptor_.release();  // listening_ owns the descriptor
+}
+
+// --- processes ----------------------------------------------------------------------------------------------------
+
+std::expected<void, std::string> Averages::open(const std::filesystem::path& socket) {
+  auto listening = UnixSocket::listen(socket, SOCK_SEQPACKET);
+  if (!listening) return std::unexpected(std::move(listening.error()));
+  listening_.emplace(std::move(*listening));
+  acceptor_.assign(listening_->get());
+  accept_when_ready();
+  return {};
+}
+
+void Averages::accept_when_ready() {
+  acceptor_.async_wait(asio::posix::stream_descriptor::wait_read, [this, alive = alive_](std::error_code error) {
+    if (!error && *alive) accept_some();
+  });
+}
+
+void Averages::accept_some() {
+  for (int i = 0; i < max_accepts_per_turn; ++i) {
+    FileDescriptor socket(::accept4(listening_->get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!socket && (errno == EMFILE || errno == ENFILE)) {
+      retry_.expires_after(accept_retry);
+      return retry_.async_wait([this, alive = alive_](std::error_code error) {
+        if (!error && *alive) accept_some();
+      });
+    }
+    if (!socket) break;
+    const auto session = std::make_shared<Session>(loop_, std::move(socket));
+    if (sessions_.size() >= limits_.clients) {
+      refuse(*session, fmt::format("this daemon averages for {} processes, which is its limit; raise [limits] clients",
+                                   sessions_.size()));
+      continue;
+    }
+    sessions_.push_back(session);
+    wait_for(session);
+  }
+  accept_when_ready();
+}
+
+void Averages::wait_for(const std::shared_ptr<Session>& session) {
+  session->socket.async_wait(asio::posix::stream_descriptor::wait_read,
+                             [this, weak = std::weak_ptr(session)](std::error_code error) {
+                               const auto held = weak.lock();
+                               if (!error && held && !held->gone) read(held);
+                             });
+}
+
+void Averages::read(const std::shared_ptr<Session>& session) {
+  std::array<std::byte, sizeof(AverageOpen) + 1> bytes;  // one more, to notice a longer one
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
+  iovec data{bytes.data(), bytes.size()};
+  msghdr message{};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  message.msg_control = control.data();
+  message.msg_controllen = control.size();
+  const ssize_t size = ::recvmsg(session->socket.native_handle(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  if (size < 0 && (errno == EAGAIN || errno == EINTR)) return wait_for(session);
+  FileDescriptor memory;
+  const cmsghdr* header = size > 0 ? CMSG_FIRSTHDR(&message) : nullptr;
+  if (header != nullptr && header->cmsg_type == SCM_RIGHTS && header->cmsg_len == CMSG_LEN(sizeof(int))) {
+    int fd = -1;
+    std::memcpy(&fd, CMSG_DATA(header), sizeof fd);
+    memory = FileDescriptor(fd);
+  }
+  if (size <= 0) {
+    end(*session);
+    return after_event();
+  }
+  const auto received = std::span<const std::byte>(bytes).first(static_cast<std::size_t>(size));
+  const auto done = session->member ? call(*session, received) : begin(*session, received, memory.get());
+  if (!done) {
+    log_.warn("a process that averages was refused: {}", done.error());
+    refuse(*session, done.error());
+  } else {
+    wait_for(session);
+  }
+  after_event();
+}
+
+std::expected<void, std::string> Averages::begin(Session& session, std::span<const std::byte> bytes, int memory) {
+  AverageOpen open;
+  if (bytes.size() != sizeof open) return cannot("this is no request to average: it has a wrong size");
+  std::memcpy(&open, bytes.data(), sizeof open);
+  if (open.magic != layout::average_magic) return cannot("this is no request to average: its mark is wrong");
+  if (open.version != layout::average_version)
+    return cannot("the client speaks another version: use the client library that came with this daemon");
+  const std::string_view job = text_of(open.job);
+  const std::string_view name = text_of(open.name);
+  if (!layout::is_job_name(job) || !layout::is_job_name(name))
+    return cannot("the names of job and average have 1 to 63 letters, digits, '.', '_', '-', and no '.' in front");
+  if (open.elements == 0 || open.elements > layout::max_average_elements)
+    return cannot(
+        fmt::format("{} numbers cannot be averaged: from 1 to {} can", open.elements, layout::max_average_elements));
+  const std::uint64_t needed = copies_of_values * open.elements * sizeof(float);
+  if (needed > limits_.memory_bytes || memory_bytes() > limits_.memory_bytes - needed)
+    return cannot("averaging needs more memory than the daemon may take: raise [limits] memory_mib");
+  auto values = map(memory, open.elements);
+  if (!values) return std::unexpected(std::move(values.error()));
+  session.title = fmt::format("{}/{}", job, name);
+  const Participant self{host_.id(), next_life_++};
+  session.member.emplace(JobKey{hash_of(job, name), open.elements}, self, std::move(*values),
+                         [this](const NodeId& to, const Message& message) { return send(to, message); });
+  session.member->link_up(host_.id());
+  for (const NodeId& node : host_.neighbours())
+    session.member->link_up(node);
+  return {};
+}
+
+std::expected<AveragedMemory, std::string> Averages::map(int memory, std::uint64_t elements) const {
+  const auto bytes = static_cast<std::size_t>(elements * sizeof(float));
+  const int seals = ::fcntl(memory, F_GET_SEALS);
+  if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 || (seals & F_SEAL_GROW) == 0)
+    return cannot("the memory is no memfd that is sealed against shrinking and growing");
+  struct statfs system {};
+  struct stat file {};
+  if (::fstatfs(memory, &system) != 0 || system.f_type != TMPFS_MAGIC || ::fstat(memory, &file) != 0 ||
+      file.st_size != static_cast<off_t>(bytes)) {
+    return cannot("the memory does not have four bytes for each number");
+  }
+  void* const mapped = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0);
+  if (mapped == MAP_FAILED) return cannot(fmt::format("the memory cannot be mapped: {}", std::strerror(errno)));
+  std::shared_ptr<const void> owner(mapped, [bytes](void* begin) { ::munmap(begin, bytes); });
+  return AveragedMemory{std::move(owner), {static_cast<float*>(mapped), static_cast<std::size_t>(elements)}};
+}
+
+std::expected<void, std::string> Averages::call(Session& session, std::span<const std::byte> bytes) {
+  AverageCall call;
+  if (bytes.size() != sizeof call) return cannot("this is no call: it has a wrong size");
+  std::memcpy(&call, bytes.data(), sizeof call);
+  if (session.member->is_waiting()) return cannot("the last call has not been answered");
+  if (call.number <= session.number || call.at_least == 0)
+    return cannot("a call has a larger number than the last one");
+  if (call.at_least > gossip::max_average_members)
+    return cannot(fmt::format("at most {} processes average with each other", gossip::max_average_members));
+  session.number = call.number;
+  session.told_us = host_.now_us();
+  session.member->call(call.number, call.at_least, call.grace_ms * us_per_ms);
+  return {};
+}
+
+void Averages::end(Session& session) {
+  if (!std::exchange(session.gone, true)) session.gone_us = host_.now_us();
+  std::error_code ignored;
+  session.socket.close(ignored);
+  if (session.member) session.member->leave();
+}
+
+void Averages::refuse(Session& session, const std::string& why) {
+  send_reply(session.socket.native_handle(), session.number, AverageStatus::refused, why);
+  end(session);
+}
+
+void Averages::answer(Session& session) {
+  const auto answer = session.member->take_answer();
+  if (!answer || session.gone) return;
+  const auto status = answer->done ? AverageStatus::done : AverageStatus::missed;
+  send_reply(session.socket.native_handle(), session.number, status, "", *answer);
+}
+
+void Averages::tell_what_is_waited_for(Session& session) {
+  const TimeUs now_us = host_.now_us();
+  if (session.gone || !session.member->is_waiting() || now_us - session.told_us < waiting_period_us) return;
+  session.told_us = now_us;
+  send_reply(session.socket.native_handle(), session.number, AverageStatus::waiting, waits_for(session));
+}
+
+std::string Averages::waits_for(const Session& session) const {
+  const gossip::Averaging& averaging = session.member->averaging();
+  if (session.why_not) return *session.why_not;
+  if (!averaging.is_member()) return "it is no member yet: it asks the other nodes";
+  const std::size_t members = averaging.members().size();
+  if (members < session.member->at_least())
+    return fmt::format("there are {} of the {} members that it wants", members, session.member->at_least());
+  const auto late = averaging.not_ready();
+  if (late.empty()) return fmt::format("not all of the {} members have contributed", members);
+  std::string text = "no contribution yet from";
+  for (const Participant& one : late | std::views::take(8))
+    text += fmt::format("{} {}", &one == &late.front() ? "" : ",", one.node.brief());
+  return text;
+}
+
+std::uint64_t Averages::memory_bytes() const {
+  std::uint64_t bytes = 0;
+  for (const auto& session : sessions_)
+    if (session->member) bytes += copies_of_values * session->member->collective().layout_hash * sizeof(float);
+  return bytes;
+}
+
+// --- other nodes --------------------------------------------------------------------------------------------------
+
+void Averages::link_up(const NodeId& node) {
+  for (const auto& session : sessions_) {
+    if (!session->member) continue;
+    session->member->node_alive(node);
+    session->member->link_up(node);
+  }
+  after_event();
+}
+
+void Averages::link_down(const NodeId& node) {
+  for (const auto& session : sessions_)
+    if (session->member) session->member->link_down(node);
+}
+
+void Averages::node_dead(const NodeId& node) {
+  for (const auto& session : sessions_)
+    if (session->member) session->member->node_dead(node);
+  after_event();
+}
+
+void Averages::received(const NodeId& from, AverageNote&& note) {
+  deliver(from, note);
+  after_event();
+}
+
+void Averages::received(const NodeId& from, AverageValues&& values) {
+  deliver(from, values);
+  after_event();
+}
+
+/// The sender is whom the link says.
+template <class Received>
+void Averages::deliver(const NodeId& from, const Received& message) {
+  if (message.from.node != from) return;
+  bool known = false;
+  for (const auto& session : sessions_) {
+    if (!session->member || session->member->collective().name_hash != message.collective.name_hash) continue;
+    CollectiveMember& member = *session->member;
+    if (member.self() == message.from || (message.to.life != 0 && message.to != member.self())) continue;
+    if (member.collective().layout_hash != message.collective.layout_hash) {
+      session->why_not = fmt::format("node {} averages {} numbers under this name, and this process {}", from.brief(),
+                                     message.collective.layout_hash, member.collective().layout_hash);
+      continue;
+    }
+    known = true;
+    session->why_not.reset();
+    member.received(message);
+  }
+  if constexpr (std::is_same_v<Received, AverageNote>) {
+    if (known || std::holds_alternative<gossip::RoundNobody>(message.message.body)) return;
+    const Participant nobody{host_.id(), message.to.life == 0 ? gossip::nobodys_life : message.to.life};
+    send(from,
+         AverageNote{
+             message.collective, nobody, message.from, {.founding = {}, .round = 0, .body = gossip::RoundNobody{}}});
+  }
+}
+
+bool Averages::send(const NodeId& to, const Message& message) {
+  if (to != host_.id()) return host_.send(to, message);
+  to_self_.push_back(message);
+  return true;
+}
+
+// --- turns --------------------------------------------------------------------------------------------------------
+
+void Averages::tick(bool settled) {
+  const TimeUs now_us = host_.now_us();
+  for (const auto& session : sessions_) {
+    if (!session->member) continue;
+    if (settled) session->member->allow_founding(now_us, time_of_day_us());
+    session->member->tick(now_us);
+    tell_what_is_waited_for(*session);
+  }
+  after_event();
+}
+
+/// Answers processes, and delivers what they have for each other soon.
+void Averages::after_event() {
+  for (const auto& session : sessions_)
+    if (session->member) answer(*session);
+  const TimeUs now_us = host_.now_us();
+  std::erase_if(sessions_, [now_us](const auto& session) {
+    return session->gone &&
+           (!session->member || session->member->has_left() || now_us - session->gone_us > leave_patience_us);
+  });
+  if (to_self_.empty() || std::exchange(delivering_, true)) return;
+  asio::post(loop_, [this, alive = alive_] {
+    if (*alive) deliver_here();
+  });
+}
+
+void Averages::deliver_here() {
+  delivering_ = false;
+  for (std::size_t left = to_self_.size(); left > 0; --left) {
+    const Message message = std::move(to_self_.front());
+    to_self_.pop_front();
+    if (const auto* note = std::get_if<AverageNote>(&message)) deliver(host_.id(), *note);
+    if (const auto* values = std::get_if<AverageValues>(&message)) deliver(host_.id(), *values);
+  }
+  after_event();
+}
+
+}  // namespace gossamer::daemon

@@ -1,0 +1,97 @@
+// The collectives in which this node's processes average exactly (sdk/layout/average.hpp), and the socket where they
+// come.
+//
+// Every process is a member by itself, also of several on one node. What is for other processes of this node does not
+// leave it. Everything runs on the loop's thread. A message or client against the rules changes nothing; the client is
+// told why it is refused.
+
+#pragma once
+
+#include <spdlog/logger.h>
+
+#include <asio/io_context.hpp>
+#include <asio/posix/stream_descriptor.hpp>
+#include <asio/steady_timer.hpp>
+#include <expected>
+#include <filesystem>
+#include <limits>
+#include <list>
+
+#include "daemon/average/collective_member.hpp"
+#include "daemon/system/unix_socket.hpp"
+#include "sdk/layout/average.hpp"
+
+namespace gossamer::daemon {
+
+/// The node as its collectives see it.
+class AveragesHost {
+ public:
+  virtual ~AveragesHost() = default;
+  [[nodiscard]] virtual NodeId id() const = 0;
+  [[nodiscard]] virtual TimeUs now_us() const = 0;
+  virtual bool send(const NodeId& to, const Message& message) = 0;
+  [[nodiscard]] virtual std::vector<NodeId> neighbours() const = 0;
+};
+
+struct AverageLimits {
+  std::size_t clients = 64;
+  std::uint64_t memory_bytes = std::numeric_limits<std::uint64_t>::max();
+};
+
+class Averages {
+ public:
+  /// `first_life`: above all of this node's earlier lives, and not 0. The others outlive this object.
+  Averages(asio::io_context& loop, AveragesHost& host, std::uint64_t first_life, AverageLimits limits,
+           spdlog::logger& log);
+  ~Averages();
+
+  /// Begins to accept processes. The error is fit for the user.
+  [[nodiscard]] std::expected<void, std::string> open(const std::filesystem::path& socket);
+  void set_limits(const AverageLimits& limits) { limits_ = limits; }
+
+  void link_up(const NodeId& node);
+  void link_down(const NodeId& node);
+  void node_dead(const NodeId& node);
+  void received(const NodeId& from, gossip::AverageNote&& note);
+  void received(const NodeId& from, gossip::AverageValues&& values);
+  /// `settled`: who is to be linked soon is linked.
+  void tick(bool settled);
+
+ private:
+  struct Session;
+  using Sessions = std::list<std::shared_ptr<Session>>;
+
+  void accept_when_ready();
+  void accept_some();
+  void wait_for(const std::shared_ptr<Session>& session);
+  void read(const std::shared_ptr<Session>& session);
+  [[nodiscard]] std::expected<void, std::string> begin(Session& session, std::span<const std::byte> bytes, int memory);
+  [[nodiscard]] std::expected<AveragedMemory, std::string> map(int memory, std::uint64_t elements) const;
+  [[nodiscard]] std::expected<void, std::string> call(Session& session, std::span<const std::byte> bytes);
+  void end(Session& session);
+  void refuse(Session& session, const std::string& why);
+  void answer(Session& session);
+  void tell_what_is_waited_for(Session& session);
+  [[nodiscard]] std::string waits_for(const Session& session) const;
+  bool send(const NodeId& to, const Message& message);
+  template <class Received>
+  void deliver(const NodeId& from, const Received& message);
+  void after_event();
+  void deliver_here();
+  [[nodiscard]] std::uint64_t memory_bytes() const;
+
+  asio::io_context& loop_;
+  AveragesHost& host_;
+  std::uint64_t next_life_;
+  AverageLimits limits_;
+  spdlog::logger& log_;
+  std::optional<UnixSocket> listening_;
+  asio::posix::stream_descriptor acceptor_;
+  asio::steady_timer retry_;
+  Sessions sessions_;
+  std::deque<Message> to_self_;
+  bool delivering_ = false;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+};
+
+}  // namespace gossamer::daemon

@@ -1,0 +1,212 @@
+#include "daemon/average/collective_member.hpp"
+
+#include <algorithm>
+#include <ranges>
+
+#include "gossip/check.hpp"
+
+namespace gossamer::daemon {
+
+using gossip::AverageMessage;
+using gossip::AverageNote;
+using gossip::AverageValues;
+using gossip::Averaging;
+using gossip::Contribution;
+using gossip::Participant;
+using gossip::RoundPart;
+using gossip::RoundPlan;
+
+CollectiveMember::CollectiveMember(const JobKey& collective, const Participant& self, AveragedMemory memory, Send send)
+    : collective_(collective),
+      self_(self),
+      memory_(std::move(memory)),
+      send_(std::move(send)),
+      averaging_({}, self,
+                 static_cast<std::uint32_t>((memory_.values.size() + average_fragment_elements - 1) /
+                                            average_fragment_elements)) {
+  came_.resize((memory_.values.size() + average_fragment_elements - 1) / average_fragment_elements);
+  averaging_.join();
+}
+
+std::span<float> CollectiveMember::slice(std::span<float> all, std::uint32_t fragment) const {
+  const std::size_t begin = fragment * average_fragment_elements;
+  return all.subspan(begin, std::min(average_fragment_elements, all.size() - begin));
+}
+
+CollectiveMember::Values CollectiveMember::fresh() {
+  if (former_ && former_.use_count() == 1) return std::exchange(former_, nullptr);
+  return std::make_shared<std::vector<float>>(memory_.values.size());
+}
+
+// --- events -------------------------------------------------------------------------------------------------------
+
+void CollectiveMember::link_up(const NodeId& node) {
+  Averaging::Actions out;
+  averaging_.link_up(node, out);
+  carry_out(out);
+}
+
+void CollectiveMember::node_dead(const NodeId& node) {
+  Averaging::Actions out;
+  averaging_.node_dead(node, out);
+  carry_out(out);
+}
+
+void CollectiveMember::received(const AverageNote& note) {
+  Averaging::Actions out;
+  averaging_.received(note.from, note.message, out);
+  carry_out(out);
+}
+
+void CollectiveMember::received(const AverageValues& values) {
+  const RoundPart& part = values.part;
+  if (values.founding != averaging_.founding() || part.fragment >= came_.size()) return;
+  const std::span<float> target = slice(memory_.values, part.fragment);
+  if (values.values.size() != target.size_bytes()) return;
+  Averaging::Actions out;
+  // What comes of it may be to use the results at once, so the values have to be in their place before.
+  const bool is_result = part.kind == RoundPart::Kind::result;
+  if (is_result && averaging_.wants(values.round, part)) {
+    if (!results_) results_ = fresh();
+    std::ranges::copy(values.values.as<float>(), slice(*results_, part.fragment).begin());
+  }
+  if (averaging_.received(values.from, values.round, part, out) && !is_result)
+    came_[part.fragment].insert_or_assign(values.from, values.values);
+  carry_out(out);
+}
+
+void CollectiveMember::tick(TimeUs now_us) {
+  contribute_if_enough();
+  send_waiting();
+  Averaging::Actions out;
+  averaging_.tick(now_us, out);
+  averaging_.check_invariants();
+  carry_out(out);
+}
+
+void CollectiveMember::call(std::uint64_t number, std::size_t at_least, TimeUs grace_us) {
+  GOSSAMER_CHECK(!called_);
+  called_ = number;
+  contributed_ = false;
+  at_least_ = at_least;
+  averaging_.set_grace(grace_us);
+  contribute_if_enough();
+}
+
+void CollectiveMember::contribute_if_enough() {
+  if (!called_ || contributed_ || !averaging_.is_member() || averaging_.members().size() < at_least_) return;
+  contributed_ = true;
+  Averaging::Actions out;
+  averaging_.contribute(*called_, out);
+  carry_out(out);
+}
+
+void CollectiveMember::leave() {
+  leaving_ = true;
+  called_.reset();
+  Averaging::Actions out;
+  averaging_.leave(out);
+  carry_out(out);
+}
+
+// --- actions ------------------------------------------------------------------------------------------------------
+
+void CollectiveMember::carry_out(Averaging::Actions& out) {
+  for (const Averaging::Applied& applied : out.applied)
+    use(applied);
+  if (out.set_aside) aside_ = std::exchange(results_, nullptr);
+  if (out.new_plan) new_plan(out);
+  for (auto& [to, message] : out.send)
+    send(to, std::move(message));
+  for (const Averaging::SendPart& part : out.parts) {
+    if (!send_part(part)) waiting_.push_back(part);
+  }
+  for (const std::uint32_t fragment : out.sum)
+    sum(fragment);
+  joined_ = joined_ || out.left;  // with the next answer, it has joined anew
+  left_ = left_ || (out.left && leaving_);
+  // The contribution counts, but not in a round whose results have come here.
+  if (called_ && contributed_ && !averaging_.contribution() && !answer_) {
+    answer_ = Answer{.done = false, .round = averaging_.round(), .joined = std::exchange(joined_, false)};
+    called_.reset();
+  }
+}
+
+void CollectiveMember::use(const Averaging::Applied& applied) {
+  const auto& contributions = applied.plan.contributions;
+  if (contributions.empty()) return;
+  former_ = std::exchange(last_, std::exchange(results_, nullptr));
+  aside_.reset();
+  // Slower members still want these.
+  std::erase_if(waiting_, [&](const Averaging::SendPart& part) {
+    return part.part.made_at != applied.plan.made_at || part.part.kind == RoundPart::Kind::contribution;
+  });
+  const auto own = std::ranges::find(contributions, self_, &Contribution::from);
+  if (!called_ || own == contributions.end() || own->number != *called_) return;
+  std::ranges::copy(*last_, memory_.values.begin());
+  called_.reset();
+  answer_ =
+      Answer{.done = true, .round = applied.round, .of = contributions.size(), .joined = std::exchange(joined_, false)};
+}
+
+void CollectiveMember::new_plan(const Averaging::Actions& out) {
+  for (auto& parts : came_)
+    parts.clear();
+  results_ = out.take_back ? aside_ : nullptr;
+  const std::uint64_t round = averaging_.round();
+  std::erase_if(waiting_, [round](const Averaging::SendPart& part) { return part.round == round; });
+}
+
+void CollectiveMember::send(const Participant& to, AverageMessage&& message) {
+  (void)send_(to.node, AverageNote{collective_, self_, to, std::move(message)});
+}
+
+/// False: its link takes no more now.
+bool CollectiveMember::send_part(const Averaging::SendPart& part) {
+  Bytes values;
+  if (part.part.kind == RoundPart::Kind::contribution) {
+    values = {memory_.owner, std::as_bytes(slice(memory_.values, part.part.fragment))};
+  } else {
+    const RoundPlan* plan = averaging_.plan();
+    const bool is_current = plan != nullptr && plan->made_at == part.part.made_at;
+    const Values& from = part.round != averaging_.round() ? last_ : is_current ? results_ : aside_;
+    if (!from) return true;
+    values = {from, std::as_bytes(slice(*from, part.part.fragment))};
+  }
+  return send_(part.to.node, AverageValues{collective_, self_, part.to, averaging_.founding(), part.round, part.part,
+                                           std::move(values)});
+}
+
+void CollectiveMember::send_waiting() {
+  for (std::size_t left = waiting_.size(); left > 0; --left) {
+    const Averaging::SendPart part = waiting_.front();
+    waiting_.pop_front();
+    if (!send_part(part)) waiting_.push_back(part);
+  }
+}
+
+/// Adds the contributions in the order of their participants, in fp32, so that the same bits come whoever adds.
+void CollectiveMember::sum(std::uint32_t fragment) {
+  const RoundPlan& plan = *averaging_.plan();
+  const gossip::Ballot made_at = plan.made_at;
+  if (!results_) results_ = fresh();
+  const std::span<float> result = slice(*results_, fragment);
+  const auto values_of = [&](const Participant& one) -> std::span<const float> {
+    return one == self_ ? slice(memory_.values, fragment) : came_[fragment].at(one).as<float>();
+  };
+  std::ranges::copy(values_of(plan.contributions.front().from), result.begin());
+  for (const Contribution& contribution : plan.contributions | std::views::drop(1)) {
+    const float* const values = values_of(contribution.from).data();
+    for (std::size_t i = 0; i < result.size(); ++i)
+      result[i] += values[i];
+  }
+  const auto count = static_cast<float>(plan.contributions.size());
+  for (float& value : result)
+    value /= count;
+  came_[fragment].clear();
+  Averaging::Actions out;
+  averaging_.summed(fragment, made_at, out);
+  carry_out(out);
+}
+
+}  // namespace gossamer::daemon

@@ -1,0 +1,107 @@
+// One process's part in a collective: carries out what gossip::Averaging decides, on the process's values.
+//
+// The process's contribution stays in its own memory. An owner keeps the parts that others send until it adds them. The
+// results of the last round stay here until the next one is applied, for members that are late. Sums are computed on
+// the loop, a fragment at a time.
+//
+// One owner, the loop's thread.
+
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "gossip/average/averaging.hpp"
+#include "gossip/messages.hpp"
+
+namespace gossamer::daemon {
+
+/// Elements of a fragment of what is averaged. It is a message of 1 MiB.
+inline constexpr std::size_t average_fragment_elements = std::size_t{1} << 18;
+
+/// The numbers that a process wants averaged; they stay mapped as long as somebody holds the pointer.
+struct AveragedMemory {
+  std::shared_ptr<const void> owner;
+  std::span<float> values;
+};
+
+class CollectiveMember {
+ public:
+  /// False: the message cannot be sent now.
+  using Send = std::function<bool(const NodeId& to, const Message& message)>;
+  /// A call that has ended.
+  struct Answer {
+    bool done = false;  ///< the mean is in the memory; else others have it, and this member missed the round
+    std::uint64_t round = 0;
+    std::size_t of = 0;   ///< contributions in the mean
+    bool joined = false;  ///< it has become a member since the last answer
+  };
+
+  CollectiveMember(const JobKey& collective, const gossip::Participant& self, AveragedMemory memory, Send send);
+
+  [[nodiscard]] const JobKey& collective() const { return collective_; }
+  [[nodiscard]] const gossip::Participant& self() const { return self_; }
+  [[nodiscard]] const gossip::Averaging& averaging() const { return averaging_; }
+
+  void link_up(const NodeId& node);
+  void link_down(const NodeId& node) { averaging_.link_down(node); }
+  void node_dead(const NodeId& node);
+  void node_alive(const NodeId& node) { averaging_.node_alive(node); }
+  void allow_founding(TimeUs now_us, TimeUs time_of_day_us) { averaging_.allow_founding(now_us, time_of_day_us); }
+  void received(const gossip::AverageNote& note);
+  void received(const gossip::AverageValues& values);
+  void tick(TimeUs now_us);
+
+  /// The values in the memory are to be averaged. Not before the last call was answered.
+  void call(std::uint64_t number, std::size_t at_least, TimeUs grace_us);
+  [[nodiscard]] bool is_waiting() const { return called_.has_value(); }
+  [[nodiscard]] std::size_t at_least() const { return at_least_; }
+  [[nodiscard]] std::optional<Answer> take_answer() { return std::exchange(answer_, std::nullopt); }
+  /// The process is gone. Its contribution may still be in a round.
+  void leave();
+  /// It is no member, and nothing of it is waited for.
+  [[nodiscard]] bool has_left() const { return left_; }
+
+ private:
+  using Values = std::shared_ptr<std::vector<float>>;
+
+  [[nodiscard]] std::span<float> slice(std::span<float> all, std::uint32_t fragment) const;
+  [[nodiscard]] Values fresh();
+  void carry_out(gossip::Averaging::Actions& out);
+  void use(const gossip::Averaging::Applied& applied);
+  void new_plan(const gossip::Averaging::Actions& out);
+  void send(const gossip::Participant& to, gossip::AverageMessage&& message);
+  [[nodiscard]] bool send_part(const gossip::Averaging::SendPart& part);
+  void send_waiting();
+  void sum(std::uint32_t fragment);
+  void contribute_if_enough();
+
+  JobKey collective_;
+  gossip::Participant self_;
+  AveragedMemory memory_;
+  Send send_;
+  gossip::Averaging averaging_;
+
+  Values results_;  // of the plan that is being carried out
+  Values aside_;    // of the plan that was accepted, while another is carried out
+  Values last_;     // of the last round
+  Values former_;   // of the round before that; used again once nobody sends it any more
+  std::vector<std::map<gossip::Participant, Bytes>> came_;  // by fragment
+  std::deque<gossip::Averaging::SendPart> waiting_;         // their links take no more now
+
+  std::optional<std::uint64_t> called_;  // the call that has not been answered
+  bool contributed_ = false;
+  std::size_t at_least_ = 1;
+  bool joined_ = true;
+  bool leaving_ = false;
+  bool left_ = false;
+  std::optional<Answer> answer_;
+};
+
+}  // namespace gossamer::daemon

@@ -1,0 +1,195 @@
+#include "sdk/c/average_client.hpp"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <filesystem>
+#include <thread>
+#include <vector>
+
+#include "sdk/layout/names.hpp"
+#include "sdk/layout/socket_path.hpp"
+
+namespace gossamer::client {
+namespace {
+
+using layout::AverageCall;
+using layout::AverageOpen;
+using layout::AverageReply;
+using layout::AverageStatus;
+using std::chrono::steady_clock;
+
+constexpr std::chrono::milliseconds connect_again{100};
+
+int milliseconds_until(steady_clock::time_point until) {
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - steady_clock::now());
+  return static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, 1 << 30));
+}
+
+template <std::size_t n>
+void put_text(const std::string& text, char (&out)[n]) {
+  text.copy(out, n - 1);
+}
+
+}  // namespace
+
+void AverageClient::Unmap::operator()(float* begin) const {
+  munmap(begin, bytes);
+}
+
+Result<void> AverageClient::average(std::span<float> values, const gossamer_average_options& options,
+                                    gossamer_average_info& info) {
+  const Time until =
+      options.timeout_ms < 0 ? Time::max() : steady_clock::now() + std::chrono::milliseconds(options.timeout_ms);
+  if (called_ && values.size() != elements_)
+    return fail(GOSSAMER_BAD_ARGUMENT,
+                "the last average of this name, of another number of values, is still under way");
+  while (true) {
+    if (!socket_ || values.size() != elements_) {
+      if (auto connected = connect(values.size(), until); !connected) return connected;
+    }
+    if (!called_) {
+      if (auto said = call(values, options); !said) continue;  // the connection has ended
+    }
+    AverageReply reply{};
+    const auto received = receive(reply, until);
+    if (!received) return std::unexpected(received.error());
+    if (!*received) continue;
+    called_ = false;
+    joined_ = joined_ || reply.joined != 0 || reply.status == static_cast<std::uint32_t>(AverageStatus::missed);
+    if (reply.status == static_cast<std::uint32_t>(AverageStatus::refused)) {
+      disconnect();
+      return fail(GOSSAMER_REJECTED, reply.message);
+    }
+    if (reply.status != static_cast<std::uint32_t>(AverageStatus::done)) continue;  // missed: contributes again
+    std::copy_n(memory_.get(), values.size(), values.begin());
+    info.of = reply.of;
+    info.round = reply.round;
+    info.joined = std::exchange(joined_, false) ? 1 : 0;
+    return {};
+  }
+}
+
+Result<void> AverageClient::connect(std::size_t elements, Time until) {
+  disconnect();
+  while (true) {
+    auto socket = connect_once();
+    if (socket) {
+      socket_ = std::move(*socket);
+      return begin(elements);
+    }
+    const Time next = steady_clock::now() + connect_again;
+    if (next >= until) return std::unexpected(socket.error());
+    std::this_thread::sleep_until(next);
+  }
+}
+
+Result<FileDescriptor> AverageClient::connect_once() const {
+  const std::vector<std::string> clients =
+      socket_path_.empty() ? layout::client_sockets() : std::vector<std::string>{socket_path_};
+  std::string why =
+      "no gossamerd is running on this machine, or its socket is elsewhere: start it, or set GOSSAMER_SOCKET";
+  for (const std::string& path : clients) {
+    const std::string average = std::filesystem::path(path).replace_filename(layout::average_socket_name);
+    const auto address = layout::socket_address(average);
+    if (!address) return fail(GOSSAMER_BAD_ARGUMENT, address.error());
+    FileDescriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (!socket) return fail_errno("could not create a socket");
+    if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&*address), sizeof *address) == 0) return socket;
+    why = std::string("no gossamerd answers at ") + average + ": " + std::strerror(errno);
+  }
+  return fail(GOSSAMER_NO_DAEMON, why);
+}
+
+Result<void> AverageClient::begin(std::size_t elements) {
+  const std::size_t bytes = elements * sizeof(float);
+  FileDescriptor file(memfd_create("gossamer-average", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!file || ftruncate(file.get(), static_cast<off_t>(bytes)) != 0 ||
+      posix_fallocate(file.get(), 0, static_cast<off_t>(bytes)) != 0)
+    return fail(GOSSAMER_NO_MEMORY, "there is no shared memory for what is to be averaged");
+  if (fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
+    return fail_errno("could not seal the memory");
+  void* const mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
+  if (mapped == MAP_FAILED) return fail_errno("could not map the memory");
+  memory_ = {static_cast<float*>(mapped), Unmap{bytes}};
+  elements_ = elements;
+  AverageOpen open{.magic = layout::average_magic,
+                   .version = layout::average_version,
+                   .reserved = 0,
+                   .elements = elements,
+                   .job = {},
+                   .name = {}};
+  put_text(job_, open.job);
+  put_text(name_, open.name);
+  int descriptor = file.get();
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof descriptor)> control{};
+  iovec data{.iov_base = &open, .iov_len = sizeof open};
+  msghdr message{};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  message.msg_control = control.data();
+  message.msg_controllen = control.size();
+  cmsghdr* const header = CMSG_FIRSTHDR(&message);
+  header->cmsg_level = SOL_SOCKET;
+  header->cmsg_type = SCM_RIGHTS;
+  header->cmsg_len = CMSG_LEN(sizeof descriptor);
+  std::memcpy(CMSG_DATA(header), &descriptor, sizeof descriptor);
+  if (sendmsg(socket_.get(), &message, MSG_NOSIGNAL) != static_cast<ssize_t>(sizeof open)) disconnect();
+  return {};
+}
+
+Result<void> AverageClient::call(std::span<const float> values, const gossamer_average_options& options) {
+  if (!socket_) return fail(GOSSAMER_NO_DAEMON, "the connection has ended");
+  std::ranges::copy(values, memory_.get());
+  const AverageCall call{.number = ++number_, .at_least = std::max(options.at_least, 1U), .grace_ms = options.grace_ms};
+  if (send(socket_.get(), &call, sizeof call, MSG_NOSIGNAL) != static_cast<ssize_t>(sizeof call)) {
+    disconnect();
+    return fail(GOSSAMER_NO_DAEMON, "the connection has ended");
+  }
+  called_ = true;
+  return {};
+}
+
+/// False: the connection has ended.
+Result<bool> AverageClient::receive(AverageReply& reply, Time until) {
+  while (true) {
+    pollfd wait{socket_.get(), POLLIN, 0};
+    const int ready = poll(&wait, 1, until == Time::max() ? -1 : milliseconds_until(until));
+    if (ready < 0 && errno != EINTR) return fail_errno("could not wait for the daemon");
+    if (ready == 0) {
+      return fail(GOSSAMER_TIMEOUT,
+                  waits_for_.empty() ? "the average is not there yet" : "the average is not there yet: " + waits_for_);
+    }
+    if (ready < 0) continue;
+    const ssize_t size = recv(socket_.get(), &reply, sizeof reply, MSG_DONTWAIT);
+    if (size < 0 && (errno == EAGAIN || errno == EINTR)) continue;
+    if (size != static_cast<ssize_t>(sizeof reply)) {
+      disconnect();
+      return false;
+    }
+    reply.message[sizeof reply.message - 1] = '\0';
+    if (reply.status != static_cast<std::uint32_t>(AverageStatus::waiting)) {
+      waits_for_.clear();
+      return true;
+    }
+    waits_for_ = reply.message;
+  }
+}
+
+/// Child processes may hold the socket, too, so it is shut down.
+void AverageClient::disconnect() {
+  if (socket_) shutdown(socket_.get(), SHUT_RDWR);
+  socket_.reset();
+  memory_.reset();
+  elements_ = 0;
+  called_ = false;
+  waits_for_.clear();
+}
+
+}  // namespace gossamer::client

@@ -1,0 +1,58 @@
+// One of a run's averages: its memory, and the connection to the daemon (sdk/layout/average.hpp).
+//
+// It connects with the first call and again if the daemon goes away. One thread at a time, the caller's.
+
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "sdk/c/error.hpp"
+#include "sdk/layout/average.hpp"
+#include "sdk/layout/file_descriptor.hpp"
+
+namespace gossamer::client {
+
+class AverageClient {
+ public:
+  /// `socket_path`: the daemon's client socket; empty: where it is by default.
+  AverageClient(std::string job, std::string name, std::string socket_path)
+      : job_(std::move(job)), name_(std::move(name)), socket_path_(std::move(socket_path)) {}
+  ~AverageClient() { disconnect(); }
+  AverageClient(const AverageClient&) = delete;
+  AverageClient& operator=(const AverageClient&) = delete;
+
+  /// Contributes the values, unless a call is under way, and waits for the mean.
+  [[nodiscard]] Result<void> average(std::span<float> values, const gossamer_average_options& options,
+                                     gossamer_average_info& info);
+
+ private:
+  using Time = std::chrono::steady_clock::time_point;
+  struct Unmap {
+    std::size_t bytes;
+    void operator()(float* begin) const;
+  };
+
+  [[nodiscard]] Result<void> connect(std::size_t elements, Time until);
+  [[nodiscard]] Result<FileDescriptor> connect_once() const;
+  [[nodiscard]] Result<void> begin(std::size_t elements);
+  [[nodiscard]] Result<void> call(std::span<const float> values, const gossamer_average_options& options);
+  /// Nothing: the connection has ended.
+  [[nodiscard]] Result<bool> receive(layout::AverageReply& reply, Time until);
+  void disconnect();
+
+  std::string job_;
+  std::string name_;
+  std::string socket_path_;
+  FileDescriptor socket_;
+  std::unique_ptr<float, Unmap> memory_{nullptr, Unmap{0}};
+  std::size_t elements_ = 0;
+  std::uint64_t number_ = 0;
+  bool called_ = false;
+  bool joined_ = false;
+  std::string waits_for_;
+};
+
+}  // namespace gossamer::client

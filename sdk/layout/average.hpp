@@ -1,0 +1,61 @@
+// How a training process averages exactly with others: run.average() and its daemon.
+//
+// It connects to average_socket_name in the folder of the client socket (SOCK_SEQPACKET) and sends:
+//
+//   AverageOpen      with one descriptor: a memfd of 4 * elements bytes, sealed against shrinking and growing
+//   AverageCall      once for each average: its contribution, fp32, is in the memory
+//
+// Each call is answered by an AverageReply, before which the client leaves the memory alone. If the status is `done`,
+// the mean is in the memory. If the status is `refused`, the daemon then closes the connection. While a call waits the
+// daemon says from time to time whom it waits for (`waiting`). Whoever closes the connection is a member no more. Bytes
+// are in host order: both ends run on one machine. Nothing here is used by gossip.
+
+#pragma once
+
+#include <cstdint>
+
+namespace gossamer::layout {
+
+inline constexpr std::uint64_t average_magic = 0x6761726576612d67;  // "g-averag"
+inline constexpr std::uint32_t average_version = 1;
+/// Beside client_socket_name (sdk/layout/attach.hpp).
+inline constexpr const char* average_socket_name = "average.sock";
+/// The most that is averaged at once.
+inline constexpr std::uint64_t max_average_elements = std::uint64_t{1} << 34;
+
+struct AverageOpen {
+  std::uint64_t magic;
+  std::uint32_t version;
+  std::uint32_t reserved;  ///< 0
+  std::uint64_t elements;  ///< at least 1
+  char job[64];            ///< as in the header of the shared memory; zero-terminated
+  char name[64];           ///< what is averaged, with the rules for a job's name
+};
+static_assert(sizeof(AverageOpen) == 152);
+
+struct AverageCall {
+  std::uint64_t number;    ///< larger than that of the call before
+  std::uint32_t at_least;  ///< contributes only once there are so many members; at least 1
+  std::uint32_t grace_ms;  ///< once more than half have contributed, others are waited for this long; 0: for ever
+};
+static_assert(sizeof(AverageCall) == 16);
+
+enum class AverageStatus : std::uint32_t {
+  done = 0,     ///< the mean is in the memory
+  missed = 1,   ///< others have averaged with this contribution, but this process was left out: contribute again
+  waiting = 2,  ///< not yet; the message says whom for
+  refused = 3,  ///< never; the message says why
+};
+
+struct AverageReply {
+  std::uint64_t number;  ///< the call's
+  std::uint64_t round;   ///< of the members' common count; done: the same at all of them
+  std::uint32_t status;  ///< an AverageStatus
+  std::uint32_t of;      ///< contributions in the mean
+  std::uint32_t joined;  ///< 1: the process has become a member since its last reply
+  std::uint32_t reserved;
+  char message[224];  ///< zero-terminated, for people
+};
+static_assert(sizeof(AverageReply) == 256);
+
+}  // namespace gossamer::layout

@@ -1,0 +1,179 @@
+"""run.average() between real daemons: the same bits everywhere, whoever comes, leaves or dies."""
+
+import random
+import socket
+import struct
+import threading
+import time
+import unittest
+from typing import Any, Callable, Dict, List
+
+import numpy as np
+
+from support import PATIENCE_S, Client, SystemTest, gossamer, wait_until
+
+MODEL = 300_000
+
+
+class Averaging(SystemTest):
+    def clients_at(self, *nodes: Any) -> List[Client]:
+        return [self.attach(node, np.zeros(8, np.float32)) for node in nodes]
+
+    def at_once(self, *calls: Callable[[], Any]) -> List[Any]:
+        """The results of calls that wait for each other. An exception in one of them is raised."""
+        results: Dict[int, Any] = {}
+
+        def run(index: int, call: Callable[[], Any]) -> None:
+            try:
+                results[index] = call()
+            except Exception as error:
+                results[index] = error
+
+        threads = [threading.Thread(target=run, args=item) for item in enumerate(calls)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(4 * PATIENCE_S)
+            self.assertFalse(thread.is_alive(), "an average does not end")
+        for result in results.values():
+            if isinstance(result, Exception):
+                raise result
+        return [results[index] for index in range(len(calls))]
+
+    def average_all(self, clients: List[Client], values: List[Any], **options: Any) -> List[Any]:
+        options = {"at_least": len(clients), "timeout_s": PATIENCE_S, **options}
+        return self.at_once(
+            *[lambda c=c, v=v: c.run.average(v, **options) for c, v in zip(clients, values)]  # type: ignore[misc]
+        )
+
+    def assert_mean(self, averages: List[Any], values: List[np.ndarray]) -> None:
+        for average in averages:
+            self.assertEqual(average.of, len(values))
+            self.assertEqual(average.round, averages[0].round)
+            np.testing.assert_array_equal(average.values, averages[0].values)
+        np.testing.assert_allclose(averages[0].values, np.mean(values, axis=0, dtype=np.float64), rtol=1e-5, atol=1e-6)
+
+    def test_the_mean_is_the_same_bits_everywhere(self) -> None:
+        nodes = self.start_nodes(3)
+        clients = self.clients_at(*nodes, nodes[0])
+        for size in (1, 5, 1000, 700_001):
+            values = [np.random.default_rng(i).normal(size=size).astype(np.float32) for i in range(4)]
+            self.assert_mean(self.average_all(clients, values, name=f"of-{size}"), values)
+        rounds = []
+        for step in range(50):
+            values = [np.full((3, 2), i + step, np.float32) for i in range(4)]
+            averages = self.average_all(clients, values)
+            self.assert_mean(averages, values)
+            self.assertEqual([average.joined for average in averages], [step == 0] * 4)
+            rounds.append(averages[0].round)
+        self.assertEqual(rounds, sorted(set(rounds)))
+
+    def test_numbers_lists_and_dicts_come_back_as_they_went(self) -> None:
+        [node] = self.start_nodes(1)
+        [client] = self.clients_at(node)
+        given = {"loss": 0.5, "hits": 3, "grads": [np.ones((2, 3)), (np.zeros(4, np.float16),)]}
+        found = client.run.average(given, timeout_s=PATIENCE_S).values
+        self.assertEqual((found["loss"], found["hits"]), (0.5, 3.0))
+        self.assertEqual(found["grads"][0].dtype, np.float64)
+        self.assertEqual(found["grads"][0].shape, (2, 3))
+        self.assertEqual(found["grads"][1][0].dtype, np.float16)
+        for wrong in ([], "text", np.array(["a"]), None):
+            with self.assertRaises(Exception) as caught:
+                client.run.average(wrong, timeout_s=PATIENCE_S)
+            self.assertIn("average", str(caught.exception))
+
+    def test_who_comes_and_leaves(self) -> None:
+        nodes = self.start_nodes(3)
+        first, second = self.clients_at(nodes[0], nodes[1])
+        self.assert_mean(self.average_all([first, second], [np.float32(1), np.float32(3)]), [1, 3])
+        [third] = self.clients_at(nodes[2])
+        values = [np.float32(1), np.float32(3), np.float32(8)]
+        averages = self.average_all([first, second, third], values)
+        self.assert_mean(averages, values)
+        self.assertEqual([average.joined for average in averages], [False, False, True])
+        second.run.close()
+        self.clients.remove(second)
+
+        def two_are_left() -> bool:
+            pair = self.average_all([first, third], [np.float32(1), np.float32(2)], at_least=1)
+            return bool(pair[0].of == pair[1].of == 2)
+
+        wait_until(two_are_left, PATIENCE_S, "the two that are left average")
+
+    def test_a_late_one_is_named_and_the_others_go_on_after_a_time_out(self) -> None:
+        nodes = self.start_nodes(2)
+        early, late = self.clients_at(*nodes)
+        self.average_all([early, late], [1.0, 2.0])
+        with self.assertRaises(TimeoutError) as caught:
+            early.run.average(1.0, timeout_s=3)
+        self.assertRegex(str(caught.exception), "no contribution yet from [0-9a-f]{8}|not all of the 2 members")
+        # The one that gave up comes again.
+        averages = self.average_all([early, late], [5.0, 7.0])
+        self.assertEqual([average.values for average in averages], [6.0, 6.0])
+
+    def test_too_few_and_of_another_size(self) -> None:
+        nodes = self.start_nodes(2)
+        first, second = self.clients_at(*nodes)
+        with self.assertRaisesRegex(TimeoutError, "1 of the 2 members"):
+            first.run.average(1.0, at_least=2, timeout_s=3)
+
+        def differs(client: Client, values: Any) -> str:
+            try:
+                client.run.average(values, name="size", at_least=2, timeout_s=4)
+            except TimeoutError as error:
+                return str(error)
+            return "no error"
+
+        told = self.at_once(lambda: differs(first, np.zeros(3)), lambda: differs(second, np.zeros(5)))
+        self.assertTrue(any("numbers under this name" in text for text in told), told)
+
+    def test_a_death_in_the_middle_loses_no_round(self) -> None:
+        nodes = self.start_nodes(4)
+        clients = self.clients_at(*nodes)
+        self.average_all(clients, [np.zeros(MODEL, np.float32)] * 4)
+        dead = random.randrange(4)
+        seen: List[List[Any]] = [[], [], [], []]
+        stop_s = time.monotonic() + 12
+
+        def train(index: int) -> None:
+            model = np.full(MODEL, index, np.float32)
+            while time.monotonic() < stop_s:
+                average = clients[index].run.average(model, timeout_s=4 * PATIENCE_S)
+                seen[index].append((average.round, average.of, average.values[7]))
+                model = average.values + np.float32(index)
+            clients[index].run.close()  # nobody waits for it any more
+
+        def train_without_daemon() -> None:
+            with self.assertRaisesRegex(gossamer.GossamerError, "no gossamerd answers"):
+                train(dead)
+
+        def kill() -> None:
+            wait_until(lambda: all(len(averages) >= 5 for averages in seen), PATIENCE_S, "all average")
+            nodes[dead].kill()
+
+        self.at_once(kill, train_without_daemon, *[lambda i=i: train(i) for i in range(4) if i != dead])
+        by_round: Dict[int, Any] = {}
+        for averages in seen:
+            for number, of, value in averages:
+                self.assertEqual(by_round.setdefault(number, (of, value)), (of, value), f"round {number}")
+        self.assertTrue(any(of == 3 for of, _ in by_round.values()), "the survivors went on")
+        survivors = [averages for index, averages in enumerate(seen) if index != dead]
+        self.assertEqual(survivors[0][: len(seen[dead])], survivors[1][: len(seen[dead])])
+
+    def test_a_stranger_at_the_socket_is_told_what_is_wrong(self) -> None:
+        [node] = self.start_nodes(1)
+        [client] = self.clients_at(node)
+        for sent in (b"x", bytes(152), bytes(153), struct.pack("<QIIQ", 0x6761726576612D67, 9, 0, 1) + bytes(128)):
+            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as stranger:
+                stranger.settimeout(PATIENCE_S)
+                stranger.connect(str(node.sockets / "average.sock"))
+                stranger.send(sent)
+                reply = stranger.recv(256)
+                self.assertEqual(struct.unpack_from("<I", reply, 16)[0], 3, reply)
+                self.assertGreater(len(reply[32:].rstrip(b"\0")), 10)
+                self.assertEqual(stranger.recv(256), b"")
+        self.assertEqual(client.run.average(2.0, timeout_s=PATIENCE_S).values, 2.0)
+
+
+if __name__ == "__main__":
+    unittest.main()

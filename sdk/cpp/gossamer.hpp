@@ -114,6 +114,14 @@ struct Options {
   std::string settings = {};
 };
 
+/// The fields of gossamer_average_options, explained there.
+struct AverageOptions {
+  std::string name = "average";
+  std::uint32_t at_least = 1;
+  std::chrono::milliseconds grace{0};                               ///< 0: for ever
+  std::optional<std::chrono::milliseconds> timeout = std::nullopt;  ///< without one: for ever
+};
+
 class Run {
  public:
   Run(const Options& options, std::span<const Tensor> tensors) {
@@ -203,6 +211,23 @@ class Run {
     if (status != GOSSAMER_TIMEOUT && status != GOSSAMER_NOT_FINITE) check(status);
     return info;
   }
+
+  /// Replaces the values by their exact mean over all processes of the job that call this with the same name; waits for
+  /// them. Throws an Error with GOSSAMER_TIMEOUT when the time is up: call again with as many values to go on waiting,
+  /// or leave_average(). See gossamer_average().
+  gossamer_average_info average(std::span<float> values, const AverageOptions& options = {}) {
+    const gossamer_average_options c_options{.size = sizeof c_options,
+                                             .name = options.name.c_str(),
+                                             .at_least = options.at_least,
+                                             .grace_ms = static_cast<std::uint32_t>(options.grace.count()),
+                                             .timeout_ms = options.timeout ? options.timeout->count() : -1};
+    gossamer_average_info info{};
+    info.size = sizeof info;
+    check(gossamer_average(run_.get(), values.data(), values.size(), &c_options, &info));
+    return info;
+  }
+  /// The others wait for this process no more.
+  void leave_average(const std::string& name = "average") { check(gossamer_average_leave(run_.get(), name.c_str())); }
 
   [[nodiscard]] std::string last_error() const { return gossamer_last_error(run_.get()); }
   /// For calls of the C ABI. This object still owns it.

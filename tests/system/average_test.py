@@ -13,6 +13,7 @@ import numpy as np
 from support import PATIENCE_S, Client, SystemTest, gossamer, wait_until
 
 MODEL = 300_000
+STEPS = 200
 
 
 class Averaging(SystemTest):
@@ -159,6 +160,51 @@ class Averaging(SystemTest):
         self.assertTrue(any(of == 3 for of, _ in by_round.values()), "the survivors went on")
         survivors = [averages for index, averages in enumerate(seen) if index != dead]
         self.assertEqual(survivors[0][: len(seen[dead])], survivors[1][: len(seen[dead])])
+
+    def test_gradients_averaged_at_each_step_train_as_one_process_with_all_data(self) -> None:
+        try:
+            import torch
+        except ImportError:
+            self.skipTest("PyTorch is not installed")
+        generator = torch.Generator().manual_seed(1)
+        inputs = torch.randn(96, 10, generator=generator)
+        targets = torch.sin(inputs.sum(dim=1, keepdim=True))
+
+        def trained(batch: slice, averaged: Callable[[Any], Any]) -> Any:
+            first = torch.Generator().manual_seed(2)
+            model = torch.nn.Sequential(torch.nn.Linear(10, 32), torch.nn.Tanh(), torch.nn.Linear(32, 1))
+            with torch.no_grad():
+                for parameter in model.parameters():
+                    parameter.copy_(0.3 * torch.randn(parameter.shape, generator=first))
+            optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+            losses = []
+            for _ in range(STEPS):
+                optimizer.zero_grad()
+                loss = torch.nn.functional.mse_loss(model(inputs[batch]), targets[batch])
+                loss.backward()
+                gradients = averaged([parameter.grad for parameter in model.parameters()])
+                for parameter, gradient in zip(model.parameters(), gradients):
+                    parameter.grad.copy_(gradient)
+                optimizer.step()
+                losses.append(float(torch.nn.functional.mse_loss(model(inputs), targets)))
+            return losses, [parameter.detach().numpy() for parameter in model.parameters()]
+
+        clients = self.clients_at(*self.start_nodes(3))
+
+        def distributed(index: int) -> Any:
+            run = clients[index].run
+            return trained(
+                slice(32 * index, 32 * index + 32),
+                lambda gradients: run.average(gradients, name="gradients", at_least=3, timeout_s=PATIENCE_S).values,
+            )
+
+        results = self.at_once(*[lambda i=i: distributed(i) for i in range(3)])
+        alone, _ = trained(slice(None), lambda gradients: gradients)
+        for losses, parameters in results:
+            np.testing.assert_allclose(losses, alone, rtol=1e-3)
+            for mine, first in zip(parameters, results[0][1]):
+                np.testing.assert_array_equal(mine, first)
+        self.assertLess(alone[-1], 0.5 * alone[0])
 
     def test_a_stranger_at_the_socket_is_told_what_is_wrong(self) -> None:
         [node] = self.start_nodes(1)

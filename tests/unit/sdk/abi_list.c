@@ -70,6 +70,17 @@ int main(void) {
   FIELD(gossamer_finish_info, reserved);
   FIELD(gossamer_finish_info, distance);
   FIELD(gossamer_finish_info, clock_samples);
+  STRUCTURE(gossamer_average_options);
+  FIELD(gossamer_average_options, size);
+  FIELD(gossamer_average_options, name);
+  FIELD(gossamer_average_options, at_least);
+  FIELD(gossamer_average_options, grace_ms);
+  FIELD(gossamer_average_options, timeout_ms);
+  STRUCTURE(gossamer_average_info);
+  FIELD(gossamer_average_info, size);
+  FIELD(gossamer_average_info, of);
+  FIELD(gossamer_average_info, joined);
+  FIELD(gossamer_average_info, round);
 
   NUMBER(GOSSAMER_OK);
   NUMBER(GOSSAMER_BAD_ARGUMENT);

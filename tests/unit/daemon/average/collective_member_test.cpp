@@ -1,0 +1,219 @@
+// Tests that the numbers of an average get to where the state machine thinks they are, over links that lose, reorder
+// and refuse messages, and whatever others send.
+
+#include "daemon/average/collective_member.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "catch.hpp"
+#include "gossip/random.hpp"
+
+using namespace gossamer;
+using namespace gossamer::daemon;
+using gossip::AverageNote;
+using gossip::AverageValues;
+
+namespace {
+
+constexpr JobKey collective{1, 2};
+
+gossip::Participant participant(std::size_t i) {
+  gossip::Participant one{.life = 7};
+  one.node.bytes[3] = static_cast<std::uint8_t>(i + 1);
+  return one;
+}
+
+/// Processes on nodes that are linked with each other.
+class Members {
+ public:
+  Members(std::size_t count, std::size_t size, std::uint64_t seed, double faults)
+      : random_(seed), faults_(faults), values_(count, std::vector<float>(size)) {
+    for (std::size_t i = 0; i < count; ++i) {
+      const auto send = [this](const NodeId& to, const Message& message) {
+        if (random_.uniform() < faults_) return false;
+        under_way_.emplace_back(to, message);
+        return true;
+      };
+      members_.push_back(
+          std::make_unique<CollectiveMember>(collective, participant(i), AveragedMemory{nullptr, values_[i]}, send));
+    }
+    for (std::size_t i = 0; i < count; ++i) {
+      members_[i]->allow_founding(0, 1);
+      for (std::size_t j = 0; j < count; ++j)
+        if (i != j) members_[i]->link_up(participant(j).node);
+    }
+  }
+
+  /// Lets 20 ms pass, and delivers what is under way, in any order.
+  void go_on() {
+    now_us_ += 20 * us_per_ms;
+    for (const auto& member : members_)
+      member->tick(now_us_);
+    for (std::size_t left = 20 * members_.size(); left > 0 && !under_way_.empty(); --left) {
+      std::swap(under_way_[random_.below(under_way_.size())], under_way_.back());
+      const auto [to, message] = std::move(under_way_.back());
+      under_way_.pop_back();
+      if (random_.uniform() >= faults_) deliver(to, message);
+      if (random_.uniform() < faults_) deliver(to, message);
+    }
+  }
+
+  void deliver(const NodeId& to, const Message& message) {
+    for (const auto& member : members_) {
+      if (member->self().node != to) continue;
+      if (const auto* note = std::get_if<AverageNote>(&message)) member->received(*note);
+      if (const auto* values = std::get_if<AverageValues>(&message)) member->received(*values);
+    }
+  }
+
+  [[nodiscard]] std::vector<float>& values(std::size_t i) { return values_[i]; }
+  [[nodiscard]] CollectiveMember& operator[](std::size_t i) { return *members_[i]; }
+  [[nodiscard]] std::size_t size() const { return members_.size(); }
+  [[nodiscard]] gossip::Random& random() { return random_; }
+
+  /// Contributes random numbers at all members, waits, and returns what their mean is.
+  std::vector<float> call_all(std::uint64_t number) {
+    for (std::size_t i = 0; i < size(); ++i) {
+      for (float& value : values_[i])
+        value = static_cast<float>(random_.uniform());
+    }
+    std::vector<float> mean = values_[0];
+    for (std::size_t i = 1; i < size(); ++i)
+      for (std::size_t k = 0; k < mean.size(); ++k)
+        mean[k] += values_[i][k];
+    for (float& value : mean)
+      value /= static_cast<float>(size());
+    for (const auto& member : members_)
+      member->call(number, size(), 0);
+    return mean;
+  }
+
+  std::vector<CollectiveMember::Answer> answers() {
+    std::vector<CollectiveMember::Answer> all(size());
+    std::size_t left = size();
+    for (int turns = 0; left > 0 && turns < 20'000; ++turns) {
+      go_on();
+      for (std::size_t i = 0; i < size(); ++i) {
+        if (const auto answer = members_[i]->take_answer()) {
+          all[i] = *answer;
+          --left;
+        }
+      }
+    }
+    REQUIRE(left == 0);
+    return all;
+  }
+
+ private:
+  gossip::Random random_;
+  double faults_;
+  std::vector<std::vector<float>> values_;
+  std::vector<std::unique_ptr<CollectiveMember>> members_;
+  std::vector<std::pair<NodeId, Message>> under_way_;
+  TimeUs now_us_ = 0;
+};
+
+}  // namespace
+
+TEST_CASE("members have the mean, bit by bit, over links that lose and refuse") {
+  for (std::uint64_t seed = 1; seed <= 12; ++seed) {
+    const std::size_t sizes[] = {1, average_fragment_elements, average_fragment_elements + 1, 700'001};
+    Members members(1 + seed % 4, sizes[seed % std::size(sizes)], seed, seed % 3 == 0 ? 0.15 : 0);
+    INFO(seed);
+    for (std::uint64_t number = 1; number <= 6; ++number) {
+      const std::vector<float> mean = members.call_all(number);
+      for (const auto& answer : members.answers()) {
+        CHECK(answer.done);
+        CHECK(answer.of == members.size());
+        CHECK(answer.joined == (number == 1));
+      }
+      for (std::size_t i = 0; i < members.size(); ++i)
+        CHECK(std::memcmp(members.values(i).data(), mean.data(), mean.size() * sizeof(float)) == 0);
+    }
+  }
+}
+
+TEST_CASE("values that nobody wants, or of a wrong size, change nothing") {
+  Members members(3, average_fragment_elements + 5, 1, 0);
+  (void)members.call_all(1);
+  (void)members.answers();
+  const std::vector<float> mean = members.call_all(2);
+  gossip::Random& random = members.random();
+  std::vector<CollectiveMember::Answer> answers;
+  for (int i = 0; i < 400; ++i) {
+    AverageValues wrong{.collective = collective,
+                        .from = participant(random.below(4)),
+                        .to = participant(0),
+                        .founding = members[0].averaging().founding(),
+                        .round = members[0].averaging().round() + random.below(3),
+                        .part = {static_cast<gossip::RoundPart::Kind>(random.below(2)),
+                                 {},
+                                 static_cast<std::uint32_t>(random.below(4))},
+                        .values = Bytes::adopt(std::vector<float>(random.below(9)))};
+    if (const gossip::RoundPlan* plan = members[0].averaging().plan()) wrong.part.made_at = plan->made_at;
+    members[0].received(wrong);
+    if (i % 40 == 0) members.go_on();
+  }
+  for (const auto& answer : members.answers())
+    CHECK(answer.done);
+  for (std::size_t i = 0; i < members.size(); ++i)
+    CHECK(std::ranges::equal(members.values(i), mean));
+}
+
+TEST_CASE("a process that leaves takes its contribution back where no plan has it") {
+  Members members(2, 3, 1, 0);
+  (void)members.call_all(1);
+  (void)members.answers();
+  members.values(0) = {1, 1, 1};
+  members.values(1) = {5, 5, 5};
+  members[0].call(2, 1, 0);
+  members.go_on();
+  members[0].leave();
+  while (!members[0].has_left())
+    members.go_on();
+  members[1].call(2, 1, 0);
+  std::optional<CollectiveMember::Answer> answer;
+  for (int i = 0; i < 1000 && !answer; ++i) {
+    members.go_on();
+    answer = members[1].take_answer();
+  }
+  REQUIRE(answer);
+  CHECK(answer->of == 1);
+  CHECK(members.values(1) == std::vector<float>{5, 5, 5});
+}
+
+TEST_CASE("under false alarms whoever has a round has the bits of the others") {
+  std::size_t same = 0;
+  for (std::uint64_t seed = 1; seed <= 8; ++seed) {
+    Members members(4, average_fragment_elements + 3, seed, 0.1);
+    gossip::Random& random = members.random();
+    std::map<std::pair<gossip::FoundingId, std::uint64_t>, std::vector<float>> rounds;
+    std::vector<std::uint64_t> numbers(members.size());
+    for (int turn = 0; turn < 600; ++turn) {
+      const std::size_t i = random.below(members.size());
+      const std::size_t j = random.below(members.size());
+      if (i != j && random.below(4) == 0) {
+        members[i].node_dead(participant(j).node);
+      } else if (i != j && random.below(4) > 0) {
+        members[i].node_alive(participant(j).node);
+        members[i].link_up(participant(j).node);
+      }
+      for (std::size_t k = 0; k < members.size(); ++k) {
+        if (members[k].is_waiting()) continue;
+        std::ranges::generate(members.values(k), [&] { return static_cast<float>(random.uniform()); });
+        members[k].call(++numbers[k], 1, random.below(2) * 50 * us_per_ms);
+      }
+      members.go_on();
+      for (std::size_t k = 0; k < members.size(); ++k) {
+        const auto answer = members[k].take_answer();
+        if (!answer || !answer->done) continue;
+        const auto [round, is_first] =
+            rounds.try_emplace({members[k].averaging().founding(), answer->round}, members.values(k));
+        same += is_first ? 0 : 1;
+        REQUIRE(round->second == members.values(k));
+      }
+    }
+  }
+  CHECK(same > 100);
+}

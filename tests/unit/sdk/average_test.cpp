@@ -1,0 +1,213 @@
+// Tests the client's side of averages against a daemon of the test's own, right or wrong (sdk/layout/average.hpp).
+
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <future>
+#include <gossamer.hpp>
+#include <thread>
+
+#include "catch.hpp"
+#include "contract_daemon.hpp"
+#include "sdk/layout/average.hpp"
+
+using namespace gossamer;
+using namespace gossamer::layout;
+using gossamer::test::patience_ms;
+using gossamer::test::readable;
+
+namespace {
+
+/// One connection, as the daemon sees it.
+struct Connection {
+  FileDescriptor socket;
+  AverageOpen open{};
+  float* values = nullptr;
+
+  AverageCall next_call() const {
+    AverageCall call{};
+    REQUIRE(readable(socket.get()));
+    REQUIRE(recv(socket.get(), &call, sizeof call, 0) == sizeof call);
+    return call;
+  }
+  void reply(const AverageCall& call, AverageStatus status, const char* message = "", std::uint32_t of = 2) const {
+    AverageReply reply{.number = call.number,
+                       .round = 9,
+                       .status = static_cast<std::uint32_t>(status),
+                       .of = of,
+                       .joined = 0,
+                       .reserved = 0,
+                       .message = {}};
+    std::strncpy(reply.message, message, sizeof reply.message - 1);
+    REQUIRE(send(socket.get(), &reply, sizeof reply, MSG_NOSIGNAL) == sizeof reply);
+  }
+};
+
+class AverageDaemon {
+ public:
+  AverageDaemon() : path_((folder_.path() / average_socket_name).string()) { listen(); }
+
+  void listen() {
+    listening_ = FileDescriptor(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+    sockaddr_un address{.sun_family = AF_UNIX, .sun_path = {}};
+    std::strncpy(address.sun_path, path_.c_str(), sizeof address.sun_path - 1);
+    unlink(path_.c_str());
+    REQUIRE(bind(listening_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
+    REQUIRE(::listen(listening_.get(), 4) == 0);
+  }
+  void stop() {
+    listening_.reset();
+    unlink(path_.c_str());
+  }
+
+  Connection accept() {
+    REQUIRE(readable(listening_.get()));
+    Connection connection{.socket = FileDescriptor(accept4(listening_.get(), nullptr, nullptr, SOCK_CLOEXEC))};
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))];
+    iovec data{&connection.open, sizeof connection.open};
+    msghdr message{};
+    message.msg_iov = &data;
+    message.msg_iovlen = 1;
+    message.msg_control = control;
+    message.msg_controllen = sizeof control;
+    REQUIRE(readable(connection.socket.get()));
+    REQUIRE(recvmsg(connection.socket.get(), &message, MSG_CMSG_CLOEXEC) == sizeof connection.open);
+    int memory = -1;
+    std::memcpy(&memory, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof memory);
+    const FileDescriptor held(memory);
+    CHECK((fcntl(memory, F_GET_SEALS) & (F_SEAL_SHRINK | F_SEAL_GROW)) == (F_SEAL_SHRINK | F_SEAL_GROW));
+    const std::size_t bytes = connection.open.elements * sizeof(float);
+    connection.values = static_cast<float*>(mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0));
+    REQUIRE(connection.values != MAP_FAILED);
+    return connection;
+  }
+
+  Run run() {
+    const Tensor tensors[] = {param("w", model_)};
+    return {{.job = "j", .socket_path = (folder_.path() / "client.sock").string()}, tensors};
+  }
+
+ private:
+  TemporaryFolder folder_;
+  std::string path_;
+  FileDescriptor listening_;
+  std::vector<float> model_ = std::vector<float>(8);
+};
+
+gossamer_status status_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.status();
+  }
+  return GOSSAMER_OK;
+}
+
+}  // namespace
+
+TEST_CASE("an average is asked for as the contract says, and comes back") {
+  AverageDaemon daemon;
+  Run run = daemon.run();
+  std::vector<float> values{1, 2, 3};
+  auto average = std::async(std::launch::async, [&] { return run.average(values, {.name = "n", .at_least = 3}); });
+  const Connection connection = daemon.accept();
+  CHECK(connection.open.magic == average_magic);
+  CHECK(connection.open.version == average_version);
+  CHECK(connection.open.elements == 3);
+  CHECK(std::string(connection.open.job) == "j");
+  CHECK(std::string(connection.open.name) == "n");
+  const AverageCall call = connection.next_call();
+  CHECK((call.number == 1 && call.at_least == 3 && call.grace_ms == 0));
+  CHECK(connection.values[2] == 3);
+  connection.values[2] = 8;
+  connection.reply(call, AverageStatus::waiting, "for others");
+  connection.reply(call, AverageStatus::done);
+  const gossamer_average_info info = average.get();
+  CHECK((info.of == 2 && info.joined == 0 && info.round == 9));
+  CHECK(values == std::vector<float>{1, 2, 8});
+}
+
+TEST_CASE("whoever missed a round contributes again, and is told that it joined") {
+  AverageDaemon daemon;
+  Run run = daemon.run();
+  std::vector<float> values{1};
+  auto average = std::async(std::launch::async, [&] { return run.average(values); });
+  const Connection connection = daemon.accept();
+  connection.reply(connection.next_call(), AverageStatus::missed);
+  const AverageCall again = connection.next_call();
+  CHECK(again.number == 2);
+  connection.reply(again, AverageStatus::done);
+  CHECK(average.get().joined == 1);
+}
+
+TEST_CASE("a time-out says who is waited for, and the call can go on") {
+  AverageDaemon daemon;
+  Run run = daemon.run();
+  std::vector<float> values{1};
+  auto late = std::async(std::launch::async, [&] {
+    return status_of([&] { run.average(values, {.timeout = std::chrono::milliseconds(500)}); });
+  });
+  const Connection connection = daemon.accept();
+  const AverageCall call = connection.next_call();
+  connection.reply(call, AverageStatus::waiting, "for node 12");
+  CHECK(late.get() == GOSSAMER_TIMEOUT);
+  CHECK(run.last_error().find("for node 12") != std::string::npos);
+  std::vector<float> others{1, 2};
+  CHECK(status_of([&] { run.average(others); }) == GOSSAMER_BAD_ARGUMENT);
+  auto average = std::async(std::launch::async, [&] { return run.average(values); });
+  connection.reply(call, AverageStatus::done);
+  CHECK(average.get().of == 2);
+}
+
+TEST_CASE("a daemon that goes away in the middle is asked again when it is back") {
+  AverageDaemon daemon;
+  Run run = daemon.run();
+  std::vector<float> values{4};
+  auto average = std::async(std::launch::async, [&] { return run.average(values); });
+  {
+    const Connection connection = daemon.accept();
+    const AverageCall call = connection.next_call();
+    connection.values[0] = 77;  // half done
+    (void)call;
+    daemon.stop();
+  }
+  daemon.listen();
+  const Connection connection = daemon.accept();
+  const AverageCall call = connection.next_call();
+  CHECK(connection.values[0] == 4);
+  connection.reply(call, AverageStatus::done);
+  CHECK(average.get().of == 2);
+}
+
+TEST_CASE("whoever leaves closes the connection, and a refusal is told") {
+  AverageDaemon daemon;
+  Run run = daemon.run();
+  std::vector<float> values{4};
+  CHECK(status_of([&] { run.average(values, {.timeout = std::chrono::milliseconds(0)}); }) == GOSSAMER_TIMEOUT);
+  const Connection first = daemon.accept();
+  (void)first.next_call();
+  run.leave_average();
+  AverageReply nothing;
+  REQUIRE(readable(first.socket.get()));
+  CHECK(recv(first.socket.get(), &nothing, sizeof nothing, 0) == 0);
+  auto refused = std::async(std::launch::async, [&] { return status_of([&] { run.average(values); }); });
+  const Connection second = daemon.accept();
+  second.reply(second.next_call(), AverageStatus::refused, "too many");
+  CHECK(refused.get() == GOSSAMER_REJECTED);
+  CHECK(run.last_error() == "too many");
+}
+
+TEST_CASE("what cannot be averaged is refused at once") {
+  AverageDaemon daemon;
+  Run run = daemon.run();
+  daemon.stop();
+  std::vector<float> values{4};
+  CHECK(status_of([&] { run.average({}); }) == GOSSAMER_BAD_ARGUMENT);
+  CHECK(status_of([&] { run.average(values, {.name = "a b"}); }) == GOSSAMER_BAD_ARGUMENT);
+  CHECK(status_of([&] { run.average(values, {.timeout = std::chrono::milliseconds(200)}); }) == GOSSAMER_NO_DAEMON);
+  CHECK(run.last_error().find("no gossamerd answers at") != std::string::npos);
+  CHECK(gossamer_average(run.handle(), nullptr, 3, nullptr, nullptr) == GOSSAMER_BAD_ARGUMENT);
+  gossamer_average_info info{};
+  CHECK(gossamer_average(run.handle(), values.data(), 1, nullptr, &info) == GOSSAMER_BAD_ARGUMENT);
+}

@@ -56,13 +56,46 @@ void CollectiveMember::received(const AverageNote& note) {
   Averaging::Actions out;
   averaging_.received(note.from, note.message, out);
   carry_out(out);
+  take_early();
 }
 
 void CollectiveMember::received(const AverageValues& values) {
   const RoundPart& part = values.part;
   if (values.founding != averaging_.founding() || part.fragment >= came_.size()) return;
-  const std::span<float> target = slice(memory_.values, part.fragment);
-  if (values.values.size() != target.size_bytes()) return;
+  if (values.values.size() != slice(memory_.values, part.fragment).size_bytes()) return;
+  if (may_be_early(values)) {
+    early_.push_back(values);
+  } else {
+    take(values);
+    take_early();
+  }
+}
+
+/// The plan comes from the conductor, and parts from others, who may have heard of it before. There is one part of each
+/// fragment for each member at most.
+bool CollectiveMember::may_be_early(const AverageValues& values) const {
+  const RoundPlan* const plan = averaging_.plan();
+  const bool soon = values.round == averaging_.round() || values.round == averaging_.round() + 1;
+  const bool is_known = values.round == averaging_.round() && plan != nullptr && plan->made_at == values.part.made_at;
+  return averaging_.is_member() && soon && !is_known && early_.size() < averaging_.members().size() * came_.size();
+}
+
+void CollectiveMember::take_early() {
+  while (std::exchange(plan_is_new_, false)) {
+    std::vector<AverageValues> early = std::exchange(early_, {});
+    std::erase_if(early, [this](const AverageValues& values) { return values.round < averaging_.round(); });
+    for (const AverageValues& values : early) {
+      if (may_be_early(values)) {
+        early_.push_back(values);
+      } else {
+        take(values);
+      }
+    }
+  }
+}
+
+void CollectiveMember::take(const AverageValues& values) {
+  const RoundPart& part = values.part;
   Averaging::Actions out;
   // What comes of it may be to use the results at once, so the values have to be in their place before.
   const bool is_result = part.kind == RoundPart::Kind::result;
@@ -82,6 +115,7 @@ void CollectiveMember::tick(TimeUs now_us) {
   averaging_.tick(now_us, out);
   averaging_.check_invariants();
   carry_out(out);
+  take_early();
 }
 
 void CollectiveMember::call(std::uint64_t number, std::size_t at_least, TimeUs grace_us) {
@@ -99,6 +133,7 @@ void CollectiveMember::contribute_if_enough() {
   Averaging::Actions out;
   averaging_.contribute(*called_, out);
   carry_out(out);
+  take_early();
 }
 
 void CollectiveMember::leave() {
@@ -150,6 +185,7 @@ void CollectiveMember::use(const Averaging::Applied& applied) {
 }
 
 void CollectiveMember::new_plan(const Averaging::Actions& out) {
+  plan_is_new_ = true;
   for (auto& parts : came_)
     parts.clear();
   results_ = out.take_back ? aside_ : nullptr;

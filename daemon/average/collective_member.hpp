@@ -71,6 +71,9 @@ class CollectiveMember {
  private:
   using Values = std::shared_ptr<std::vector<float>>;
 
+  void take(const gossip::AverageValues& values);
+  [[nodiscard]] bool may_be_early(const gossip::AverageValues& values) const;
+  void take_early();
   [[nodiscard]] std::span<float> slice(std::span<float> all, std::uint32_t fragment) const;
   [[nodiscard]] Values fresh();
   void carry_out(gossip::Averaging::Actions& out);
@@ -94,6 +97,9 @@ class CollectiveMember {
   Values former_;   // of the round before that; used again once nobody sends it any more
   std::vector<std::map<gossip::Participant, Bytes>> came_;  // by fragment
   std::deque<gossip::Averaging::SendPart> waiting_;         // their links take no more now
+  // Parts whose plan has not come here yet: it has another way.
+  std::vector<gossip::AverageValues> early_;
+  bool plan_is_new_ = false;
 
   std::optional<std::uint64_t> called_;  // the call that has not been answered
   bool contributed_ = false;

@@ -48,6 +48,7 @@ class Members {
   /// Lets 20 ms pass, and delivers what is under way, in any order.
   void go_on() {
     now_us_ += 20 * us_per_ms;
+    ++turns_;
     for (const auto& member : members_)
       member->tick(now_us_);
     for (std::size_t left = 20 * members_.size(); left > 0 && !under_way_.empty(); --left) {
@@ -71,6 +72,7 @@ class Members {
   [[nodiscard]] CollectiveMember& operator[](std::size_t i) { return *members_[i]; }
   [[nodiscard]] std::size_t size() const { return members_.size(); }
   [[nodiscard]] gossip::Random& random() { return random_; }
+  [[nodiscard]] int turns() const { return turns_; }
 
   /// Contributes random numbers at all members, waits, and returns what their mean is.
   std::vector<float> call_all(std::uint64_t number) {
@@ -112,6 +114,7 @@ class Members {
   std::vector<std::unique_ptr<CollectiveMember>> members_;
   std::vector<std::pair<NodeId, Message>> under_way_;
   TimeUs now_us_ = 0;
+  int turns_ = 0;
 };
 
 }  // namespace
@@ -132,6 +135,18 @@ TEST_CASE("members have the mean, bit by bit, over links that lose and refuse") 
         CHECK(std::memcmp(members.values(i).data(), mean.data(), mean.size() * sizeof(float)) == 0);
     }
   }
+}
+
+TEST_CASE("without faults nothing is asked for twice, in whatever order messages come") {
+  Members members(5, 10, 3, 0);
+  (void)members.call_all(1);
+  (void)members.answers();
+  const int before = members.turns();
+  for (std::uint64_t number = 2; number <= 100; ++number) {
+    (void)members.call_all(number);
+    (void)members.answers();
+  }
+  CHECK(members.turns() - before < 2 * 100);  // of 20 ms each; what is missing is asked for after 200 ms
 }
 
 TEST_CASE("values that nobody wants, or of a wrong size, change nothing") {

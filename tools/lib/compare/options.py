@@ -1,0 +1,48 @@
+"""The command line of tools/compare."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import List
+
+from arguments import add_seed, between
+
+METHODS = {
+    "gossip": "Gossamer: exchanges, no step waits",
+    "average": "Gossamer: run.average() of the models every --every steps",
+    "gloo": "torch.distributed: all_reduce of the models every --every steps, as DistributedDataParallel with gloo",
+    "alone": "no communication",
+}
+
+
+def _methods(text: str) -> List[str]:
+    names = text.split(",")
+    for name in names:
+        if name not in METHODS:
+            raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(METHODS)}")
+    return names
+
+
+def parse(arguments: List[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="tools/compare",
+        description="Trains one small network by several methods, one after the other: the same images, models, batches "
+        "and time. Each node has its own part of the images, with few kinds of digits.",
+        epilog="Methods: " + "; ".join(f"{name}: {text}" for name, text in METHODS.items()) + ".",
+    )
+    parser.add_argument("--methods", type=_methods, default=list(METHODS), help="comma-separated (default: all)")
+    parser.add_argument("--nodes", type=between(int, 2, 32), default=4, help="(default: 4)")
+    parser.add_argument("--seconds", type=between(float, 2, 3600), default=20.0, help="to train (default: 20)")
+    parser.add_argument("--every", type=between(int, 1, 10_000), default=1, help="steps between averages (default: 1)")
+    parser.add_argument("--steps-per-s", type=between(float, 1, 1000), default=50.0, help="of a node (default: 50)")
+    parser.add_argument("--slow", type=between(float, 1, 100), default=1.0, help="node 1 takes so many times as long")
+    parser.add_argument(
+        "--kill", type=between(float, 0, 3600), default=0.0, metavar="SECOND", help="when the last node dies (default: never)"
+    )
+    parser.add_argument("--mbit", type=between(float, 1, 100_000), help="rate of each node's network; needs root")
+    parser.add_argument("--latency-ms", type=between(float, 1, 1000), help="of each node's network, there and back; needs root")
+    parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
+    add_seed(parser, "of the images' split, the model and the batches")
+    parser.add_argument("--build", type=Path, default=Path("build"), help=argparse.SUPPRESS)
+    return parser.parse_args(arguments)

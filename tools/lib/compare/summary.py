@@ -1,0 +1,67 @@
+"""What is said of the methods' runs: a table, curves, and JSON."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any, Dict, List
+
+from .run import Outcome, Part
+
+POINTS = 10  # of a curve
+GOOD = 0.9  # the accuracy whose time is told
+
+
+def _accuracy_at(part: Part, time_s: float) -> float:
+    """Of the last report by then."""
+    before = [report["accuracy"] for report in part.reports if report["time_s"] <= time_s]
+    return before[-1] if before else 0.0
+
+
+def figures(outcome: Outcome, seconds: float) -> Dict[str, Any]:
+    present = [part for part in outcome.parts if not part.killed and part.reports]
+    times = [seconds * (point + 1) / POINTS for point in range(POINTS)]
+
+    def mean_at(time_s: float) -> float:
+        return sum(_accuracy_at(part, outcome.begin_s + time_s) for part in present) / max(len(present), 1)
+
+    curve = [round(mean_at(time_s), 4) for time_s in times]
+    fine = [seconds * k / 200 for k in range(201)]
+    errors = sorted({part.reports[-1]["error"] for part in present if part.reports[-1].get("error")})
+    return {
+        "method": outcome.method,
+        "accuracy": curve[-1],
+        "accuracy_least": min((_accuracy_at(part, outcome.begin_s + seconds) for part in present), default=0.0),
+        "seconds_to_good": next((time_s for time_s in fine if mean_at(time_s) >= GOOD), None),
+        "steps": sum(part.reports[-1]["steps"] for part in present),
+        "longest_step_s": max((part.reports[-1]["longest_step_s"] for part in present), default=0.0),
+        "mb_sent": outcome.bytes_sent / 1e6,
+        "daemon_cpu_s": outcome.cpu_s,
+        "trainer_cpu_s": sum(part.reports[-1]["cpu_s"] for part in present),
+        "stuck": outcome.stuck,
+        "errors": errors,
+        "curve": curve,
+    }
+
+
+def as_text(found: List[Dict[str, Any]], options: argparse.Namespace) -> List[str]:
+    lines = [
+        "",
+        f"{'method':<9}{'accuracy':>9}{'least':>8}{f'to {GOOD:g}':>9}{'steps':>8}{'longest':>10}{'MB sent':>9}{'CPU s':>8}",
+    ]
+    for one in found:
+        good = "never" if one["seconds_to_good"] is None else f"{one['seconds_to_good']:.1f} s"
+        sent = f"{one['mb_sent']:.1f}" if one["method"] in ("gossip", "average") else "-"
+        lines.append(
+            f"{one['method']:<9}{one['accuracy']:>9.4f}{one['accuracy_least']:>8.4f}{good:>9}{one['steps']:>8}"
+            f"{1000 * one['longest_step_s']:>7.0f} ms{sent:>9}{one['daemon_cpu_s'] + one['trainer_cpu_s']:>8.1f}"
+        )
+        for error in one["errors"]:
+            lines.append(f"          ended early: {error}")
+        if one["stuck"]:
+            lines.append(f"          {one['stuck']} trainers waited for others when the time was over")
+    lines += ["", "mean accuracy over time:"]
+    times = "".join(f"{options.seconds * (point + 1) / POINTS:>7.0f}" for point in range(POINTS))
+    lines.append(f"{'seconds':<9}{times}")
+    for one in found:
+        lines.append(f"{one['method']:<9}" + "".join(f"{accuracy:>7.3f}" for accuracy in one["curve"]))
+    return lines

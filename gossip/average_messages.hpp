@@ -96,6 +96,11 @@ struct RoundHeard {};
 /// The participant that sends this, by its node, is gone. With nobodys_life: nobody there averages under this name.
 struct RoundNobody {};
 inline constexpr std::uint64_t nobodys_life = 1;
+/// The conductor still waits for these, or some of them.
+inline constexpr std::size_t max_told_late = 8;
+struct RoundWaits {
+  std::vector<Participant> late = {};
+};
 /// The receiver is so far behind that it must join anew.
 struct RoundGone {};
 /// A part of the data, which travels with this.
@@ -114,7 +119,7 @@ struct AverageMessage {
   /// The round that the sender is in; of RoundCommit and RoundEnter, the one that they are about.
   std::uint64_t round = 0;
   std::variant<RoundReady, RoundPrepare, RoundPromise, RoundRefusal, RoundProposal, RoundAccept, RoundCommit,
-               RoundEnter, RoundJoin, RoundHeard, RoundNobody, RoundGone, RoundAsk>
+               RoundEnter, RoundJoin, RoundHeard, RoundNobody, RoundWaits, RoundGone, RoundAsk>
       body = {};
 };
 

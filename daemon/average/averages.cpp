@@ -6,7 +6,9 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/vfs.h>
+#include <unistd.h>
 #include <xxhash.h>
 
 #include <algorithm>
@@ -14,9 +16,12 @@
 #include <asio/post.hpp>
 #include <chrono>
 #include <cstring>
+#include <fstream>
+#include <limits>
 #include <ranges>
 
 #include "daemon/system/accepting.hpp"
+#include "daemon/system/received_descriptors.hpp"
 #include "sdk/layout/names.hpp"
 
 namespace gossamer::daemon {
@@ -33,10 +38,13 @@ namespace {
 
 /// A process that waits is told whom for, this often.
 constexpr TimeUs waiting_period_us = us_per_s;
+/// A process that connects has so long to say what it wants.
+constexpr TimeUs open_patience_us = 5 * us_per_s;
 /// Contribution, results, the last round's, and what others send to an owner.
 constexpr std::uint64_t copies_of_values = 4;
-/// A process that has gone is given so long to leave as the others agree on it.
-constexpr TimeUs leave_patience_us = 5 * us_per_s;
+/// A process that has gone is given so long to leave as the others agree on it. That takes until those are known to be
+/// dead that are.
+constexpr TimeUs leave_patience_us = 20 * us_per_s;
 
 std::uint64_t hash_of(std::string_view job, std::string_view name) {
   const std::string text = fmt::format("{}/{}", job, name);  // a name has no slash
@@ -51,6 +59,16 @@ std::string_view text_of(const char (&text)[n]) {
 TimeUs time_of_day_us() {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   return std::chrono::duration_cast<std::chrono::microseconds>(now).count();
+}
+
+/// Bytes that the machine can give without swapping; the largest number if it does not say.
+std::uint64_t available_memory() {
+  std::ifstream file("/proc/meminfo");
+  for (std::string word; file >> word;) {
+    std::uint64_t kibibytes = 0;
+    if (word == "MemAvailable:" && file >> kibibytes) return kibibytes << 10;
+  }
+  return std::numeric_limits<std::uint64_t>::max();
 }
 
 std::unexpected<std::string> cannot(std::string why) {
@@ -72,8 +90,10 @@ void send_reply(int socket, std::uint64_t number, AverageStatus status, const st
 }  // namespace
 
 struct Averages::Session {
-  Session(asio::io_context& loop, FileDescriptor fd) : socket(loop, fd.release()) {}
+  Session(asio::io_context& loop, FileDescriptor fd) : socket(loop, fd.release()), process(loop) {}
   asio::posix::stream_descriptor socket;
+  asio::posix::stream_descriptor process;  // says when it has ended
+  TimeUs since_us = 0;
   std::optional<CollectiveMember> member;
   std::string title;                        // for people
   std::uint64_t number = 0;                 // of the last call
@@ -131,10 +151,30 @@ void Averages::accept_some() {
                                    sessions_.size()));
       continue;
     }
+    session->since_us = host_.now_us();
     sessions_.push_back(session);
+    watch_process(session);
     wait_for(session);
   }
   accept_when_ready();
+}
+
+/// A child of the process may hold the connection, too, and outlive it.
+void Averages::watch_process(const std::shared_ptr<Session>& session) {
+  ucred peer{};
+  socklen_t size = sizeof peer;
+  if (::getsockopt(session->socket.native_handle(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0 || peer.pid <= 0)
+    return;
+  FileDescriptor process(static_cast<int>(::syscall(SYS_pidfd_open, peer.pid, 0)));
+  if (!process) return;
+  session->process.assign(process.release());
+  session->process.async_wait(asio::posix::stream_descriptor::wait_read,
+                              [this, weak = std::weak_ptr(session)](std::error_code error) {
+                                const auto held = weak.lock();
+                                if (error || !held || held->gone) return;
+                                end(*held);
+                                after_event();
+                              });
 }
 
 void Averages::wait_for(const std::shared_ptr<Session>& session) {
@@ -147,7 +187,7 @@ void Averages::wait_for(const std::shared_ptr<Session>& session) {
 
 void Averages::read(const std::shared_ptr<Session>& session) {
   std::array<std::byte, sizeof(AverageOpen) + 1> bytes;  // one more, to notice a longer one
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int) * descriptor_room)> control{};
   iovec data{bytes.data(), bytes.size()};
   msghdr message{};
   message.msg_iov = &data;
@@ -156,19 +196,15 @@ void Averages::read(const std::shared_ptr<Session>& session) {
   message.msg_controllen = control.size();
   const ssize_t size = ::recvmsg(session->socket.native_handle(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
   if (size < 0 && (errno == EAGAIN || errno == EINTR)) return wait_for(session);
-  FileDescriptor memory;
-  const cmsghdr* header = size > 0 ? CMSG_FIRSTHDR(&message) : nullptr;
-  if (header != nullptr && header->cmsg_type == SCM_RIGHTS && header->cmsg_len == CMSG_LEN(sizeof(int))) {
-    int fd = -1;
-    std::memcpy(&fd, CMSG_DATA(header), sizeof fd);
-    memory = FileDescriptor(fd);
-  }
+  const std::vector<FileDescriptor> descriptors = size > 0 ? take_descriptors(message) : std::vector<FileDescriptor>();
   if (size <= 0) {
     end(*session);
     return after_event();
   }
   const auto received = std::span<const std::byte>(bytes).first(static_cast<std::size_t>(size));
-  const auto done = session->member ? call(*session, received) : begin(*session, received, memory.get());
+  const auto done = session->member           ? call(*session, received)
+                    : descriptors.size() == 1 ? begin(*session, received, descriptors.front().get())
+                                              : cannot("a request to average comes with one descriptor, the memory");
   if (!done) {
     log_.warn("a process that averages was refused: {}", done.error());
     refuse(*session, done.error());
@@ -195,6 +231,10 @@ std::expected<void, std::string> Averages::begin(Session& session, std::span<con
   const std::uint64_t needed = copies_of_values * open.elements * sizeof(float);
   if (needed > limits_.memory_bytes || memory_bytes() > limits_.memory_bytes - needed)
     return cannot("averaging needs more memory than the daemon may take: raise [limits] memory_mib");
+  if (const std::uint64_t available = available_memory(); needed > available) {
+    return cannot(fmt::format("averaging {} numbers takes {} MiB, and this machine has {} MiB left", open.elements,
+                              needed >> 20, available >> 20));
+  }
   auto values = map(memory, open.elements);
   if (!values) return std::unexpected(std::move(values.error()));
   session.title = fmt::format("{}/{}", job, name);
@@ -215,8 +255,8 @@ std::expected<AveragedMemory, std::string> Averages::map(int memory, std::uint64
   struct statfs system {};
   struct stat file {};
   if (::fstatfs(memory, &system) != 0 || system.f_type != TMPFS_MAGIC || ::fstat(memory, &file) != 0 ||
-      file.st_size != static_cast<off_t>(bytes)) {
-    return cannot("the memory does not have four bytes for each number");
+      file.st_size != static_cast<off_t>(bytes) || static_cast<std::uint64_t>(file.st_blocks) * 512 < bytes) {
+    return cannot("the memory does not have four bytes for each number, with pages for all of them");
   }
   void* const mapped = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0);
   if (mapped == MAP_FAILED) return cannot(fmt::format("the memory cannot be mapped: {}", std::strerror(errno)));
@@ -243,6 +283,7 @@ void Averages::end(Session& session) {
   if (!std::exchange(session.gone, true)) session.gone_us = host_.now_us();
   std::error_code ignored;
   session.socket.close(ignored);
+  session.process.close(ignored);
   if (session.member) session.member->leave();
 }
 
@@ -357,7 +398,11 @@ bool Averages::send(const NodeId& to, const Message& message) {
 void Averages::tick(bool settled) {
   const TimeUs now_us = host_.now_us();
   for (const auto& session : sessions_) {
-    if (!session->member) continue;
+    if (!session->member) {
+      if (!session->gone && now_us - session->since_us > open_patience_us)
+        refuse(*session, "nothing was asked for in time");
+      continue;
+    }
     if (settled) session->member->allow_founding(now_us, time_of_day_us());
     session->member->tick(now_us);
     tell_what_is_waited_for(*session);

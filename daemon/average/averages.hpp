@@ -63,6 +63,7 @@ class Averages {
 
   void accept_when_ready();
   void accept_some();
+  void watch_process(const std::shared_ptr<Session>& session);
   void wait_for(const std::shared_ptr<Session>& session);
   void read(const std::shared_ptr<Session>& session);
   [[nodiscard]] std::expected<void, std::string> begin(Session& session, std::span<const std::byte> bytes, int memory);

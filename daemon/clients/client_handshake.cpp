@@ -14,6 +14,8 @@
 #include <span>
 #include <vector>
 
+#include "daemon/system/received_descriptors.hpp"
+
 namespace gossamer::daemon {
 namespace {
 
@@ -21,23 +23,6 @@ using layout::AttachReply;
 using layout::AttachRequest;
 using layout::AttachStatus;
 using layout::DeviceOffer;
-
-/// Room for more descriptors than a request has, so that too many are noticed; the kernel discards the rest.
-constexpr std::size_t descriptor_room = 8;
-
-std::vector<FileDescriptor> take_descriptors(msghdr& message) {
-  std::vector<FileDescriptor> taken;
-  for (cmsghdr* part = CMSG_FIRSTHDR(&message); part != nullptr; part = CMSG_NXTHDR(&message, part)) {
-    if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;
-    const std::size_t count = (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-    for (std::size_t i = 0; i < count; ++i) {
-      int fd = -1;
-      std::memcpy(&fd, CMSG_DATA(part) + i * sizeof fd, sizeof fd);
-      taken.emplace_back(fd);
-    }
-  }
-  return taken;
-}
 
 bool is_eventfd(int fd) {
   std::array<char, 64> target{};

@@ -14,6 +14,7 @@ namespace {
 
 /// Of a member's attempts, which come every retry_us.
 constexpr std::size_t look_for_others_every = 20;
+constexpr std::size_t tell_late_every = 4;
 
 bool contains(std::span<const Participant> nodes, const Participant& node) {
   return std::ranges::binary_search(nodes, node);
@@ -342,8 +343,10 @@ std::optional<RoundPlan> Averaging::make_plan() {
 }
 
 std::vector<Participant> Averaging::not_ready() const {
+  if (!member_) return {};
+  if (!lead_) return late_;
   std::vector<Participant> late;
-  if (!member_ || !lead_ || lead_->plan) return late;
+  if (lead_->plan) return late;
   for (const Participant& member : members_) {
     const auto found = ready_.find(member);
     const bool ready = found != ready_.end() && (found->second.leaves || found->second.contribution);
@@ -514,6 +517,7 @@ void Averaging::begin_round(const RoundPlan& before) {
   lead_.reset();
   next_number_ = voters_.front() == self_ ? 0 : 1;
   ready_.clear();
+  late_.clear();
   quorum_ready_us_.reset();
   std::erase_if(joiners_, [this](const Participant& joiner) { return contains(members_, joiner); });
 }
@@ -542,6 +546,7 @@ void Averaging::try_again(Actions& out) {
   if (lead_ && lead_->ballot < promised_) lead_.reset();  // somebody else has conducted since, and may be dead
   conduct(out);
   if (lead_) {
+    tell_whom_it_waits_for(out);
     for (const Participant& member : members_) {
       if (lead_->plan && !lead_->accepts.contains(member))
         send(member, RoundProposal{lead_->ballot, *lead_->plan}, out);
@@ -560,6 +565,15 @@ void Averaging::try_again(Actions& out) {
   }
   ++attempts_;
   if (work_ && !std::exchange(came_since_, false)) ask_for_parts(some, out);
+}
+
+/// Those who have contributed can say so.
+void Averaging::tell_whom_it_waits_for(Actions& out) {
+  RoundWaits waits{.late = not_ready()};
+  if (waits.late.empty() || beats_ % tell_late_every != 0) return;
+  waits.late.resize(std::min(waits.late.size(), max_told_late));
+  for (const auto& [member, ready] : ready_)
+    if (ready.contribution && member != self_) send(member, waits, out);
 }
 
 /// The members of another group, where a link came too late, hear of this one.

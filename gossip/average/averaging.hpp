@@ -96,7 +96,7 @@ class Averaging {
   /// The members of which a quorum decides this round.
   [[nodiscard]] const std::vector<Participant>& voters() const { return voters_; }
   [[nodiscard]] bool is_quorum(const std::set<Participant>& nodes) const;
-  /// At the conductor: the members that it waits for. Empty elsewhere.
+  /// The members that are waited for, as far as the conductor has told.
   [[nodiscard]] std::vector<Participant> not_ready() const;
 
   void link_up(const NodeId& node, Actions& out);
@@ -159,6 +159,7 @@ class Averaging {
   void on(const Participant& from, const RoundProposal& proposal, Actions& out);
   void on(const Participant& from, const RoundAccept& accept, Actions& out);
   void on(const Participant& from, const RoundAsk& ask, Actions& out);
+  void on(const Participant& /*from*/, const RoundWaits& waits, Actions& /*out*/) { late_ = waits.late; }
   void on(const Participant& from, const RoundCommit& commit, Actions& out);
   void on_other_founding(const Participant& from, const AverageMessage& message, Actions& out);
   void answered_outside(const Participant& from, const AverageMessage& message);
@@ -201,6 +202,7 @@ class Averaging {
   void send_to_members(const auto& body, Actions& out);
   void drain(Actions& out);
   void try_again(Actions& out);
+  void tell_whom_it_waits_for(Actions& out);
   void tell_others(Actions& out);
   void ask_for_parts(const Participant& some, Actions& out);
 
@@ -217,7 +219,7 @@ class Averaging {
   std::vector<Participant> voters_;
   std::set<NodeId> linked_;
   std::set<NodeId> dead_;
-  std::set<Participant> gone_;  // members whose processes are gone
+  std::set<Participant> gone_;                  // members whose processes are gone
   std::map<Participant, std::uint64_t> taken_;  // the last contribution of each that a committed round has
   std::optional<std::uint64_t> own_;
 
@@ -243,7 +245,8 @@ class Averaging {
   TimeUs retry_at_us_ = 0;
   std::size_t attempts_ = 0;
   std::size_t beats_ = 0;
-  bool came_since_ = false;  // parts came since the last attempt: more may be under way
+  std::vector<Participant> late_;  // as the conductor has told
+  bool came_since_ = false;        // parts came since the last attempt: more may be under way
   std::deque<AverageMessage> to_self_;
 };
 

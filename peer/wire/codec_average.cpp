@@ -153,6 +153,11 @@ std::optional<decltype(AverageMessage::body)> read_body(wire::Average::Reader in
       return RoundNobody{};
     case wire::Average::GONE:
       return RoundGone{};
+    case wire::Average::WAITS: {
+      RoundWaits waits;
+      if (!read_list(in.getWaits(), max_told_late, waits.late)) return std::nullopt;
+      return waits;
+    }
     case wire::Average::ASK:
       return RoundAsk{read(in.getAsk())};
   }
@@ -195,6 +200,7 @@ void write_average(const AverageNote& note, wire::Average::Builder out) {
                           write(enter.plan, body.initPlan());
                           write_list(enter.taken, body.initTaken(size_of(enter.taken)));
                         },
+                        [&](const RoundWaits& waits) { write_list(waits.late, out.initWaits(size_of(waits.late))); },
                         [&](const RoundJoin&) { out.setJoin(); }, [&](const RoundHeard&) { out.setHeard(); },
                         [&](const RoundNobody&) { out.setNobody(); }, [&](const RoundGone&) { out.setGone(); },
                         [&](const RoundAsk& ask) { write(ask.part, out.initAsk()); }},
@@ -202,7 +208,7 @@ void write_average(const AverageNote& note, wire::Average::Builder out) {
 }
 
 bool is_known_average(wire::Average::Reader in) {
-  return in.which() <= wire::Average::ASK;
+  return in.which() <= wire::Average::WAITS;
 }
 
 std::optional<AverageNote> read_average(wire::Average::Reader in) {

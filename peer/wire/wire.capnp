@@ -409,6 +409,7 @@ struct Average {
     nobody @24 :Void;
     gone @25 :Void;
     ask @26 :RoundPart;
+    waits @28 :List(Participant);
   }
 }
 

@@ -26,6 +26,8 @@ using layout::AverageStatus;
 using std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds connect_again{100};
+/// The daemon says once a second whom a call waits for.
+constexpr std::chrono::seconds silent_after{3};
 
 int milliseconds_until(steady_clock::time_point until) {
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - steady_clock::now());
@@ -47,20 +49,24 @@ Result<void> AverageClient::average(std::span<float> values, const gossamer_aver
                                     gossamer_average_info& info) {
   const Time until =
       options.timeout_ms < 0 ? Time::max() : steady_clock::now() + std::chrono::milliseconds(options.timeout_ms);
-  if (called_ && values.size() != elements_)
-    return fail(GOSSAMER_BAD_ARGUMENT,
-                "the last average of this name, of another number of values, is still under way");
+  if (count_ != 0 && values.size() != count_) {
+    return fail(GOSSAMER_BAD_ARGUMENT, "'" + name_ + "' has averaged " + std::to_string(count_) +
+                                           " values before, and now " + std::to_string(values.size()) +
+                                           ": give each kind of average a name of its own");
+  }
+  count_ = values.size();
   while (true) {
-    if (!socket_ || values.size() != elements_) {
+    if (!socket_) {
       if (auto connected = connect(values.size(), until); !connected) return connected;
     }
-    if (!called_) {
-      if (auto said = call(values, options); !said) continue;  // the connection has ended
-    }
+    if (!called_) call(values, options);
     AverageReply reply{};
     const auto received = receive(reply, until);
     if (!received) return std::unexpected(received.error());
-    if (!*received) continue;
+    if (!*received) {
+      std::this_thread::sleep_for(connect_again);
+      continue;
+    }
     called_ = false;
     joined_ = joined_ || reply.joined != 0 || reply.status == static_cast<std::uint32_t>(AverageStatus::missed);
     if (reply.status == static_cast<std::uint32_t>(AverageStatus::refused)) {
@@ -118,7 +124,6 @@ Result<void> AverageClient::begin(std::size_t elements) {
   void* const mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
   if (mapped == MAP_FAILED) return fail_errno("could not map the memory");
   memory_ = {static_cast<float*>(mapped), Unmap{bytes}};
-  elements_ = elements;
   AverageOpen open{.magic = layout::average_magic,
                    .version = layout::average_version,
                    .reserved = 0,
@@ -140,20 +145,17 @@ Result<void> AverageClient::begin(std::size_t elements) {
   header->cmsg_type = SCM_RIGHTS;
   header->cmsg_len = CMSG_LEN(sizeof descriptor);
   std::memcpy(CMSG_DATA(header), &descriptor, sizeof descriptor);
-  if (sendmsg(socket_.get(), &message, MSG_NOSIGNAL) != static_cast<ssize_t>(sizeof open)) disconnect();
+  // If the daemon refuses, its reply says why; receive() finds it, or that the connection has ended.
+  [[maybe_unused]] const ssize_t sent = sendmsg(socket_.get(), &message, MSG_NOSIGNAL);
   return {};
 }
 
-Result<void> AverageClient::call(std::span<const float> values, const gossamer_average_options& options) {
-  if (!socket_) return fail(GOSSAMER_NO_DAEMON, "the connection has ended");
+void AverageClient::call(std::span<const float> values, const gossamer_average_options& options) {
   std::ranges::copy(values, memory_.get());
   const AverageCall call{.number = ++number_, .at_least = std::max(options.at_least, 1U), .grace_ms = options.grace_ms};
-  if (send(socket_.get(), &call, sizeof call, MSG_NOSIGNAL) != static_cast<ssize_t>(sizeof call)) {
-    disconnect();
-    return fail(GOSSAMER_NO_DAEMON, "the connection has ended");
-  }
+  [[maybe_unused]] const ssize_t sent = send(socket_.get(), &call, sizeof call, MSG_NOSIGNAL);
   called_ = true;
-  return {};
+  heard_at_ = steady_clock::now();
 }
 
 /// False: the connection has ended.
@@ -162,10 +164,7 @@ Result<bool> AverageClient::receive(AverageReply& reply, Time until) {
     pollfd wait{socket_.get(), POLLIN, 0};
     const int ready = poll(&wait, 1, until == Time::max() ? -1 : milliseconds_until(until));
     if (ready < 0 && errno != EINTR) return fail_errno("could not wait for the daemon");
-    if (ready == 0) {
-      return fail(GOSSAMER_TIMEOUT,
-                  waits_for_.empty() ? "the average is not there yet" : "the average is not there yet: " + waits_for_);
-    }
+    if (ready == 0) return fail(GOSSAMER_TIMEOUT, "the average is not there yet" + why_not());
     if (ready < 0) continue;
     const ssize_t size = recv(socket_.get(), &reply, sizeof reply, MSG_DONTWAIT);
     if (size < 0 && (errno == EAGAIN || errno == EINTR)) continue;
@@ -178,8 +177,14 @@ Result<bool> AverageClient::receive(AverageReply& reply, Time until) {
       waits_for_.clear();
       return true;
     }
+    heard_at_ = steady_clock::now();
     waits_for_ = reply.message;
   }
+}
+
+std::string AverageClient::why_not() const {
+  if (steady_clock::now() - heard_at_ > silent_after) return ": gossamerd does not answer";
+  return waits_for_.empty() ? "" : ": " + waits_for_;
 }
 
 /// Child processes may hold the socket, too, so it is shut down.
@@ -187,7 +192,6 @@ void AverageClient::disconnect() {
   if (socket_) shutdown(socket_.get(), SHUT_RDWR);
   socket_.reset();
   memory_.reset();
-  elements_ = 0;
   called_ = false;
   waits_for_.clear();
 }

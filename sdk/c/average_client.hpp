@@ -38,8 +38,9 @@ class AverageClient {
   [[nodiscard]] Result<void> connect(std::size_t elements, Time until);
   [[nodiscard]] Result<FileDescriptor> connect_once() const;
   [[nodiscard]] Result<void> begin(std::size_t elements);
-  [[nodiscard]] Result<void> call(std::span<const float> values, const gossamer_average_options& options);
-  /// Nothing: the connection has ended.
+  void call(std::span<const float> values, const gossamer_average_options& options);
+  [[nodiscard]] std::string why_not() const;
+  /// False: the connection has ended.
   [[nodiscard]] Result<bool> receive(layout::AverageReply& reply, Time until);
   void disconnect();
 
@@ -48,11 +49,12 @@ class AverageClient {
   std::string socket_path_;
   FileDescriptor socket_;
   std::unique_ptr<float, Unmap> memory_{nullptr, Unmap{0}};
-  std::size_t elements_ = 0;
+  std::size_t count_ = 0;  ///< of values; 0: not known yet
   std::uint64_t number_ = 0;
   bool called_ = false;
   bool joined_ = false;
   std::string waits_for_;
+  Time heard_at_{};  ///< when the call began, or the daemon said whom it waits for
 };
 
 }  // namespace gossamer::client

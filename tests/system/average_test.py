@@ -1,19 +1,36 @@
 """run.average() between real daemons: the same bits everywhere, whoever comes, leaves or dies."""
 
+import collections
+import fcntl
+import os
 import random
+import signal
 import socket
 import struct
+import subprocess
+import sys
 import threading
 import time
 import unittest
+from pathlib import Path
 from typing import Any, Callable, Dict, List
 
 import numpy as np
 
-from support import PATIENCE_S, Client, SystemTest, gossamer, wait_until
+from support import BUILD, JOB, PATIENCE_S, Client, SystemTest, gossamer, wait_until
 
 MODEL = 300_000
 STEPS = 200
+# Averages once, forks a child that stays, and says which.
+DYING = f"""
+import sys; sys.path.insert(0, {str(BUILD / "python")!r})
+import os, time, numpy, gossamer
+run = gossamer.attach({{"w": numpy.zeros(8, numpy.float32)}}, job={JOB!r})
+run.average(3.0, at_least=2)
+child = os.fork()
+if child: print(child, flush=True)
+time.sleep(600)
+"""
 
 
 class Averaging(SystemTest):
@@ -78,10 +95,24 @@ class Averaging(SystemTest):
         self.assertEqual(found["grads"][0].dtype, np.float64)
         self.assertEqual(found["grads"][0].shape, (2, 3))
         self.assertEqual(found["grads"][1][0].dtype, np.float16)
-        for wrong in ([], "text", np.array(["a"]), None):
-            with self.assertRaises(Exception) as caught:
+        Point = collections.namedtuple("Point", "x y")
+        self.assertEqual(client.run.average(Point(1, 2), name="point", timeout_s=PATIENCE_S).values, Point(1, 2))
+        masked = np.ma.masked_array([1.0, 2.0], [True, False])
+        for wrong in ([], "text", np.array(["a"]), None, 1j, masked, unittest):
+            with self.assertRaisesRegex(gossamer.GossamerError, "average"):
                 client.run.average(wrong, timeout_s=PATIENCE_S)
-            self.assertIn("average", str(caught.exception))
+        for options in ({"name": "a\0b"}, {"name": 3}, {"at_least": None}, {"timeout_s": float("nan")}, {"grace_s": -1}):
+            with self.assertRaises(gossamer.GossamerError):
+                client.run.average(1.0, **options)
+        with self.assertRaisesRegex(gossamer.GossamerError, "a name of its own"):
+            client.run.average([1.0, 2.0], timeout_s=PATIENCE_S)
+
+    def test_dicts_are_the_same_in_whatever_order_they_were_filled(self) -> None:
+        clients = self.clients_at(*self.start_nodes(2))
+        averages = self.average_all(clients, [{"a": 1.0, "b": 10.0}, {"b": 30.0, "a": 3.0}])
+        for average in averages:
+            self.assertEqual(average.values, {"a": 2.0, "b": 20.0})
+        self.assertEqual(list(averages[1].values), ["b", "a"])
 
     def test_who_comes_and_leaves(self) -> None:
         nodes = self.start_nodes(3)
@@ -107,7 +138,7 @@ class Averaging(SystemTest):
         self.average_all([early, late], [1.0, 2.0])
         with self.assertRaises(TimeoutError) as caught:
             early.run.average(1.0, timeout_s=3)
-        self.assertRegex(str(caught.exception), "no contribution yet from [0-9a-f]{8}|not all of the 2 members")
+        self.assertRegex(str(caught.exception), "no contribution yet from [0-9a-f]{8}")
         # The one that gave up comes again.
         averages = self.average_all([early, late], [5.0, 7.0])
         self.assertEqual([average.values for average in averages], [6.0, 6.0])
@@ -219,6 +250,54 @@ class Averaging(SystemTest):
                 self.assertGreater(len(reply[32:].rstrip(b"\0")), 10)
                 self.assertEqual(stranger.recv(256), b"")
         self.assertEqual(client.run.average(2.0, timeout_s=PATIENCE_S).values, 2.0)
+
+    def test_what_a_stranger_sends_costs_the_daemon_nothing(self) -> None:
+        [node] = self.start_nodes(1)
+        [client] = self.clients_at(node)
+        client.run.average(2.0, timeout_s=PATIENCE_S)
+        assert node.program is not None
+        descriptors = Path(f"/proc/{node.program.pid}/fd")
+        before = len(list(descriptors.iterdir()))
+
+        def told(elements: int, memories: int) -> bytes:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as stranger:
+                stranger.settimeout(PATIENCE_S)
+                stranger.connect(str(node.sockets / "average.sock"))
+                files = [os.memfd_create("x", os.MFD_ALLOW_SEALING) for _ in range(memories)]
+                for file in files:
+                    os.ftruncate(file, 4 * elements)
+                    fcntl.fcntl(file, 1033, 0x2 | 0x4)  # F_ADD_SEALS: shrink, grow
+                opened = struct.pack("<QIIQ64s64s", 0x6761726576612D67, 1, 0, elements, b"job", b"name")
+                socket.send_fds(stranger, [opened], files)
+                for file in files:
+                    os.close(file)
+                return stranger.recv(256)[32:].rstrip(b"\0")
+
+        self.assertIn(b"one descriptor", told(1, 0))
+        for _ in range(10):
+            self.assertIn(b"one descriptor", told(1, 3))
+        for bits in (28, 34):  # without pages behind them
+            self.assertRegex(told(1 << bits, 1), b"memory|machine has")
+        wait_until(lambda: len(list(descriptors.iterdir())) <= before, PATIENCE_S, "no descriptor is left")
+        self.assertEqual(client.run.average(2.0, timeout_s=PATIENCE_S).values, 2.0)
+
+    def test_a_process_that_dies_is_gone_although_its_child_lives(self) -> None:
+        nodes = self.start_nodes(2)
+        [client] = self.clients_at(nodes[0])
+        dying = subprocess.Popen(
+            [sys.executable, "-c", DYING], env={**os.environ, "GOSSAMER_SOCKET": str(nodes[1].client_socket)},
+            stdout=subprocess.PIPE,
+        )
+        self.addCleanup(dying.stdout.close)
+        self.addCleanup(dying.wait)
+        self.addCleanup(dying.kill)
+        self.assertEqual(client.run.average(1.0, at_least=2, timeout_s=PATIENCE_S).of, 2)
+        child = int(dying.stdout.readline())
+        self.addCleanup(os.kill, child, signal.SIGKILL)
+        dying.kill()
+        begin = time.monotonic()
+        self.assertEqual(client.run.average(1.0, timeout_s=PATIENCE_S).of, 1)
+        self.assertLess(time.monotonic() - begin, 5)
 
 
 if __name__ == "__main__":

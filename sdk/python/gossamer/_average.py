@@ -28,39 +28,62 @@ def _numpy() -> Any:
     return numpy
 
 
-def _is_of(leaf: Any, module: str) -> bool:
-    return type(leaf).__module__.split(".")[0] in (module, module + "lib")
+def _is_torch(leaf: Any) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(leaf, torch.Tensor)
+
+
+def _refused(leaf: Any, why: str = "") -> GossamerError:
+    return GossamerError(
+        "GOSSAMER_UNSUPPORTED",
+        f"a {type(leaf).__name__} cannot be averaged{why}: give numbers, arrays or tensors, alone or in lists, tuples and "
+        "dicts",
+    )
 
 
 def _to_array(leaf: Any) -> Any:
     """The values as a float32 array in host memory."""
     numpy = _numpy()
-    if _is_of(leaf, "torch"):
-        leaf = leaf.detach().float().cpu().numpy()
-    array = numpy.asarray(leaf)
+    if isinstance(leaf, numpy.ma.MaskedArray):
+        raise _refused(leaf)
+    try:
+        if _is_torch(leaf):
+            if leaf.is_complex():
+                raise _refused(leaf, " if it is complex")
+            leaf = leaf.detach().float().cpu().numpy()
+        array = numpy.asarray(leaf)
+    except GossamerError:
+        raise
+    except Exception as error:  # whatever the framework raises
+        raise _refused(leaf, f" ({error})") from None
     if array.dtype.kind not in "fiub" and array.dtype.name != "bfloat16":
-        raise GossamerError("GOSSAMER_UNSUPPORTED", f"a {type(leaf).__name__} of {array.dtype} cannot be averaged")
+        raise _refused(leaf, f" ({array.dtype})")
     return array.astype(numpy.float32)
 
 
 def _like(leaf: Any, array: Any) -> Any:
     """The mean in the form of what was given. Integers become floats."""
-    if _is_of(leaf, "torch"):
+    if _is_torch(leaf):
         import torch
 
         dtype = leaf.dtype if leaf.dtype.is_floating_point else torch.float32
         return torch.from_numpy(array.copy()).to(device=leaf.device, dtype=dtype)
     if isinstance(leaf, (int, float)):
         return float(array)
-    if _is_of(leaf, "jax"):
+    if type(leaf).__module__.split(".")[0] in ("jax", "jaxlib"):
         return sys.modules["jax"].numpy.asarray(array)
     dtype = getattr(leaf, "dtype", None)
     return array.astype(dtype) if dtype is not None and getattr(dtype, "kind", "") == "f" else array.copy()
 
 
+def _items(values: Dict[Any, Any]) -> List[Tuple[Any, Any]]:
+    """In an order that all processes have, however each has filled its dict."""
+    return sorted(values.items(), key=lambda item: str(item[0]))
+
+
 def _leaves(values: Any) -> List[Any]:
     if isinstance(values, dict):
-        return [leaf for key in values for leaf in _leaves(values[key])]
+        return [leaf for _, item in _items(values) for leaf in _leaves(item)]
     if isinstance(values, (list, tuple)):
         return [leaf for item in values for leaf in _leaves(item)]
     return [values]
@@ -68,9 +91,12 @@ def _leaves(values: Any) -> List[Any]:
 
 def _rebuilt(values: Any, taken: Callable[[Any], Any]) -> Any:
     if isinstance(values, dict):
-        return {key: _rebuilt(item, taken) for key, item in values.items()}
+        found = {key: _rebuilt(item, taken) for key, item in _items(values)}
+        return {key: found[key] for key in values}
     if isinstance(values, (list, tuple)):
         items = [_rebuilt(item, taken) for item in values]
+        if hasattr(values, "_fields"):  # a named tuple
+            return type(values)(*items)
         return items if isinstance(values, list) else tuple(items)
     return taken(values)
 

@@ -621,6 +621,8 @@ class Run(Shared):
             self._warn(self._last_error())
             return
         name = _library.status_name(status)
+        if status == _library.FORKED:
+            raise GossamerError(name, "the run belongs to the process that this one was forked from: attach one here")
         raise GossamerError(name, self._last_error() or name)
 
     def _move_tensor(self, index: int, pointer: int, owner: Any) -> None:

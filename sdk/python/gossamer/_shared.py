@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import numbers
 import time
 from dataclasses import dataclass
 from typing import Any, Dict, List, Optional, Union
@@ -150,16 +151,17 @@ class Shared:
             the next mean. 0: wait for all of them.
         timeout_s: raise TimeoutError after this, which says who is waited for, and take part no more until the next call.
         """
+        limit_s = float("inf") if timeout_s is None else _milliseconds(timeout_s, "timeout_s") / 1000
         flat = Flat(values)
         options = _library.AverageOptions(
             size=ctypes.sizeof(_library.AverageOptions),
-            name=name.encode(),
+            name=_name(name),
             at_least=_positive(at_least, "at_least"),
             grace_ms=_milliseconds(grace_s, "grace_s"),
         )
         found = _library.AverageInfo(size=ctypes.sizeof(_library.AverageInfo))
         try:
-            self._wait_for_average(flat, options, found, float("inf") if timeout_s is None else timeout_s)
+            self._wait_for_average(flat, options, found, limit_s)
         except BaseException:  # also Ctrl-C: what was contributed is not to be taken for the next call's values
             self._lib.gossamer_average_leave(self._open_handle(), options.name)
             raise
@@ -183,13 +185,23 @@ class Shared:
             return self._check(status)
 
 
+def _bad(message: str) -> GossamerError:
+    return GossamerError("GOSSAMER_BAD_ARGUMENT", message)
+
+
+def _name(name: str) -> bytes:
+    if not isinstance(name, str) or "\0" in name:
+        raise _bad(f"the name of an average is {name!r}, not 1 to 63 letters, digits, '.', '_' or '-'")
+    return name.encode()
+
+
 def _positive(number: int, name: str) -> int:
-    if not 1 <= number <= MAX_MEMBERS:
-        raise GossamerError("GOSSAMER_BAD_ARGUMENT", f"{name} is {number}, not from 1 to {MAX_MEMBERS}")
+    if not isinstance(number, numbers.Integral) or not 1 <= number <= MAX_MEMBERS:
+        raise _bad(f"{name} is {number!r}, not a number from 1 to {MAX_MEMBERS}")
     return int(number)
 
 
 def _milliseconds(seconds: float, name: str) -> int:
-    if not 0 <= seconds <= 1e6:
-        raise GossamerError("GOSSAMER_BAD_ARGUMENT", f"{name} is {seconds}, not from 0 to 1,000,000 seconds")
+    if not isinstance(seconds, numbers.Real) or not 0 <= seconds <= 1e6:
+        raise _bad(f"{name} is {seconds!r}, not from 0 to 1,000,000 seconds")
     return int(seconds * 1000 + 0.999)

@@ -83,6 +83,8 @@ class AverageDaemon {
     return connection;
   }
 
+  [[nodiscard]] int listening() const { return listening_.get(); }
+
   Run run() {
     const Tensor tensors[] = {param("w", model_)};
     return {{.job = "j", .socket_path = (folder_.path() / "client.sock").string()}, tensors};
@@ -196,6 +198,32 @@ TEST_CASE("whoever leaves closes the connection, and a refusal is told") {
   second.reply(second.next_call(), AverageStatus::refused, "too many");
   CHECK(refused.get() == GOSSAMER_REJECTED);
   CHECK(run.last_error() == "too many");
+}
+
+TEST_CASE("a refusal that comes before the call is told, and nothing is asked for again and again") {
+  AverageDaemon daemon;
+  Run run = daemon.run();
+  std::vector<float> values(1 << 20);
+  auto refused = std::async(std::launch::async, [&] { return status_of([&] { run.average(values); }); });
+  {
+    const Connection connection = daemon.accept();
+    connection.reply({}, AverageStatus::refused, "no memory");
+  }
+  CHECK(refused.get() == GOSSAMER_REJECTED);
+  CHECK(run.last_error() == "no memory");
+  const auto begin = std::chrono::steady_clock::now();
+  auto late = std::async(std::launch::async, [&] {
+    return status_of([&] { run.average(values, {.timeout = std::chrono::milliseconds(400)}); });
+  });
+  int connections = 0;
+  while (late.wait_for(std::chrono::milliseconds(1)) != std::future_status::ready) {
+    if (!readable(daemon.listening(), 10)) continue;
+    (void)daemon.accept();
+    ++connections;
+  }
+  CHECK(late.get() != GOSSAMER_OK);
+  CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(10));
+  CHECK(connections < 20);
 }
 
 TEST_CASE("what cannot be averaged is refused at once") {

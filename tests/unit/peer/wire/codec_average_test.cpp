@@ -53,7 +53,8 @@ std::vector<AverageNote> notes() {
            RoundPromise{ballot, RoundPromise::Accepted{{2, participant(0)}, plan}, {{}, true}}, RoundRefusal{ballot},
            RoundProposal{ballot, plan}, RoundAccept{ballot}, RoundCommit{plan}, RoundCommit{plan_of(0)},
            RoundEnter{plan, taken_of(2)}, RoundEnter{plan_of(max_average_members), taken_of(max_taken)}, RoundJoin{},
-           RoundHeard{}, RoundNobody{}, RoundGone{}, RoundAsk{{RoundPart::Kind::result, ballot, 12}}})
+           RoundHeard{}, RoundNobody{}, RoundWaits{{participant(4), participant(5)}}, RoundGone{},
+           RoundAsk{{RoundPart::Kind::result, ballot, 12}}})
     all.push_back(note_with(std::move(body)));
   return all;
 }

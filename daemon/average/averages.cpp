@@ -275,7 +275,7 @@ std::expected<void, std::string> Averages::call(Session& session, std::span<cons
     return cannot(fmt::format("at most {} processes average with each other", gossip::max_average_members));
   session.number = call.number;
   session.told_us = host_.now_us();
-  session.member->call(call.number, call.at_least, call.grace_ms * us_per_ms);
+  session.member->call(call.at_least, call.grace_ms * us_per_ms);
   return {};
 }
 

@@ -118,9 +118,9 @@ void CollectiveMember::tick(TimeUs now_us) {
   take_early();
 }
 
-void CollectiveMember::call(std::uint64_t number, std::size_t at_least, TimeUs grace_us) {
+void CollectiveMember::call(std::size_t at_least, TimeUs grace_us) {
   GOSSAMER_CHECK(!called_);
-  called_ = number;
+  called_ = true;
   contributed_ = false;
   at_least_ = at_least;
   averaging_.set_grace(grace_us);
@@ -131,14 +131,14 @@ void CollectiveMember::contribute_if_enough() {
   if (!called_ || contributed_ || !averaging_.is_member() || averaging_.members().size() < at_least_) return;
   contributed_ = true;
   Averaging::Actions out;
-  averaging_.contribute(*called_, out);
+  averaging_.contribute(++number_, out);
   carry_out(out);
   take_early();
 }
 
 void CollectiveMember::leave() {
   leaving_ = true;
-  called_.reset();
+  called_ = false;
   Averaging::Actions out;
   averaging_.leave(out);
   carry_out(out);
@@ -163,7 +163,7 @@ void CollectiveMember::carry_out(Averaging::Actions& out) {
   // The contribution counts, but not in a round whose results have come here.
   if (called_ && contributed_ && !averaging_.contribution() && !answer_) {
     answer_ = Answer{.done = false, .round = averaging_.round(), .joined = std::exchange(joined_, false)};
-    called_.reset();
+    called_ = false;
   }
 }
 
@@ -177,9 +177,9 @@ void CollectiveMember::use(const Averaging::Applied& applied) {
     return part.part.made_at != applied.plan.made_at || part.part.kind == RoundPart::Kind::contribution;
   });
   const auto own = std::ranges::find(contributions, self_, &Contribution::from);
-  if (!called_ || own == contributions.end() || own->number != *called_) return;
+  if (!called_ || !contributed_ || own == contributions.end() || own->number != number_) return;
   std::ranges::copy(*last_, memory_.values.begin());
-  called_.reset();
+  called_ = false;
   answer_ =
       Answer{.done = true, .round = applied.round, .of = contributions.size(), .joined = std::exchange(joined_, false)};
 }

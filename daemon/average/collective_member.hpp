@@ -59,8 +59,8 @@ class CollectiveMember {
   void tick(TimeUs now_us);
 
   /// The values in the memory are to be averaged. Not before the last call was answered.
-  void call(std::uint64_t number, std::size_t at_least, TimeUs grace_us);
-  [[nodiscard]] bool is_waiting() const { return called_.has_value(); }
+  void call(std::size_t at_least, TimeUs grace_us);
+  [[nodiscard]] bool is_waiting() const { return called_; }
   [[nodiscard]] std::size_t at_least() const { return at_least_; }
   [[nodiscard]] std::optional<Answer> take_answer() { return std::exchange(answer_, std::nullopt); }
   /// The process is gone. Its contribution may still be in a round.
@@ -101,8 +101,9 @@ class CollectiveMember {
   std::vector<gossip::AverageValues> early_;
   bool plan_is_new_ = false;
 
-  std::optional<std::uint64_t> called_;  // the call that has not been answered
-  bool contributed_ = false;
+  bool called_ = false;       // and not answered yet
+  std::uint64_t number_ = 0;  // of the last contribution
+  bool contributed_ = false;  // what was called for
   std::size_t at_least_ = 1;
   bool joined_ = true;
   bool leaving_ = false;

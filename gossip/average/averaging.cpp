@@ -96,7 +96,7 @@ void Averaging::answer_join(const Participant& from, Actions& out) {
     if (last_) send(from, round_ - 1, entrance(), out);
     return;
   }
-  joiners_.insert(from);
+  if (members_.size() + joiners_.size() < max_average_members) joiners_.insert(from);
   send(from, RoundHeard{}, out);
 }
 
@@ -111,7 +111,8 @@ void Averaging::enter(const Participant& from, const AverageMessage& message, Ac
   const auto& entrance = std::get<RoundEnter>(message.body);
   // A vote is remembered by its round only, so no round is entered twice.
   const bool again = message.founding == founding_ && message.round < round_;
-  if (!wants_in_ || again || !contains(entrance.plan.members, self_)) return;
+  const bool can_count_on = message.round <= max_average_round / 2;
+  if (!wants_in_ || again || !can_count_on || !contains(entrance.plan.members, self_)) return;
   member_ = true;
   wants_in_ = false;
   founding_ = message.founding;
@@ -129,7 +130,9 @@ void Averaging::enter(const Participant& from, const AverageMessage& message, Ac
 
 /// The contribution is in a committed round.
 void Averaging::let_go_if_taken() {
-  if (own_ && taken_[self_] >= *own_) own_.reset();
+  std::uint64_t& taken = taken_[self_];
+  taken = std::min(taken, given_);  // nobody can have more
+  if (own_ && taken >= *own_) own_.reset();
 }
 
 void Averaging::fall_out(Actions& out) {
@@ -388,7 +391,7 @@ void Averaging::commit_if_accepted(Actions& out) {
 
 void Averaging::contribute(std::uint64_t number, Actions& out) {
   GOSSAMER_CHECK(!own_ && number > taken_[self_]);
-  own_ = number;
+  own_ = given_ = number;
   tell_ready(out);
   drain(out);
 }
@@ -404,6 +407,7 @@ void Averaging::on(const Participant& from, const RoundProposal& proposal, Actio
 }
 
 void Averaging::on(const Participant& /*from*/, const RoundCommit& commit, Actions& out) {
+  if (work_ && work_->committed) return;
   if (!work_ || work_->plan.made_at != commit.plan.made_at) work_on(commit.plan, out);
   work_->committed = true;
   part_done(out);
@@ -412,7 +416,7 @@ void Averaging::on(const Participant& /*from*/, const RoundCommit& commit, Actio
 void Averaging::work_on(const RoundPlan& plan, Actions& out) {
   GOSSAMER_CHECK(!work_ || !work_->committed);  // a committed plan is the only one
   // What this node has accepted it can give, until it accepts something else.
-  const auto is_accepted = [this](const RoundPlan& one) { return accepted_ && accepted_->plan.made_at == one.made_at; };
+  const auto is_accepted = [this](const RoundPlan& one) { return accepted_ && accepted_->plan == one; };
   out.set_aside = work_ && is_accepted(work_->plan);
   work_ = Work{.plan = plan, .slots = std::vector<Slot>(plan.contributions.empty() ? 0 : fragments_)};
   out.new_plan = true;

@@ -222,6 +222,7 @@ class Averaging {
   std::set<Participant> gone_;                  // members whose processes are gone
   std::map<Participant, std::uint64_t> taken_;  // the last contribution of each that a committed round has
   std::optional<std::uint64_t> own_;
+  std::uint64_t given_ = 0;  // the largest number of an own contribution
 
   Ballot promised_;
   std::optional<RoundPromise::Accepted> accepted_;

@@ -187,8 +187,15 @@ bool is_ascending(const auto& items) {
   return std::ranges::adjacent_find(items, std::greater_equal{}) == items.end();
 }
 
+bool are_counted(const std::vector<gossip::Contribution>& contributions) {
+  return std::ranges::all_of(contributions, [](const gossip::Contribution& contribution) {
+    return contribution.number <= gossip::max_average_round;
+  });
+}
+
 Fault check(const gossip::RoundPlan& plan) {
   const std::size_t most = gossip::max_average_members;
+  if (!are_counted(plan.contributions)) return "number of a contribution out of bounds";
   if (plan.contributions.size() > most || plan.members.size() > most) return "too many members";
   if (!is_ascending(plan.members) || !is_ascending(plan.voters)) return "members out of order";
   if (std::ranges::adjacent_find(plan.contributions, std::greater_equal{}, &gossip::Contribution::from) !=
@@ -198,6 +205,9 @@ Fault check(const gossip::RoundPlan& plan) {
   if (plan.voters.empty() != plan.members.empty() || !std::ranges::includes(plan.members, plan.voters))
     return "voters that are no members";
   return {};
+}
+Fault check(const gossip::RoundReady& ready) {
+  return ready.contribution > gossip::max_average_round ? "number of a contribution out of bounds" : Fault{};
 }
 Fault check(const gossip::RoundPart& part) {
   return part.fragment > max_fragments || static_cast<std::uint8_t>(part.kind) > gossip::max_round_part_kind
@@ -209,10 +219,15 @@ Fault check(const gossip::AverageNote& note) {
   if (note.message.round > gossip::max_average_round) return "round out of bounds";
   return std::visit(
       [](const auto& body) -> Fault {
-        if constexpr (requires { body.plan; }) {
+        if constexpr (requires { body.contribution; }) {
+          return check(body);
+        } else if constexpr (requires { body.taken; }) {
+          return are_counted(body.taken) ? check(body.plan) : Fault("number of a contribution out of bounds");
+        } else if constexpr (requires { body.plan; }) {
           return check(body.plan);
         } else if constexpr (requires { body.accepted; }) {
-          return body.accepted ? check(body.accepted->plan) : Fault{};
+          const Fault fault = check(body.ready);
+          return fault || !body.accepted ? fault : check(body.accepted->plan);
         } else if constexpr (requires { body.part; }) {
           return check(body.part);
         } else {

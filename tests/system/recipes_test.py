@@ -128,7 +128,7 @@ while True:
 
         wait_until(together, 3 * PATIENCE_S, "both train together")
         for trainer in trainers:
-            self.assertIn("sees ['gossamer'] ['client.sock', 'control.sock']", trainer.log_text())
+            self.assertIn("sees ['gossamer'] ['average.sock', 'client.sock', 'control.sock']", trainer.log_text())
         # The client's process is gone with its pod. The daemon sees this, although it does not see the process.
         end(trainers)
         for sockets in (first, second):

@@ -8,6 +8,7 @@
 
 #include "catch.hpp"
 #include "gossip/random.hpp"
+#include "peer/wire/validate.hpp"
 
 using namespace gossamer;
 using namespace gossamer::daemon;
@@ -31,6 +32,7 @@ class Members {
       : random_(seed), faults_(faults), values_(count, std::vector<float>(size)) {
     for (std::size_t i = 0; i < count; ++i) {
       const auto send = [this](const NodeId& to, const Message& message) {
+        INFO(peer::fault_of(message).value_or("")); REQUIRE(!peer::fault_of(message));  // the daemon would end with it
         if (random_.uniform() < faults_) return false;
         under_way_.emplace_back(to, message);
         return true;
@@ -63,8 +65,11 @@ class Members {
   void deliver(const NodeId& to, const Message& message) {
     for (const auto& member : members_) {
       if (member->self().node != to) continue;
-      if (const auto* note = std::get_if<AverageNote>(&message)) member->received(*note);
-      if (const auto* values = std::get_if<AverageValues>(&message)) member->received(*values);
+      // As the daemon does: nobody sends in the name of another node.
+      if (const auto* note = std::get_if<AverageNote>(&message); note && note->from != member->self())
+        member->received(*note);
+      if (const auto* values = std::get_if<AverageValues>(&message); values && values->from != member->self())
+        member->received(*values);
     }
   }
 
@@ -75,7 +80,7 @@ class Members {
   [[nodiscard]] int turns() const { return turns_; }
 
   /// Contributes random numbers at all members, waits, and returns what their mean is.
-  std::vector<float> call_all(std::uint64_t number) {
+  std::vector<float> call_all() {
     for (std::size_t i = 0; i < size(); ++i) {
       for (float& value : values_[i])
         value = static_cast<float>(random_.uniform());
@@ -87,7 +92,7 @@ class Members {
     for (float& value : mean)
       value /= static_cast<float>(size());
     for (const auto& member : members_)
-      member->call(number, size(), 0);
+      member->call(size(), 0);
     return mean;
   }
 
@@ -125,7 +130,7 @@ TEST_CASE("members have the mean, bit by bit, over links that lose and refuse") 
     Members members(1 + seed % 4, sizes[seed % std::size(sizes)], seed, seed % 3 == 0 ? 0.15 : 0);
     INFO(seed);
     for (std::uint64_t number = 1; number <= 6; ++number) {
-      const std::vector<float> mean = members.call_all(number);
+      const std::vector<float> mean = members.call_all();
       for (const auto& answer : members.answers()) {
         CHECK(answer.done);
         CHECK(answer.of == members.size());
@@ -139,11 +144,11 @@ TEST_CASE("members have the mean, bit by bit, over links that lose and refuse") 
 
 TEST_CASE("without faults nothing is asked for twice, in whatever order messages come") {
   Members members(5, 10, 3, 0);
-  (void)members.call_all(1);
+  (void)members.call_all();
   (void)members.answers();
   const int before = members.turns();
   for (std::uint64_t number = 2; number <= 100; ++number) {
-    (void)members.call_all(number);
+    (void)members.call_all();
     (void)members.answers();
   }
   CHECK(members.turns() - before < 2 * 100);  // of 20 ms each; what is missing is asked for after 200 ms
@@ -151,9 +156,9 @@ TEST_CASE("without faults nothing is asked for twice, in whatever order messages
 
 TEST_CASE("values that nobody wants, or of a wrong size, change nothing") {
   Members members(3, average_fragment_elements + 5, 1, 0);
-  (void)members.call_all(1);
+  (void)members.call_all();
   (void)members.answers();
-  const std::vector<float> mean = members.call_all(2);
+  const std::vector<float> mean = members.call_all();
   gossip::Random& random = members.random();
   std::vector<CollectiveMember::Answer> answers;
   for (int i = 0; i < 400; ++i) {
@@ -178,16 +183,16 @@ TEST_CASE("values that nobody wants, or of a wrong size, change nothing") {
 
 TEST_CASE("a process that leaves takes its contribution back where no plan has it") {
   Members members(2, 3, 1, 0);
-  (void)members.call_all(1);
+  (void)members.call_all();
   (void)members.answers();
   members.values(0) = {1, 1, 1};
   members.values(1) = {5, 5, 5};
-  members[0].call(2, 1, 0);
+  members[0].call(1, 0);
   members.go_on();
   members[0].leave();
   while (!members[0].has_left())
     members.go_on();
-  members[1].call(2, 1, 0);
+  members[1].call(1, 0);
   std::optional<CollectiveMember::Answer> answer;
   for (int i = 0; i < 1000 && !answer; ++i) {
     members.go_on();
@@ -204,7 +209,6 @@ TEST_CASE("under false alarms whoever has a round has the bits of the others") {
     Members members(4, average_fragment_elements + 3, seed, 0.1);
     gossip::Random& random = members.random();
     std::map<std::pair<gossip::FoundingId, std::uint64_t>, std::vector<float>> rounds;
-    std::vector<std::uint64_t> numbers(members.size());
     for (int turn = 0; turn < 600; ++turn) {
       const std::size_t i = random.below(members.size());
       const std::size_t j = random.below(members.size());
@@ -217,7 +221,7 @@ TEST_CASE("under false alarms whoever has a round has the bits of the others") {
       for (std::size_t k = 0; k < members.size(); ++k) {
         if (members[k].is_waiting()) continue;
         std::ranges::generate(members.values(k), [&] { return static_cast<float>(random.uniform()); });
-        members[k].call(++numbers[k], 1, random.below(2) * 50 * us_per_ms);
+        members[k].call(1, random.below(2) * 50 * us_per_ms);
       }
       members.go_on();
       for (std::size_t k = 0; k < members.size(); ++k) {
@@ -231,4 +235,143 @@ TEST_CASE("under false alarms whoever has a round has the bits of the others") {
     }
   }
   CHECK(same > 100);
+}
+
+namespace {
+
+/// Messages within the bounds of the wire that a member may send, and mostly should not.
+class Liar {
+ public:
+  explicit Liar(Members& members) : members_(members), random_(members.random()) {}
+
+  Message message() {
+    const gossip::Participant from = one();
+    const gossip::Averaging& victim = members_[0].averaging();
+    const gossip::FoundingId founding = random_.below(8) > 0
+                                            ? victim.founding()
+                                            : gossip::FoundingId{static_cast<std::int64_t>(random_.below(3)), one()};
+    const std::uint64_t round = random_.below(20) > 0
+                                    ? victim.round() - std::min(victim.round(), random_.below(3)) + random_.below(3)
+                                    : gossip::max_average_round - random_.below(2);
+    if (random_.below(4) == 0) {
+      return AverageValues{.collective = collective,
+                           .from = from,
+                           .to = members_[0].self(),
+                           .founding = founding,
+                           .round = round,
+                           .part = part(),
+                           .values = Bytes::adopt(std::vector<float>(random_.below(2) == 0 ? 3 : 10))};
+    }
+    return AverageNote{collective, from, members_[0].self(), {founding, round, body()}};
+  }
+
+ private:
+  gossip::Participant one() {
+    gossip::Participant some = participant(random_.below(members_.size() + 2));
+    if (random_.below(10) == 0) some.life = 1 + random_.below(1000);
+    return some;
+  }
+  std::uint64_t number() { return random_.below(10) > 0 ? random_.below(20) : gossip::max_average_round; }
+  gossip::Ballot ballot() {
+    const gossip::RoundPlan* plan = members_[0].averaging().plan();
+    if (plan != nullptr && random_.below(2) == 0) return plan->made_at;
+    return {random_.below(10) > 0 ? random_.below(5) : ~std::uint64_t{0}, one()};
+  }
+  gossip::RoundPart part() {
+    return {static_cast<gossip::RoundPart::Kind>(random_.below(2)), ballot(),
+            static_cast<std::uint32_t>(random_.below(4))};
+  }
+  std::vector<gossip::Participant> some() {
+    std::set<gossip::Participant> chosen;
+    for (std::uint64_t n = random_.below(5); n > 0; --n)
+      chosen.insert(random_.below(2) == 0 ? one() : participant(random_.below(members_.size())));
+    return {chosen.begin(), chosen.end()};
+  }
+  gossip::RoundPlan plan() {
+    const gossip::RoundPlan* known = members_[0].averaging().plan();
+    if (known != nullptr && random_.below(3) == 0) return *known;
+    gossip::RoundPlan made{.made_at = ballot(), .members = some()};
+    for (const gossip::Participant& from : some())
+      made.contributions.push_back({from, number()});
+    for (const gossip::Participant& member : made.members)
+      if (made.voters.empty() || random_.below(2) == 0) made.voters.push_back(member);
+    return made;
+  }
+  gossip::RoundReady ready() {
+    gossip::RoundReady told{.leaves = random_.below(4) == 0};
+    if (random_.below(2) == 0) told.contribution = number();
+    return told;
+  }
+  decltype(gossip::AverageMessage::body) body() {
+    switch (random_.below(14)) {
+      case 0:
+        return ready();
+      case 1:
+        return gossip::RoundPrepare{ballot()};
+      case 2:
+        return gossip::RoundPromise{ballot(), gossip::RoundPromise::Accepted{ballot(), plan()}, ready()};
+      case 3:
+        return gossip::RoundPromise{ballot(), {}, ready()};
+      case 4:
+        return gossip::RoundRefusal{ballot()};
+      case 5:
+        return gossip::RoundProposal{ballot(), plan()};
+      case 6:
+        return gossip::RoundAccept{ballot()};
+      case 7:
+        return gossip::RoundCommit{plan()};
+      case 8: {
+        gossip::RoundEnter enter{.plan = plan()};
+        for (const gossip::Participant& from : some())
+          enter.taken.push_back({from, number()});
+        return enter;
+      }
+      case 9:
+        return gossip::RoundJoin{};
+      case 10:
+        return gossip::RoundHeard{};
+      case 11:
+        return gossip::RoundNobody{};
+      case 12:
+        return gossip::RoundWaits{some()};
+      default:
+        return random_.below(2) == 0 ? decltype(gossip::AverageMessage::body)(gossip::RoundGone{})
+                                     : gossip::RoundAsk{part()};
+    }
+  }
+
+  Members& members_;
+  gossip::Random& random_;
+};
+
+}  // namespace
+
+TEST_CASE("a member that lies ends no daemon, and makes none send what is against the rules") {
+  std::size_t told = 0;
+  for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+    INFO(seed);
+    Members members(1 + seed % 3, 10, seed, 0.05);
+    Liar liar(members);
+    for (int turn = 0; turn < 300; ++turn) {
+      const Message message = liar.message();
+      if (!peer::fault_of(message)) {
+        ++told;
+        members.deliver(members[0].self().node, message);
+      }
+      for (std::size_t i = 0; i < members.size(); ++i) {
+        (void)members[i].take_answer();
+        if (!members[i].is_waiting()) members[i].call(1, 0);
+      }
+      if (turn % 5 == 0) members.go_on();
+    }
+    for (std::uint64_t life = 10; life < 10 + 400; ++life) {
+      gossip::Participant joiner = participant(9);
+      joiner.life = life;
+      members.deliver(members[0].self().node,
+                      AverageNote{collective, joiner, members[0].self(), {{}, 0, gossip::RoundJoin{}}});
+    }
+    for (int turn = 0; turn < 30; ++turn)
+      members.go_on();
+  }
+  CHECK(told > 10'000);
 }

@@ -33,7 +33,7 @@ RoundPlan plan_of(std::size_t members) {
 std::vector<Contribution> taken_of(std::size_t count) {
   std::vector<Contribution> taken;
   for (std::size_t i = 0; i < count; ++i)
-    taken.push_back({participant(i), ~i});
+    taken.push_back({participant(i), max_average_round - i});
   return taken;
 }
 

@@ -32,8 +32,8 @@ constexpr Option node_options[] = {
              "/var/lib/gossamer if it can be written, else $XDG_STATE_HOME/gossamer or ~/.local/state/gossamer."},
     {.key = "socket_dir",
      .field = [](Config& c) -> OptionField { return &c.node.socket_dir; },
-     .text = "Folder of the sockets for training processes (client.sock) and gossamerctl (control.sock). Empty: the "
-             "first that can be used of /run/gossamer, $XDG_RUNTIME_DIR/gossamer and /tmp/gossamer-UID; with another "
+     .text = "Folder of the sockets for training processes (client.sock, average.sock) and gossamerctl (control.sock). "
+             "Empty: the first that can be used of /run/gossamer, $XDG_RUNTIME_DIR/gossamer and /tmp/gossamer-UID; with another "
              "folder, set GOSSAMER_SOCKET for training processes."},
     {.key = "workers",
      .field = [](Config& c) -> OptionField { return &c.node.workers; },

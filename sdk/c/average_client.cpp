@@ -64,7 +64,9 @@ Result<void> AverageClient::average(std::span<float> values, const gossamer_aver
     const auto received = receive(reply, until);
     if (!received) return std::unexpected(received.error());
     if (!*received) {
-      std::this_thread::sleep_for(connect_again);
+      const Time next = steady_clock::now() + connect_again;
+      if (next >= until) return fail(GOSSAMER_NO_DAEMON, "gossamerd has closed the connection");
+      std::this_thread::sleep_until(next);
       continue;
     }
     called_ = false;

@@ -33,8 +33,8 @@ constexpr Option node_options[] = {
     {.key = "socket_dir",
      .field = [](Config& c) -> OptionField { return &c.node.socket_dir; },
      .text = "Folder of the sockets for training processes (client.sock, average.sock) and gossamerctl (control.sock). "
-             "Empty: the first that can be used of /run/gossamer, $XDG_RUNTIME_DIR/gossamer and /tmp/gossamer-UID; with another "
-             "folder, set GOSSAMER_SOCKET for training processes."},
+             "Empty: the first that can be used of /run/gossamer, $XDG_RUNTIME_DIR/gossamer and /tmp/gossamer-UID; "
+             "with another folder, set GOSSAMER_SOCKET for training processes."},
     {.key = "workers",
      .field = [](Config& c) -> OptionField { return &c.node.workers; },
      .bounds = {0, 256, "threads"},

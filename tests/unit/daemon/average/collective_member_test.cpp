@@ -32,7 +32,8 @@ class Members {
       : random_(seed), faults_(faults), values_(count, std::vector<float>(size)) {
     for (std::size_t i = 0; i < count; ++i) {
       const auto send = [this](const NodeId& to, const Message& message) {
-        INFO(peer::fault_of(message).value_or("")); REQUIRE(!peer::fault_of(message));  // the daemon would end with it
+        INFO(peer::fault_of(message).value_or(""));
+        REQUIRE(!peer::fault_of(message));  // the daemon would end with it
         if (random_.uniform() < faults_) return false;
         under_way_.emplace_back(to, message);
         return true;

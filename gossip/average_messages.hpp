@@ -54,6 +54,8 @@ struct RoundPlan {
 struct RoundReady {
   std::optional<std::uint64_t> contribution = {};
   bool leaves = false;
+  /// Nobody has to wait for it any more.
+  [[nodiscard]] bool is_ready() const { return contribution || leaves; }
 };
 /// Asks for a promise to accept no plan of an earlier ballot.
 struct RoundPrepare {

@@ -95,7 +95,6 @@ struct Averages::Session {
   asio::posix::stream_descriptor process;  // says when it has ended
   TimeUs since_us = 0;
   std::optional<CollectiveMember> member;
-  std::string title;                        // for people
   std::uint64_t number = 0;                 // of the last call
   TimeUs told_us = 0;                       // when the call began, or the process was told whom it waits for
   std::optional<std::string> why_not = {};  // others average another number of elements
@@ -187,21 +186,14 @@ void Averages::wait_for(const std::shared_ptr<Session>& session) {
 
 void Averages::read(const std::shared_ptr<Session>& session) {
   std::array<std::byte, sizeof(AverageOpen) + 1> bytes;  // one more, to notice a longer one
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int) * descriptor_room)> control{};
-  iovec data{bytes.data(), bytes.size()};
-  msghdr message{};
-  message.msg_iov = &data;
-  message.msg_iovlen = 1;
-  message.msg_control = control.data();
-  message.msg_controllen = control.size();
-  const ssize_t size = ::recvmsg(session->socket.native_handle(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-  if (size < 0 && (errno == EAGAIN || errno == EINTR)) return wait_for(session);
-  const std::vector<FileDescriptor> descriptors = size > 0 ? take_descriptors(message) : std::vector<FileDescriptor>();
-  if (size <= 0) {
+  const ReceivedDatagram datagram = receive_datagram(session->socket.native_handle(), bytes);
+  if (datagram.size < 0 && (errno == EAGAIN || errno == EINTR)) return wait_for(session);
+  if (datagram.size <= 0) {
     end(*session);
     return after_event();
   }
-  const auto received = std::span<const std::byte>(bytes).first(static_cast<std::size_t>(size));
+  const auto received = std::span<const std::byte>(bytes).first(static_cast<std::size_t>(datagram.size));
+  const std::vector<FileDescriptor>& descriptors = datagram.descriptors;
   const auto done = session->member           ? call(*session, received)
                     : descriptors.size() == 1 ? begin(*session, received, descriptors.front().get())
                                               : cannot("a request to average comes with one descriptor, the memory");
@@ -237,7 +229,6 @@ std::expected<void, std::string> Averages::begin(Session& session, std::span<con
   }
   auto values = map(memory, open.elements);
   if (!values) return std::unexpected(std::move(values.error()));
-  session.title = fmt::format("{}/{}", job, name);
   const Participant self{host_.id(), next_life_++};
   session.member.emplace(JobKey{hash_of(job, name), open.elements}, self, std::move(*values),
                          [this](const NodeId& to, const Message& message) { return send(to, message); });

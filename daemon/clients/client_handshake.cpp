@@ -94,21 +94,13 @@ std::variant<AttachOffer, AttachRefusal, Disconnected, NothingYet> read_attach(s
 
 std::variant<AttachOffer, AttachRefusal, Disconnected, NothingYet> receive_attach(int socket) {
   std::array<std::byte, longest + 1> bytes;  // one byte more, to notice a longer datagram
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int) * descriptor_room)> control{};
-  iovec data{bytes.data(), bytes.size()};
-  msghdr message{};
-  message.msg_iov = &data;
-  message.msg_iovlen = 1;
-  message.msg_control = control.data();
-  message.msg_controllen = control.size();
-  const ssize_t size = ::recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-  if (size < 0 && (errno == EAGAIN || errno == EINTR)) return NothingYet{};
-  if (size < 0) return Disconnected{};
-  std::vector<FileDescriptor> descriptors = take_descriptors(message);
-  if (size == 0 && descriptors.empty()) return Disconnected{};
+  ReceivedDatagram datagram = receive_datagram(socket, bytes);
+  if (datagram.size < 0 && (errno == EAGAIN || errno == EINTR)) return NothingYet{};
+  if (datagram.size < 0) return Disconnected{};
+  if (datagram.size == 0 && datagram.descriptors.empty()) return Disconnected{};
 
-  const std::span<const std::byte> received = std::span(bytes).first(static_cast<std::size_t>(size));
-  return read_attach(received, std::move(descriptors), (message.msg_flags & MSG_CTRUNC) != 0);
+  const std::span<const std::byte> received = std::span(bytes).first(static_cast<std::size_t>(datagram.size));
+  return read_attach(received, std::move(datagram.descriptors), datagram.some_lost);
 }
 
 void send_reply(int socket, const NodeId& node, AttachStatus status, std::string_view message, int to_keep) {

@@ -1,10 +1,13 @@
-// The descriptors that came with a datagram (SCM_RIGHTS). Any thread.
+// Receives a datagram of a Unix socket with the descriptors that come with it (SCM_RIGHTS). Any thread.
 
 #pragma once
 
 #include <sys/socket.h>
 
+#include <array>
+#include <cstddef>
 #include <cstring>
+#include <span>
 #include <vector>
 
 #include "sdk/layout/file_descriptor.hpp"
@@ -27,6 +30,28 @@ inline constexpr std::size_t descriptor_room = 8;
     }
   }
   return taken;
+}
+
+struct ReceivedDatagram {
+  ssize_t size = 0;  ///< as recvmsg() returned it: below 0, errno says why
+  std::vector<FileDescriptor> descriptors = {};
+  bool some_lost = false;  ///< there were more, or this process has no room for them
+};
+
+/// Does not wait. `into` has one byte more than a datagram may have, so that a longer one is noticed.
+[[nodiscard]] inline ReceivedDatagram receive_datagram(int socket, std::span<std::byte> into) {
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int) * descriptor_room)> control{};
+  iovec data{into.data(), into.size()};
+  msghdr message{};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  message.msg_control = control.data();
+  message.msg_controllen = control.size();
+  ReceivedDatagram received{.size = ::recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC)};
+  if (received.size < 0) return received;
+  received.descriptors = take_descriptors(message);
+  received.some_lost = (message.msg_flags & MSG_CTRUNC) != 0;
+  return received;
 }
 
 }  // namespace gossamer::daemon

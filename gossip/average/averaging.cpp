@@ -12,8 +12,9 @@ namespace gossamer::gossip {
 
 namespace {
 
-/// Of a member's attempts, which come every retry_us.
+/// A member tries again every retry_us. It looks for other groups with one try in so many.
 constexpr std::size_t look_for_others_every = 20;
+/// A conductor tells whom it waits for with one try in so many.
 constexpr std::size_t tell_late_every = 4;
 
 bool contains(std::span<const Participant> nodes, const Participant& node) {
@@ -30,17 +31,17 @@ bool contributes(const RoundPlan& plan, const Participant& node) {
 
 /// Asks whoever is linked. Founds if they have all answered, none is a member, and no smaller one asks.
 void Averaging::seek(Actions& out) {
-  if (!seeks_since_us_) seeks_since_us_ = now_us_;
+  if (!search_.since_us) search_.since_us = now_us_;
   for (const NodeId& node : linked_)
     send(Participant{node}, RoundJoin{}, out);
-  std::erase_if(seekers_, [&](const auto& seeker) { return now_us_ - seeker.second > 10 * options_.retry_us; });
-  const bool smallest = seekers_.empty() || self_ < seekers_.begin()->first;
-  const bool member_near = heard_member_us_ && now_us_ - *heard_member_us_ <= 10 * options_.retry_us;
+  std::erase_if(search_.seekers, [&](const auto& seeker) { return now_us_ - seeker.second > 10 * options_.retry_us; });
+  const bool smallest = search_.seekers.empty() || self_ < search_.seekers.begin()->first;
+  const bool member_near = search_.heard_member_us && now_us_ - *search_.heard_member_us <= 10 * options_.retry_us;
   const bool all_heard = std::ranges::all_of(linked_, [&](const NodeId& node) {
-    return without_.contains(node) ||
-           std::ranges::any_of(seekers_, [&](const auto& s) { return s.first.node == node; });
+    return search_.without.contains(node) ||
+           std::ranges::any_of(search_.seekers, [&](const auto& s) { return s.first.node == node; });
   });
-  const bool long_enough = now_us_ - *seeks_since_us_ >= options_.found_after_us;
+  const bool long_enough = now_us_ - *search_.since_us >= options_.found_after_us;
   if (time_of_day_less_now_us_ && smallest && !member_near && all_heard && long_enough) found();
 }
 
@@ -57,9 +58,9 @@ void Averaging::found() {
 void Averaging::leave(Actions& out) {
   leaving_ = true;
   wants_in_ = false;
-  if (!work_ || !contributes(work_->plan, self_)) own_.reset();
+  if (!decision_.work || !contributes(decision_.work->plan, self_)) own_.reset();
   if (!member_) out.left = true;
-  if (!work_) tell_ready(out);
+  if (!decision_.work) tell_ready(out);
   drain(out);
 }
 
@@ -71,9 +72,9 @@ void Averaging::link_up(const NodeId& node, Actions& out) {
 void Averaging::node_dead(const NodeId& node, Actions& out) {
   dead_.insert(node);
   linked_.erase(node);
-  without_.erase(node);
+  search_.without.erase(node);
   std::erase_if(joiners_, [&](const Participant& joiner) { return joiner.node == node; });
-  std::erase_if(seekers_, [&](const auto& seeker) { return seeker.first.node == node; });
+  std::erase_if(search_.seekers, [&](const auto& seeker) { return seeker.first.node == node; });
   if (member_ && std::ranges::find(members_, node, &Participant::node) != members_.end()) member_lost(out);
 }
 
@@ -84,8 +85,8 @@ void Averaging::participant_gone(const Participant& gone, Actions& out) {
 
 void Averaging::member_lost(Actions& out) {
   // Results that only it had are missing. A new ballot finds out whether others have accepted the plan.
-  if (lead_ && lead_->plan) lead_.reset();
-  if (!work_) tell_ready(out);  // it may have been the conductor
+  if (decision_.lead && decision_.lead->plan) decision_.lead.reset();
+  if (!decision_.work) tell_ready(out);  // it may have been the conductor
   conduct(out);
   propose_if_ready(out);
   drain(out);
@@ -138,9 +139,9 @@ void Averaging::let_go_if_taken() {
 void Averaging::fall_out(Actions& out) {
   member_ = false;
   wants_in_ = !leaving_;
-  work_.reset();
-  lead_.reset();
-  seeks_since_us_.reset();
+  decision_.work.reset();
+  decision_.lead.reset();
+  search_.since_us.reset();
   out.left = true;
 }
 
@@ -193,15 +194,15 @@ void Averaging::dispatch(const Participant& from, const AverageMessage& message,
 
 /// One who is no member learns who is, and who is not.
 void Averaging::answered_outside(const Participant& from, const AverageMessage& message) {
-  without_.erase(from.node);
-  if (message.founding != FoundingId{}) heard_member_us_ = now_us_;
-  if (std::holds_alternative<RoundJoin>(message.body)) seekers_[from] = now_us_;
+  search_.without.erase(from.node);
+  if (message.founding != FoundingId{}) search_.heard_member_us = now_us_;
+  if (std::holds_alternative<RoundJoin>(message.body)) search_.seekers[from] = now_us_;
   if (!std::holds_alternative<RoundNobody>(message.body)) return;
-  seekers_.erase(from);
-  if (from.life == nobodys_life) without_.insert(from.node);
+  search_.seekers.erase(from);
+  if (from.life == nobodys_life) search_.without.insert(from.node);
 }
 
-/// Of two groups the one that was founded later is given up.
+/// Where two groups meet, the members of the one that was founded later give it up.
 void Averaging::on_other_founding(const Participant& from, const AverageMessage& message, Actions& out) {
   if (founding_ < message.founding) return send(from, RoundHeard{}, out);
   fall_out(out);
@@ -267,76 +268,78 @@ void Averaging::tell_ready(Actions& out) {
 
 /// The first voter needs no promises for the first ballot: nobody can have accepted anything at an earlier one.
 void Averaging::conduct(Actions& out) {
-  if (!member_ || lead_ || conductor() != self_) return;
-  lead_ = Lead{.ballot = {next_number_++, self_}};
-  if (lead_->ballot.number > 0) send_to_members(RoundPrepare{lead_->ballot}, out);
+  if (!member_ || decision_.lead || conductor() != self_) return;
+  decision_.lead = Lead{.ballot = {decision_.next_number++, self_}};
+  if (decision_.lead->ballot.number > 0) send_to_members(RoundPrepare{decision_.lead->ballot}, out);
 }
 
 void Averaging::on(const Participant& from, const RoundReady& ready, Actions& out) {
-  ready_[from] = ready;
+  decision_.ready[from] = ready;
   conduct(out);
   propose_if_ready(out);
 }
 
 void Averaging::on(const Participant& from, const RoundPrepare& prepare, Actions& out) {
-  next_number_ = std::max(next_number_, prepare.ballot.number + 1);
-  if (prepare.ballot < promised_) return send(from, RoundRefusal{promised_}, out);
-  promised_ = prepare.ballot;
-  send(from, RoundPromise{.ballot = promised_, .accepted = accepted_, .ready = own_ready()}, out);
+  decision_.next_number = std::max(decision_.next_number, prepare.ballot.number + 1);
+  if (prepare.ballot < decision_.promised) return send(from, RoundRefusal{decision_.promised}, out);
+  decision_.promised = prepare.ballot;
+  send(from, RoundPromise{.ballot = decision_.promised, .accepted = decision_.accepted, .ready = own_ready()}, out);
 }
 
 void Averaging::on(const Participant& from, const RoundPromise& promise, Actions& out) {
-  if (!lead_ || promise.ballot != lead_->ballot) return;
-  lead_->promises[from] = promise;
-  ready_[from] = promise.ready;
+  if (!decision_.lead || promise.ballot != decision_.lead->ballot) return;
+  decision_.lead->promises[from] = promise;
+  decision_.ready[from] = promise.ready;
   propose_if_ready(out);
 }
 
 /// Somebody else conducts; if not, tick() begins again.
 void Averaging::on(const Participant& /*from*/, const RoundRefusal& refusal, Actions& /*out*/) {
-  next_number_ = std::max(next_number_, refusal.promised.number + 1);
-  if (lead_ && refusal.promised > lead_->ballot) lead_.reset();
+  decision_.next_number = std::max(decision_.next_number, refusal.promised.number + 1);
+  if (decision_.lead && refusal.promised > decision_.lead->ballot) decision_.lead.reset();
 }
 
 void Averaging::propose_if_ready(Actions& out) {
-  if (!lead_ || lead_->plan) return;
-  if (lead_->ballot.number > 0) {
+  if (!decision_.lead || decision_.lead->plan) return;
+  if (decision_.lead->ballot.number > 0) {
     std::set<Participant> promised;
     std::optional<RoundPromise::Accepted> latest;
-    for (const auto& [node, promise] : lead_->promises) {
+    for (const auto& [node, promise] : decision_.lead->promises) {
       promised.insert(node);
       if (promise.accepted && (!latest || promise.accepted->ballot > latest->ballot)) latest = promise.accepted;
     }
     if (!is_quorum(promised)) return;
-    if (latest) lead_->plan = latest->plan;
+    if (latest) decision_.lead->plan = latest->plan;
   }
-  if (!lead_->plan) lead_->plan = make_plan();
-  if (lead_->plan) send_to_members(RoundProposal{lead_->ballot, *lead_->plan}, out);
+  if (!decision_.lead->plan) decision_.lead->plan = make_plan();
+  if (decision_.lead->plan) send_to_members(RoundProposal{decision_.lead->ballot, *decision_.lead->plan}, out);
 }
 
 /// None: somebody is still waited for. While nobody has contributed, others can enter and leave.
 std::optional<RoundPlan> Averaging::make_plan() {
   std::set<Participant> ready;
-  RoundPlan plan{.made_at = lead_->ballot};
+  RoundPlan plan{.made_at = decision_.lead->ballot};
   std::set<Participant> next = joiners_;
   bool all_here = true;
   bool all_ready = true;
   bool changes = !joiners_.empty();
   for (const Participant& member : members_) {
     if (is_dead(member)) continue;
-    const auto found = ready_.find(member);
-    const bool here = found != ready_.end();
+    const auto found = decision_.ready.find(member);
+    const bool here = found != decision_.ready.end();
     const bool leaves = here && found->second.leaves;
     const bool contributes = here && found->second.contribution;
     all_here = all_here && here;
-    all_ready = all_ready && (leaves || contributes);
+    const bool is_ready = here && found->second.is_ready();
+    all_ready = all_ready && is_ready;
     changes = changes || leaves;
     if (!leaves) next.insert(member);
-    if (leaves || contributes) ready.insert(member);
+    if (is_ready) ready.insert(member);
     if (contributes) plan.contributions.push_back({member, *found->second.contribution});
   }
-  if (is_quorum(ready) && !quorum_ready_us_) quorum_ready_us_ = now_us_;
-  const bool enough = options_.grace_us > 0 && is_quorum(ready) && now_us_ - *quorum_ready_us_ >= options_.grace_us;
+  if (is_quorum(ready) && !decision_.quorum_ready_us) decision_.quorum_ready_us = now_us_;
+  const bool enough =
+      options_.grace_us > 0 && is_quorum(ready) && now_us_ - *decision_.quorum_ready_us >= options_.grace_us;
   // Whoever is not here yet still needs the results of the last round.
   const bool only_members = all_here && changes && plan.contributions.empty();
   if (!all_ready && !enough && !only_members) return std::nullopt;
@@ -347,13 +350,12 @@ std::optional<RoundPlan> Averaging::make_plan() {
 
 std::vector<Participant> Averaging::not_ready() const {
   if (!member_) return {};
-  if (!lead_) return late_;
+  if (!decision_.lead) return decision_.late;
   std::vector<Participant> late;
-  if (lead_->plan) return late;
+  if (decision_.lead->plan) return late;
   for (const Participant& member : members_) {
-    const auto found = ready_.find(member);
-    const bool ready = found != ready_.end() && (found->second.leaves || found->second.contribution);
-    if (!ready && !is_dead(member)) late.push_back(member);
+    const auto found = decision_.ready.find(member);
+    if ((found == decision_.ready.end() || !found->second.is_ready()) && !is_dead(member)) late.push_back(member);
   }
   return late;
 }
@@ -369,14 +371,14 @@ std::vector<Participant> Averaging::voters_after(const RoundPlan& plan) const {
 }
 
 void Averaging::on(const Participant& from, const RoundAccept& accept, Actions& out) {
-  if (!lead_ || !lead_->plan || lead_->ballot != accept.ballot) return;
-  lead_->accepts.insert(from);
+  if (!decision_.lead || !decision_.lead->plan || decision_.lead->ballot != accept.ballot) return;
+  decision_.lead->accepts.insert(from);
   commit_if_accepted(out);
 }
 
 void Averaging::commit_if_accepted(Actions& out) {
-  if (!is_quorum(lead_->accepts) || !lead_->accepts.contains(self_)) return;
-  const RoundPlan plan = *lead_->plan;
+  if (!is_quorum(decision_.lead->accepts) || !decision_.lead->accepts.contains(self_)) return;
+  const RoundPlan plan = *decision_.lead->plan;
   const std::vector<Participant> members = members_;
   apply(out);
   for (const Participant& member : members) {
@@ -397,31 +399,33 @@ void Averaging::contribute(std::uint64_t number, Actions& out) {
 }
 
 void Averaging::on(const Participant& from, const RoundProposal& proposal, Actions& out) {
-  next_number_ = std::max(next_number_, proposal.ballot.number + 1);
-  if (proposal.ballot < promised_) return send(from, RoundRefusal{promised_}, out);
-  if (work_ && work_->committed) return send(from, RoundCommit{work_->plan}, out);
-  promised_ = proposal.ballot;
-  if (!work_ || work_->plan.made_at != proposal.plan.made_at) work_on(proposal.plan, out);
-  work_->proposed = proposal.ballot;
+  decision_.next_number = std::max(decision_.next_number, proposal.ballot.number + 1);
+  if (proposal.ballot < decision_.promised) return send(from, RoundRefusal{decision_.promised}, out);
+  if (decision_.work && decision_.work->committed) return send(from, RoundCommit{decision_.work->plan}, out);
+  decision_.promised = proposal.ballot;
+  if (!decision_.work || decision_.work->plan.made_at != proposal.plan.made_at) work_on(proposal.plan, out);
+  decision_.work->proposed = proposal.ballot;
   part_done(out);
 }
 
 void Averaging::on(const Participant& /*from*/, const RoundCommit& commit, Actions& out) {
-  if (work_ && work_->committed) return;
-  if (!work_ || work_->plan.made_at != commit.plan.made_at) work_on(commit.plan, out);
-  work_->committed = true;
+  if (decision_.work && decision_.work->committed) return;
+  if (!decision_.work || decision_.work->plan.made_at != commit.plan.made_at) work_on(commit.plan, out);
+  decision_.work->committed = true;
   part_done(out);
 }
 
 void Averaging::work_on(const RoundPlan& plan, Actions& out) {
-  GOSSAMER_CHECK(!work_ || !work_->committed);  // a committed plan is the only one
+  GOSSAMER_CHECK(!decision_.work || !decision_.work->committed);  // a committed plan is the only one
   // What this node has accepted it can give, until it accepts something else.
-  const auto is_accepted = [this](const RoundPlan& one) { return accepted_ && accepted_->plan == one; };
-  out.set_aside = work_ && is_accepted(work_->plan);
-  work_ = Work{.plan = plan, .slots = std::vector<Slot>(plan.contributions.empty() ? 0 : fragments_)};
+  const auto is_accepted = [this](const RoundPlan& one) {
+    return decision_.accepted && decision_.accepted->plan == one;
+  };
+  out.set_aside = decision_.work && is_accepted(decision_.work->plan);
+  decision_.work = Work{.plan = plan, .slots = std::vector<Slot>(plan.contributions.empty() ? 0 : fragments_)};
   out.new_plan = true;
   if (is_accepted(plan)) {
-    for (Slot& slot : work_->slots)
+    for (Slot& slot : decision_.work->slots)
       slot.result = true;
     out.take_back = true;
     return;
@@ -429,16 +433,16 @@ void Averaging::work_on(const RoundPlan& plan, Actions& out) {
   std::vector<Participant> contributors;
   for (const Contribution& contribution : plan.contributions)
     contributors.push_back(contribution.from);
-  for (std::uint32_t f = 0; f < work_->slots.size(); ++f) {
-    work_->slots[f].owner = owner_of(f, contributors);
+  for (std::uint32_t f = 0; f < decision_.work->slots.size(); ++f) {
+    decision_.work->slots[f].owner = owner_of(f, contributors);
     if (contributes(plan, self_)) give(f, out);
   }
 }
 
 /// Gives this node's contribution to the fragment's owner.
 void Averaging::give(std::uint32_t f, Actions& out) {
-  const RoundPart part{.kind = RoundPart::Kind::contribution, .made_at = work_->plan.made_at, .fragment = f};
-  const Participant& owner = work_->slots[f].owner;
+  const RoundPart part{.kind = RoundPart::Kind::contribution, .made_at = decision_.work->plan.made_at, .fragment = f};
+  const Participant& owner = decision_.work->slots[f].owner;
   if (owner == self_) {
     came(f, self_, out);
   } else {
@@ -447,14 +451,14 @@ void Averaging::give(std::uint32_t f, Actions& out) {
 }
 
 void Averaging::came(std::uint32_t f, const Participant& from, Actions& out) {
-  Slot& slot = work_->slots[f];
+  Slot& slot = decision_.work->slots[f];
   slot.came.insert(from);
-  if (slot.came.size() == work_->plan.contributions.size()) out.sum.push_back(f);
+  if (slot.came.size() == decision_.work->plan.contributions.size()) out.sum.push_back(f);
 }
 
 bool Averaging::received(const Participant& from, std::uint64_t round, const RoundPart& part, Actions& out) {
   if (!wants(round, part)) return false;
-  Slot& slot = work_->slots[part.fragment];
+  Slot& slot = decision_.work->slots[part.fragment];
   came_since_ = true;
   if (part.kind == RoundPart::Kind::result) {
     slot.result = true;
@@ -462,14 +466,14 @@ bool Averaging::received(const Participant& from, std::uint64_t round, const Rou
     drain(out);
     return true;
   }
-  if (slot.owner != self_ || !contributes(work_->plan, from) || slot.came.contains(from)) return false;
+  if (slot.owner != self_ || !contributes(decision_.work->plan, from) || slot.came.contains(from)) return false;
   came(part.fragment, from, out);
   return true;
 }
 
 void Averaging::summed(std::uint32_t fragment, const Ballot& made_at, Actions& out) {
-  if (!work_ || work_->plan.made_at != made_at || work_->slots[fragment].result) return;
-  work_->slots[fragment].result = true;
+  if (!decision_.work || decision_.work->plan.made_at != made_at || decision_.work->slots[fragment].result) return;
+  decision_.work->slots[fragment].result = true;
   for (const Participant& member : members_) {
     if (member == self_) continue;
     out.parts.push_back({member, round_, {RoundPart::Kind::result, made_at, fragment}});
@@ -479,25 +483,26 @@ void Averaging::summed(std::uint32_t fragment, const Ballot& made_at, Actions& o
 }
 
 void Averaging::part_done(Actions& out) {
-  if (!std::ranges::all_of(work_->slots, &Slot::result)) return;
-  if (work_->committed) return apply(out);
-  if (!work_->proposed || *work_->proposed < promised_) return;
-  accepted_ = RoundPromise::Accepted{*work_->proposed, work_->plan};
-  send(work_->proposed->conductor, RoundAccept{*work_->proposed}, out);
+  if (!std::ranges::all_of(decision_.work->slots, &Slot::result)) return;
+  if (decision_.work->committed) return apply(out);
+  if (!decision_.work->proposed || *decision_.work->proposed < decision_.promised) return;
+  decision_.accepted = RoundPromise::Accepted{*decision_.work->proposed, decision_.work->plan};
+  send(decision_.work->proposed->conductor, RoundAccept{*decision_.work->proposed}, out);
 }
 
 void Averaging::on(const Participant& from, const RoundAsk& ask, Actions& out) {
   const RoundPart& part = ask.part;
   if (part.fragment >= fragments_) return;
-  const bool is_plan = work_ && work_->plan.made_at == part.made_at && part.fragment < work_->slots.size();
-  const bool has = part.kind == RoundPart::Kind::contribution ? is_plan && contributes(work_->plan, self_)
-                   : is_plan                                  ? work_->slots[part.fragment].result
-                                                              : accepted_ && accepted_->plan.made_at == part.made_at;
+  const bool is_plan =
+      decision_.work && decision_.work->plan.made_at == part.made_at && part.fragment < decision_.work->slots.size();
+  const bool has = part.kind == RoundPart::Kind::contribution ? is_plan && contributes(decision_.work->plan, self_)
+                   : is_plan                                  ? decision_.work->slots[part.fragment].result
+                             : decision_.accepted && decision_.accepted->plan.made_at == part.made_at;
   if (has) out.parts.push_back({from, round_, part});
 }
 
 void Averaging::apply(Actions& out) {
-  last_ = std::exchange(work_, std::nullopt)->plan;
+  last_ = std::exchange(decision_.work, std::nullopt)->plan;
   has_last_results_ = true;
   out.applied.push_back({round_, *last_});
   for (const auto& [participant, number] : last_->contributions)
@@ -515,14 +520,8 @@ void Averaging::begin_round(const RoundPlan& before) {
   members_ = before.members;
   voters_ = before.voters;
   std::erase_if(gone_, [this](const Participant& gone) { return !contains(members_, gone); });
-  promised_ = {.number = 0, .conductor = voters_.front()};
-  accepted_.reset();
-  work_.reset();
-  lead_.reset();
-  next_number_ = voters_.front() == self_ ? 0 : 1;
-  ready_.clear();
-  late_.clear();
-  quorum_ready_us_.reset();
+  decision_ = {.promised = {.number = 0, .conductor = voters_.front()},
+               .next_number = voters_.front() == self_ ? 0U : 1U};
   std::erase_if(joiners_, [this](const Participant& joiner) { return contains(members_, joiner); });
 }
 
@@ -546,29 +545,31 @@ void Averaging::try_again(Actions& out) {
     return;
   }
   if (++beats_ % look_for_others_every == 0) tell_others(out);
-  if (!work_) tell_ready(out);
-  if (lead_ && lead_->ballot < promised_) lead_.reset();  // somebody else has conducted since, and may be dead
+  if (!decision_.work) tell_ready(out);
+  if (decision_.lead && decision_.lead->ballot < decision_.promised)
+    decision_.lead.reset();  // somebody else has conducted since, and may be dead
   conduct(out);
-  if (lead_) {
+  if (decision_.lead) {
     tell_whom_it_waits_for(out);
     for (const Participant& member : members_) {
-      if (lead_->plan && !lead_->accepts.contains(member))
-        send(member, RoundProposal{lead_->ballot, *lead_->plan}, out);
-      if (!lead_->plan && lead_->ballot.number > 0 && !lead_->promises.contains(member))
-        send(member, RoundPrepare{lead_->ballot}, out);
+      if (decision_.lead->plan && !decision_.lead->accepts.contains(member))
+        send(member, RoundProposal{decision_.lead->ballot, *decision_.lead->plan}, out);
+      if (!decision_.lead->plan && decision_.lead->ballot.number > 0 && !decision_.lead->promises.contains(member))
+        send(member, RoundPrepare{decision_.lead->ballot}, out);
     }
-  } else if (accepted_) {
-    send(accepted_->ballot.conductor, RoundAccept{accepted_->ballot}, out);
+  } else if (decision_.accepted) {
+    send(decision_.accepted->ballot.conductor, RoundAccept{decision_.accepted->ballot}, out);
   }
   // Whoever knows that the round is over answers so.
   const auto one_of = [this](std::span<const Participant> nodes) { return nodes[attempts_ % nodes.size()]; };
   const Participant some = one_of(members_);
   for (const Participant& node :
-       std::set{some, work_ && !work_->plan.members.empty() ? one_of(work_->plan.members) : some}) {
+       std::set{some, decision_.work && !decision_.work->plan.members.empty() ? one_of(decision_.work->plan.members)
+                                                                              : some}) {
     if (node != self_) send(node, RoundAsk{.part = {.fragment = fragments_}}, out);
   }
   ++attempts_;
-  if (work_ && !std::exchange(came_since_, false)) ask_for_parts(some, out);
+  if (decision_.work && !std::exchange(came_since_, false)) ask_for_parts(some, out);
 }
 
 /// Those who have contributed can say so.
@@ -576,7 +577,7 @@ void Averaging::tell_whom_it_waits_for(Actions& out) {
   RoundWaits waits{.late = not_ready()};
   if (waits.late.empty() || beats_ % tell_late_every != 0) return;
   waits.late.resize(std::min(waits.late.size(), max_told_late));
-  for (const auto& [member, ready] : ready_)
+  for (const auto& [member, ready] : decision_.ready)
     if (ready.contribution && member != self_) send(member, waits, out);
 }
 
@@ -590,15 +591,15 @@ void Averaging::tell_others(Actions& out) {
 
 /// The owner is asked, and some other member too: the owner may have died after it had given the result to others.
 void Averaging::ask_for_parts(const Participant& some, Actions& out) {
-  for (std::uint32_t f = 0; f < work_->slots.size(); ++f) {
-    const Slot& slot = work_->slots[f];
+  for (std::uint32_t f = 0; f < decision_.work->slots.size(); ++f) {
+    const Slot& slot = decision_.work->slots[f];
     if (slot.result) continue;
-    RoundPart part{.kind = RoundPart::Kind::result, .made_at = work_->plan.made_at, .fragment = f};
+    RoundPart part{.kind = RoundPart::Kind::result, .made_at = decision_.work->plan.made_at, .fragment = f};
     for (const Participant& node : std::set{slot.owner, some})
       if (node != self_) send(node, RoundAsk{part}, out);
     if (slot.owner != self_) continue;
     part.kind = RoundPart::Kind::contribution;
-    for (const Contribution& contribution : work_->plan.contributions)
+    for (const Contribution& contribution : decision_.work->plan.contributions)
       if (!slot.came.contains(contribution.from)) send(contribution.from, RoundAsk{part}, out);
   }
 }
@@ -606,8 +607,8 @@ void Averaging::ask_for_parts(const Participant& some, Actions& out) {
 void Averaging::check_invariants() const {
   GOSSAMER_CHECK(!member_ || (std::ranges::is_sorted(members_) && contains(members_, self_)));
   GOSSAMER_CHECK(!member_ || !voters_.empty());
-  GOSSAMER_CHECK(!accepted_ || accepted_->ballot <= promised_);
-  GOSSAMER_CHECK(!lead_ || member_);
+  GOSSAMER_CHECK(!decision_.accepted || decision_.accepted->ballot <= decision_.promised);
+  GOSSAMER_CHECK(!decision_.lead || member_);
   GOSSAMER_CHECK(to_self_.empty());
 }
 

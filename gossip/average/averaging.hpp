@@ -1,9 +1,8 @@
 // The exact mean over the members of a collective, round by round.
 //
 // In a round each member contributes numbers: a model, gradients, a metric. Each fragment has an owner among the
-// contributors
-// (gossip/average/owner.hpp), which adds the contributions in the order of their participants and gives the same bytes
-// to all. So a member sends and receives about twice the numbers, however many members there are.
+// contributors (gossip/average/owner.hpp), which adds the contributions in the order of their participants and gives
+// the same bytes to all. So a member sends and receives about twice the numbers, however many members there are.
 //
 // Who contributes is decided before the data move, and nobody uses a result before the round is committed:
 //
@@ -89,7 +88,7 @@ class Averaging {
   /// It is a member no more after the next round, to which it contributes nothing unless that has begun.
   void leave(Actions& out);
   [[nodiscard]] bool is_member() const { return member_; }
-  /// Of the group that it is a member of, or was last.
+  /// The group that it is a member of, or was a member of last.
   [[nodiscard]] const FoundingId& founding() const { return founding_; }
   [[nodiscard]] std::uint64_t round() const { return round_; }
   [[nodiscard]] const std::vector<Participant>& members() const { return members_; }
@@ -111,13 +110,13 @@ class Averaging {
   /// The contribution that no committed round has yet, as far as this node knows.
   [[nodiscard]] std::optional<std::uint64_t> contribution() const { return own_; }
   /// The plan whose parts are collected.
-  [[nodiscard]] const RoundPlan* plan() const { return work_ ? &work_->plan : nullptr; }
+  [[nodiscard]] const RoundPlan* plan() const { return decision_.work ? &decision_.work->plan : nullptr; }
   /// How long others are waited for from now on.
   void set_grace(TimeUs grace_us) { options_.grace_us = grace_us; }
   /// Whether this result is still missing, so that received() will take it.
   [[nodiscard]] bool wants(std::uint64_t round, const RoundPart& part) const {
-    return member_ && round == round_ && work_ && work_->plan.made_at == part.made_at &&
-           part.fragment < work_->slots.size() && !work_->slots[part.fragment].result;
+    return member_ && round == round_ && decision_.work && decision_.work->plan.made_at == part.made_at &&
+           part.fragment < decision_.work->slots.size() && !decision_.work->slots[part.fragment].result;
   }
   /// A part has come. True: its values are to be kept.
   [[nodiscard]] bool received(const Participant& from, std::uint64_t round, const RoundPart& part, Actions& out);
@@ -151,6 +150,24 @@ class Averaging {
     std::optional<RoundPlan> plan = {};
     std::set<Participant> accepts = {};
   };
+  /// How far the present round is decided. It begins anew with each round.
+  struct Decision {
+    Ballot promised = {};
+    std::uint64_t next_number = 0;  // of this node's next ballot
+    std::optional<RoundPromise::Accepted> accepted = {};
+    std::optional<Work> work = {};
+    std::optional<Lead> lead = {};
+    std::map<Participant, RoundReady> ready = {};
+    std::optional<TimeUs> quorum_ready_us = {};
+    std::vector<Participant> late = {};  // as the conductor has told
+  };
+  /// What one who is no member knows of others.
+  struct Search {
+    std::optional<TimeUs> since_us = {};
+    std::optional<TimeUs> heard_member_us = {};
+    std::map<Participant, TimeUs> seekers = {};  // when they were heard of last
+    std::set<NodeId> without = {};               // nodes where nobody averages
+  };
 
   void on(const Participant& from, const RoundReady& ready, Actions& out);
   void on(const Participant& from, const RoundPrepare& prepare, Actions& out);
@@ -159,7 +176,7 @@ class Averaging {
   void on(const Participant& from, const RoundProposal& proposal, Actions& out);
   void on(const Participant& from, const RoundAccept& accept, Actions& out);
   void on(const Participant& from, const RoundAsk& ask, Actions& out);
-  void on(const Participant& /*from*/, const RoundWaits& waits, Actions& /*out*/) { late_ = waits.late; }
+  void on(const Participant& /*from*/, const RoundWaits& waits, Actions& /*out*/) { decision_.late = waits.late; }
   void on(const Participant& from, const RoundCommit& commit, Actions& out);
   void on_other_founding(const Participant& from, const AverageMessage& message, Actions& out);
   void answered_outside(const Participant& from, const AverageMessage& message);
@@ -224,30 +241,19 @@ class Averaging {
   std::optional<std::uint64_t> own_;
   std::uint64_t given_ = 0;  // the largest number of an own contribution
 
-  Ballot promised_;
-  std::optional<RoundPromise::Accepted> accepted_;
-  std::optional<Work> work_;
+  Decision decision_;
   std::optional<RoundPlan> last_;  // of the round before
   bool has_last_results_ = false;  // false: it entered after that round
 
-  std::optional<Lead> lead_;
-  std::uint64_t next_number_ = 0;  // of this node's next ballot
-  std::map<Participant, RoundReady> ready_;
   std::set<Participant> joiners_;
-  // Of one outside: what it knows of others.
+  Search search_;
   std::optional<TimeUs> time_of_day_less_now_us_;  // none: it may not found yet
-  std::optional<TimeUs> seeks_since_us_;
-  std::optional<TimeUs> heard_member_us_;
-  std::map<Participant, TimeUs> seekers_;  // when they were heard of last
-  std::set<NodeId> without_;               // nodes where nobody averages
 
   TimeUs now_us_ = 0;
-  std::optional<TimeUs> quorum_ready_us_;
   TimeUs retry_at_us_ = 0;
   std::size_t attempts_ = 0;
   std::size_t beats_ = 0;
-  std::vector<Participant> late_;  // as the conductor has told
-  bool came_since_ = false;        // parts came since the last attempt: more may be under way
+  bool came_since_ = false;  // parts came since the last attempt: more may be under way
   std::deque<AverageMessage> to_self_;
 };
 

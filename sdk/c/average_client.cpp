@@ -34,6 +34,14 @@ int milliseconds_until(steady_clock::time_point until) {
   return static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, 1 << 30));
 }
 
+/// Before the next try. False: there is no time for it.
+bool pause_before(steady_clock::time_point until) {
+  const auto next = steady_clock::now() + connect_again;
+  if (next >= until) return false;
+  std::this_thread::sleep_until(next);
+  return true;
+}
+
 template <std::size_t n>
 void put_text(const std::string& text, char (&out)[n]) {
   text.copy(out, n - 1);
@@ -64,9 +72,7 @@ Result<void> AverageClient::average(std::span<float> values, const gossamer_aver
     const auto received = receive(reply, until);
     if (!received) return std::unexpected(received.error());
     if (!*received) {
-      const Time next = steady_clock::now() + connect_again;
-      if (next >= until) return fail(GOSSAMER_NO_DAEMON, "gossamerd has closed the connection");
-      std::this_thread::sleep_until(next);
+      if (!pause_before(until)) return fail(GOSSAMER_NO_DAEMON, "gossamerd has closed the connection");
       continue;
     }
     called_ = false;
@@ -92,9 +98,7 @@ Result<void> AverageClient::connect(std::size_t elements, Time until) {
       socket_ = std::move(*socket);
       return begin(elements);
     }
-    const Time next = steady_clock::now() + connect_again;
-    if (next >= until) return std::unexpected(socket.error());
-    std::this_thread::sleep_until(next);
+    if (!pause_before(until)) return std::unexpected(socket.error());
   }
 }
 

@@ -106,13 +106,22 @@ gossamer_status status_of(const std::function<void()>& call) {
   return GOSSAMER_OK;
 }
 
+/// The call waits for its daemon, which is this thread.
+std::future<gossamer_average_info> asked(Run& run, std::vector<float>& values, const AverageOptions& options = {}) {
+  return std::async(std::launch::async, [&run, &values, options] { return run.average(values, options); });
+}
+std::future<gossamer_status> status_asked(Run& run, std::vector<float>& values, const AverageOptions& options = {}) {
+  return std::async(std::launch::async,
+                    [&run, &values, options] { return status_of([&] { run.average(values, options); }); });
+}
+
 }  // namespace
 
 TEST_CASE("an average is asked for as the contract says, and comes back") {
   AverageDaemon daemon;
   Run run = daemon.run();
   std::vector<float> values{1, 2, 3};
-  auto average = std::async(std::launch::async, [&] { return run.average(values, {.name = "n", .at_least = 3}); });
+  auto average = asked(run, values, {.name = "n", .at_least = 3});
   const Connection connection = daemon.accept();
   CHECK(connection.open.magic == average_magic);
   CHECK(connection.open.version == average_version);
@@ -134,7 +143,7 @@ TEST_CASE("whoever missed a round contributes again, and is told that it joined"
   AverageDaemon daemon;
   Run run = daemon.run();
   std::vector<float> values{1};
-  auto average = std::async(std::launch::async, [&] { return run.average(values); });
+  auto average = asked(run, values);
   const Connection connection = daemon.accept();
   connection.reply(connection.next_call(), AverageStatus::missed);
   const AverageCall again = connection.next_call();
@@ -147,9 +156,7 @@ TEST_CASE("a time-out says who is waited for, and the call can go on") {
   AverageDaemon daemon;
   Run run = daemon.run();
   std::vector<float> values{1};
-  auto late = std::async(std::launch::async, [&] {
-    return status_of([&] { run.average(values, {.timeout = std::chrono::milliseconds(500)}); });
-  });
+  auto late = status_asked(run, values, {.timeout = std::chrono::milliseconds(500)});
   const Connection connection = daemon.accept();
   const AverageCall call = connection.next_call();
   connection.reply(call, AverageStatus::waiting, "for node 12");
@@ -157,7 +164,7 @@ TEST_CASE("a time-out says who is waited for, and the call can go on") {
   CHECK(run.last_error().find("for node 12") != std::string::npos);
   std::vector<float> others{1, 2};
   CHECK(status_of([&] { run.average(others); }) == GOSSAMER_BAD_ARGUMENT);
-  auto average = std::async(std::launch::async, [&] { return run.average(values); });
+  auto average = asked(run, values);
   connection.reply(call, AverageStatus::done);
   CHECK(average.get().of == 2);
 }
@@ -166,7 +173,7 @@ TEST_CASE("a daemon that goes away in the middle is asked again when it is back"
   AverageDaemon daemon;
   Run run = daemon.run();
   std::vector<float> values{4};
-  auto average = std::async(std::launch::async, [&] { return run.average(values); });
+  auto average = asked(run, values);
   {
     const Connection connection = daemon.accept();
     const AverageCall call = connection.next_call();
@@ -193,7 +200,7 @@ TEST_CASE("whoever leaves closes the connection, and a refusal is told") {
   AverageReply nothing;
   REQUIRE(readable(first.socket.get()));
   CHECK(recv(first.socket.get(), &nothing, sizeof nothing, 0) == 0);
-  auto refused = std::async(std::launch::async, [&] { return status_of([&] { run.average(values); }); });
+  auto refused = status_asked(run, values);
   const Connection second = daemon.accept();
   second.reply(second.next_call(), AverageStatus::refused, "too many");
   CHECK(refused.get() == GOSSAMER_REJECTED);
@@ -204,7 +211,7 @@ TEST_CASE("a refusal that comes before the call is told, and nothing is asked fo
   AverageDaemon daemon;
   Run run = daemon.run();
   std::vector<float> values(1 << 20);
-  auto refused = std::async(std::launch::async, [&] { return status_of([&] { run.average(values); }); });
+  auto refused = status_asked(run, values);
   {
     const Connection connection = daemon.accept();
     connection.reply({}, AverageStatus::refused, "no memory");
@@ -212,9 +219,7 @@ TEST_CASE("a refusal that comes before the call is told, and nothing is asked fo
   CHECK(refused.get() == GOSSAMER_REJECTED);
   CHECK(run.last_error() == "no memory");
   const auto begin = std::chrono::steady_clock::now();
-  auto late = std::async(std::launch::async, [&] {
-    return status_of([&] { run.average(values, {.timeout = std::chrono::milliseconds(400)}); });
-  });
+  auto late = status_asked(run, values, {.timeout = std::chrono::milliseconds(400)});
   int connections = 0;
   while (late.wait_for(std::chrono::milliseconds(1)) != std::future_status::ready) {
     if (!readable(daemon.listening(), 10)) continue;

@@ -502,6 +502,11 @@ void ClientMemory::set_statistics(const Statistics& statistics) {
   h.pulled_bytes.store(statistics.pulled_bytes, order);
 }
 
+void ClientMemory::set_method(const layout::MethodWord& method, double outer_momentum) {
+  header().outer_momentum.store(std::bit_cast<std::uint64_t>(outer_momentum), std::memory_order_relaxed);
+  header().method.store(method.pack(), std::memory_order_relaxed);
+}
+
 void ClientMemory::set_finish_answer(const layout::FinishAnswer& answer, double distance) {
   header().finish_distance.store(std::bit_cast<std::uint64_t>(distance), std::memory_order_relaxed);
   header().finish_answer.store(answer.pack(), std::memory_order_release);

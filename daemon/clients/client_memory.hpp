@@ -164,6 +164,8 @@ class ClientMemory {
     std::uint64_t pulled_bytes = 0;
   };
   void set_statistics(const Statistics& statistics);
+  /// What the job's settings ask of the program.
+  void set_method(const layout::MethodWord& method, double outer_momentum);
   /// The number of the program's request to finish, which awaits an answer; 0: the program trains.
   [[nodiscard]] std::uint32_t finishing() const { return header().finishing.load(std::memory_order_acquire); }
   void set_finish_answer(const layout::FinishAnswer& answer, double distance);

@@ -17,6 +17,7 @@
 #include "gossip/messages.hpp"
 #include "gossip/replica/partners.hpp"
 #include "gossip/types.hpp"
+#include "sdk/layout/shared_memory.hpp"
 
 namespace gossamer::daemon {
 
@@ -61,6 +62,9 @@ inline constexpr double bytes_per_mbit = 1e6 / 8;
 
 struct GossipOptions {
   Profile profile = Profile::lan;
+  layout::Method method = layout::Method::gossip;
+  std::int64_t average_steps = 1;
+  std::int64_t average_members = 1;
   CodecChoice codec = CodecChoice::q8;
   std::int64_t period_ms = 50;
   std::int64_t in_flight = 4;

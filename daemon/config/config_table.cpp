@@ -152,6 +152,31 @@ constexpr Option gossip_options[] = {
              "Mbit/s and 100 ms apart; codec q4, period_ms 1000 and partners weighted, and for the overlay, from the "
              "next start, probe_interval_ms 5000, probe_timeout_ms 3000 and suspicion_mult 6, where this file does not "
              "say otherwise."},
+    {.key = "method",
+     .field = [](Config& c) -> OptionField { return &c.gossip.method; },
+     .reloads = true,
+     .shared = true,
+     .text =
+         "What the training processes of a job do with each other. gossip: the daemons exchange the model in the "
+         "background, and no step waits. average: they exchange nothing, and attach() for PyTorch averages exactly, "
+         "as average_steps says; who waits for whom is said in docs/how-to/average-exactly.md. Give it to the job, "
+         "so that all its processes have the same."},
+    {.key = "average_steps",
+     .field = [](Config& c) -> OptionField { return &c.gossip.average_steps; },
+     .bounds = {1, 1'000'000, "steps"},
+     .reloads = true,
+     .shared = true,
+     .text =
+         "With the method average. 1: the gradients are averaged before each step of the optimizer. More: the models "
+         "are, after so many steps, followed by an outer step if there is an outer_momentum."},
+    {.key = "average_members",
+     .field = [](Config& c) -> OptionField { return &c.gossip.average_members; },
+     .bounds = {1, 256, "processes"},
+     .reloads = true,
+     .shared = true,
+     .text =
+         "With the method average: wait until so many processes of the job take part, also if fewer are left of them "
+         "later. 1: whoever is there goes on."},
     {.key = "codec",
      .field = [](Config& c) -> OptionField { return &c.gossip.codec; },
      .reloads = true,

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "daemon/config/config_table.hpp"
 #include "daemon/report/state_name.hpp"
@@ -42,6 +43,7 @@ gossip::ReplicaOptions replica_options(const GossipOptions& options) {
           .link_bytes_per_s = options.link_max_mbit_s * bytes_per_mbit,
           .time_share = options.time_share,
           .network_share = options.bandwidth_share,
+          .exchanges = options.method == layout::Method::gossip,
           .clip = static_cast<float>(options.clip)};
 }
 
@@ -624,7 +626,9 @@ void Job::tick(bool settled) {
 }
 
 void Job::tick_group() {
-  group_.tick(ending_.round_period_us(replica_.pace().period_us()), runs());
+  const bool exchanges = options_.get().method == layout::Method::gossip;
+  const TimeUs period_us = exchanges ? replica_.pace().period_us() : std::numeric_limits<TimeUs>::max();
+  group_.tick(ending_.round_period_us(period_us), runs());
   const auto& first = memory_.first();
   if (first && !first->is_attached() && first.use_count() == 1 && group_.all_gathered())
     memory_.set_first(nullptr);  // the client is gone, and its memory is not needed any more
@@ -678,6 +682,11 @@ bool Job::runs() const {
 
 void Job::tell_run_state(JobClient& client) {
   if (!runs() || client.joins()) return;
+  const GossipOptions& options = options_.get();
+  client.memory().set_method({.method = options.method,
+                              .members = static_cast<std::uint16_t>(options.average_members),
+                              .steps = static_cast<std::uint32_t>(options.average_steps)},
+                             options.outer_momentum);
   const bool quarantined = replica_.fragments().quarantined() > 0 || group_.is_quarantined(client);
   client.memory().set_state(quarantined ? layout::RunState::quarantined : layout::RunState::running);
 }

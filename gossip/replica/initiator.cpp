@@ -171,7 +171,7 @@ std::optional<std::uint32_t> Initiator::turn_of_only_partner() const {
 }
 
 bool Initiator::may_start(const Fragment& fragment, TimeUs now_us) const {
-  if (data_.finish && data_.finish->stage == Finishing::over) return false;
+  if (data_.finish ? data_.finish->stage == Finishing::over : !data_.options.exchanges) return false;
   // An exchange in lean memory takes long. Needless exchanges, one after the other, would put the end off for ever.
   if (data_.finish && client_.is_lean() && data_.finish->stage == Finishing::settled) return false;
   if (fragment.is_pending({Pending::work, Pending::own}) || fragment.waiting.start == Waiting::Start::with_publication)

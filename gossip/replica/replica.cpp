@@ -61,7 +61,7 @@ void Replica::leave(TimeUs now_us, TimeUs deadline_us, Actions& out) {
                    .replicas = data_.neighbours.partners() + 1};
   for (Fragment& fragment : data_.fragments) {
     fragment.turn.start_at(now_us);
-    if (!joined) fragment.handover.give_up();
+    if (!joined || !data_.options.exchanges) fragment.handover.give_up();  // or others hold the same model
   }
   enter(Phase::leaving, out);
   initiator_.start_exchanges(now_us, out);

@@ -25,7 +25,10 @@ struct ReplicaOptions {
   double link_bytes_per_s = 0;  ///< most bytes that it sends to one neighbour; 0: no limit
   double time_share = 0.02;     ///< largest part of the training's time that gossip takes; 0: no limit
   double network_share = 0.5;   ///< largest part of the node's network capacity, if known; 0: no limit
-  bool crossing_rule = true;    ///< off only to show that the simulator notices (tools/sim/hunt/sabotage.hpp)
+  /// Off: none is begun but at the end of the run. The processes average by themselves (gossip/average), so that they
+  /// all hold one model.
+  bool exchanges = true;
+  bool crossing_rule = true;  ///< off only to show that the simulator notices (tools/sim/hunt/sabotage.hpp)
   /// Distances beyond this many times the median are averaged with a smaller weight (gossip/codec/influence.hpp). A
   /// lower value limits a poisoned or far-off partner more, and slows stragglers down. 0: off.
   float clip = 0;

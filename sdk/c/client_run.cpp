@@ -239,6 +239,7 @@ ClientRun::Served ClientRun::serve(std::uint32_t fragment, layout::Word word) {
                  dither_);
   entry.publication_clock.store(clock_, std::memory_order_relaxed);
   memory_.header().publications.store(++publications_, std::memory_order_relaxed);
+  if (mode != ClientReplica::Correction::none) ++corrections_;
   ++word.generation;
   word.publication = snapshot;
   word.correction_valid = word.replace = word.with_client = word.empty = word.serving = false;
@@ -251,6 +252,7 @@ ClientRun::Served ClientRun::add_to_pass(std::uint32_t fragment, const layout::W
   dither_ = mix(dither_ + 1);
   memory_.fragment(fragment).publication_clock.store(clock_, std::memory_order_relaxed);
   device_->add(replica_, fragment, word, dither_);
+  if (word.correction_valid) ++corrections_;
   return Served::fragment;
 }
 
@@ -452,6 +454,13 @@ void ClientRun::info(gossamer_run_info& info) const {
   info.clients = std::max<std::uint32_t>(static_cast<std::uint32_t>(place >> 32), 1);
   info.window_bytes = memory_.window_bytes();
   info.path = device_ == nullptr ? GOSSAMER_PATH_HOST : device_->shares() ? GOSSAMER_PATH_DEVICE : GOSSAMER_PATH_PINNED;
+  const auto method = layout::MethodWord::unpack(status.attached ? header.method.load(std::memory_order_relaxed) : 0);
+  info.method = static_cast<std::uint32_t>(method.method);
+  info.average_steps = method.steps;
+  info.average_members = method.members;
+  const auto momentum = std::bit_cast<double>(header.outer_momentum.load(std::memory_order_relaxed));
+  info.outer_momentum = momentum > 0 && momentum < 1 ? momentum : 0;
+  info.corrections = corrections_;
   info.client_index = std::min(static_cast<std::uint32_t>(place), info.clients - 1);
 }
 

@@ -121,6 +121,7 @@ class ClientRun {
   std::uint64_t clock_ = initial_clock_;
   std::uint64_t steps_ = 0;
   std::uint64_t publications_ = 0;
+  std::uint64_t corrections_ = 0;  ///< publications for which the tensors' values were changed
   std::uint64_t serving_ns_ = 0;
   std::uint32_t dither_ = std::random_device()();  ///< the dither of the last pass
   std::uint32_t next_fragment_ = 0;                ///< the next search for due fragments starts here

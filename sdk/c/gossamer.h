@@ -110,6 +110,12 @@ typedef enum gossamer_state {
   GOSSAMER_QUARANTINED = 4 /* the model holds NaN or infinity, and is not exchanged until it does not */
 } gossamer_state;
 
+/* What the processes of a job do with each other: one of the job's settings, the same for all of them. */
+typedef enum gossamer_method {
+  GOSSAMER_GOSSIP = 0, /* the daemons exchange the model, and no step waits */
+  GOSSAMER_AVERAGE = 1 /* the daemons exchange nothing; the program calls gossamer_average() */
+} gossamer_method;
+
 typedef struct gossamer_run gossamer_run;
 
 typedef struct gossamer_options {
@@ -182,6 +188,12 @@ typedef struct gossamer_run_info {
   uint32_t reserved;       /* 0 */
   /* What gossamer_step() has counted in this run. */
   uint64_t trained_samples;
+  uint32_t method;          /* gossamer_method: what the job's settings ask of the program */
+  uint32_t average_steps;   /* with GOSSAMER_AVERAGE. 1: gradients before each step; more: models after so many steps */
+  uint32_t average_members; /* with GOSSAMER_AVERAGE: at_least of gossamer_average() */
+  uint32_t reserved_more;   /* 0 */
+  double outer_momentum;    /* for outer steps after exact means of models; 0: none */
+  uint64_t corrections;     /* publications with which the exchange has changed the tensors' values */
 } gossamer_run_info;
 
 /* The end of a run: see gossamer_finish(). */

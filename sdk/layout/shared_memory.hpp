@@ -205,6 +205,28 @@ enum class RunState : std::uint32_t {
   quarantined = 4,  ///< a publication held NaN or infinity and is kept out of gossip; recovers by itself
 };
 
+/// What the processes of a job do with each other.
+enum class Method : std::uint16_t {
+  gossip = 0,   ///< the daemons exchange the model, and no step waits
+  average = 1,  ///< the daemons exchange nothing; the processes call for exact means (sdk/layout/average.hpp)
+};
+
+/// What the job's settings ask of its programs, beside the outer momentum.
+struct MethodWord {
+  Method method = Method::gossip;
+  std::uint16_t members = 1;  ///< with `average`: so many processes at least take part in a mean
+  std::uint32_t steps = 1;    ///< with `average`: between two means. 1: gradients before each step; more: models
+
+  [[nodiscard]] constexpr std::uint64_t pack() const {
+    return std::uint64_t{steps} << 32 | std::uint64_t{members} << 16 | static_cast<std::uint64_t>(method);
+  }
+  [[nodiscard]] static constexpr MethodWord unpack(std::uint64_t bits) {
+    return {.method = static_cast<Method>(bits & 0xffff),
+            .members = static_cast<std::uint16_t>(bits >> 16),
+            .steps = static_cast<std::uint32_t>(bits >> 32)};
+  }
+};
+
 /// The daemon's answer to Header::finishing.
 struct FinishAnswer {
   std::uint32_t number = 0;   ///< the number of the request that it answers
@@ -290,8 +312,10 @@ struct Header {
   std::atomic<std::uint64_t> pulled_bytes;            ///< bytes of the model that were pulled while joining
   std::atomic<std::uint64_t> finish_distance;         ///< a double; stored before finish_answer
   std::atomic<std::uint64_t> finish_answer;           ///< a FinishAnswer to the number in `finishing`
-  std::atomic<std::uint64_t> place;        ///< low half: this client's index among the job's here; high: their number
-  std::atomic<std::uint64_t> reserved[3];  ///< must be 0
+  std::atomic<std::uint64_t> place;   ///< low half: this client's index among the job's here; high: their number
+  std::atomic<std::uint64_t> method;  ///< a MethodWord
+  std::atomic<std::uint64_t> outer_momentum;  ///< a double: of outer steps after exact means of models; 0: none
+  std::atomic<std::uint64_t> reserved;        ///< must be 0
 };
 static_assert(sizeof(Header) <= page_bytes);
 static_assert(offsetof(Header, window_bytes) == 160 && offsetof(Header, buffers_in) == 168 &&

@@ -61,7 +61,8 @@ class JobSettings(SystemTest):
         (node,) = self.start_nodes(1)
         for settings, why in (
             ({"codec": "q5"}, 'codec: "q5" is not known'),
-            ({"method": "average"}, "codec, period_ms"),
+            ({"methods": "average"}, "codec, period_ms"),
+            ({"method": "server"}, 'must be "gossip" or "average"'),
             ({"period_ms": -1}, "period_ms"),
             ({f"s{i}": 1 for i in range(40)}, "too many"),
         ):

@@ -52,6 +52,7 @@ HOST, CUDA = range(2)
 
 # The index is a gossamer_path.
 PATHS = ("host", "device", "pinned")
+METHODS = ("gossip", "average")
 
 
 class Options(ctypes.Structure):
@@ -117,6 +118,12 @@ class Info(ctypes.Structure):
         ("path", ctypes.c_uint32),
         ("reserved", ctypes.c_uint32),
         ("trained_samples", ctypes.c_uint64),
+        ("method", ctypes.c_uint32),
+        ("average_steps", ctypes.c_uint32),
+        ("average_members", ctypes.c_uint32),
+        ("reserved_more", ctypes.c_uint32),
+        ("outer_momentum", ctypes.c_double),
+        ("corrections", ctypes.c_uint64),
     ]
 
 

@@ -82,6 +82,12 @@ class RunInfo:
     # GPU's memory, or "pinned", which is host memory that the GPU reads and writes.
     path: str
     trained: int  # samples that step() has counted in this run
+    # What the job's settings ask of the program: "gossip", or "average" for exact means (docs/how-to/average-exactly.md).
+    method: str
+    average_steps: int  # with "average". 1: gradients before each step; more: models after so many steps
+    average_members: int  # with "average": so many processes at least take part in a mean
+    outer_momentum: float  # for outer steps after exact means of models; 0: none
+    corrections: int  # fragments with which the exchange has changed the tensors' values
 
     @property
     def ready(self) -> bool:
@@ -407,11 +413,17 @@ class Run(Shared):
             if not self.closed and self.info().steps == 0:
                 self._begin_s = time.monotonic()
 
-    def _wait_if_asked(self, options: AttachOptions) -> None:
-        """The part of an attach() that may take long."""
-        if options.get("wait", True):
-            with self._closed_unless_done():
-                self.wait(options.get("timeout_s"))
+    def _wait_if_asked(self, options: AttachOptions, averages: bool = False) -> None:
+        """The part of an attach() that may take long. `averages`: the run averages by itself if the job's method says so."""
+        if not options.get("wait", True):
+            return
+        with self._closed_unless_done():
+            self.wait(options.get("timeout_s"))
+            if not averages and self.info().method == "average":
+                self._warn(
+                    f"job '{self._job}' has the method average, so the model is not exchanged: call run.average() for gradients "
+                    "or models, or give gossamer.torch.attach() the optimizer (docs/how-to/average-exactly.md)"
+                )
 
     def _wait(self, limit_s: float, progress: Optional[Progress]) -> bool:
         begin = time.monotonic()
@@ -468,6 +480,11 @@ class Run(Shared):
             window_bytes=c_info.window_bytes,
             path=_library.PATHS[c_info.path],
             trained=c_info.trained_samples,
+            method=_library.METHODS[c_info.method] if c_info.method < len(_library.METHODS) else "gossip",
+            average_steps=c_info.average_steps,
+            average_members=c_info.average_members,
+            outer_momentum=c_info.outer_momentum,
+            corrections=c_info.corrections,
         )
 
     def _publications(self) -> int:

@@ -8,7 +8,7 @@ import json
 import numbers
 import time
 from dataclasses import dataclass
-from typing import Any, Dict, List, Optional, Union
+from typing import Any, Callable, Dict, List, Optional, Union
 
 from . import _library
 from ._average import Average, Flat
@@ -153,36 +153,52 @@ class Shared:
         """
         limit_s = float("inf") if timeout_s is None else _milliseconds(timeout_s, "timeout_s") / 1000
         flat = Flat(values)
-        options = _library.AverageOptions(
-            size=ctypes.sizeof(_library.AverageOptions),
-            name=_name(name),
-            at_least=_positive(at_least, "at_least"),
-            grace_ms=_milliseconds(grace_s, "grace_s"),
-        )
-        found = _library.AverageInfo(size=ctypes.sizeof(_library.AverageInfo))
-        try:
-            self._wait_for_average(flat, options, found, limit_s)
-        except BaseException:  # also Ctrl-C: what was contributed is not to be taken for the next call's values
-            self._lib.gossamer_average_leave(self._open_handle(), options.name)
-            raise
+        found = self._average(flat.pointer, flat.size, average_options(name, at_least, grace_s), limit_s)
         return Average(values=flat.values(), of=found.of, joined=bool(found.joined), round=found.round)
 
-    def _wait_for_average(
-        self, flat: Flat, options: _library.AverageOptions, found: _library.AverageInfo, limit_s: float
-    ) -> None:
+    def _average(
+        self,
+        pointer: ctypes.c_void_p,
+        size: int,
+        options: _library.AverageOptions,
+        limit_s: float = float("inf"),
+        waits: Callable[[float], None] = lambda waited_s: None,
+    ) -> _library.AverageInfo:
+        """Averages the float32 values there, in place. Meanwhile `waits` is called, with the seconds so far. If it raises an
+        exception, the process takes part no more."""
+        found = _library.AverageInfo(size=ctypes.sizeof(_library.AverageInfo))
         begin = time.monotonic()
-        while True:
-            options.timeout_ms = slice_ms(begin + limit_s)
-            status = self._lib.gossamer_average(
-                self._open_handle(), flat.pointer, flat.size, ctypes.byref(options), ctypes.byref(found)
-            )
-            waited_s = time.monotonic() - begin
-            patience_s = AVERAGE_DAEMON_TIMEOUT_S if status == _library.NO_DAEMON else float("inf")
-            if status in (_library.TIMEOUT, _library.NO_DAEMON) and waited_s < min(limit_s, patience_s):
-                continue
-            if status == _library.TIMEOUT:
-                raise TimeoutError(self._last_error())
-            return self._check(status)
+        try:
+            while True:
+                options.timeout_ms = slice_ms(begin + limit_s)
+                status = self._lib.gossamer_average(
+                    self._open_handle(), pointer, size, ctypes.byref(options), ctypes.byref(found)
+                )
+                if status == _library.OK:
+                    return found
+                waited_s = time.monotonic() - begin
+                waits(waited_s)
+                patience_s = AVERAGE_DAEMON_TIMEOUT_S if status == _library.NO_DAEMON else float("inf")
+                if status in (_library.TIMEOUT, _library.NO_DAEMON) and waited_s < min(limit_s, patience_s):
+                    continue
+                if status == _library.TIMEOUT:
+                    raise TimeoutError(self._last_error())
+                self._check(status)
+        except BaseException:  # also Ctrl-C: what was contributed is not to be taken for the next call's values
+            self._leave_average(options.name)
+            raise
+
+    def _leave_average(self, name: bytes) -> None:
+        self._lib.gossamer_average_leave(self._open_handle(), name)
+
+
+def average_options(name: str, at_least: int = 1, grace_s: float = 0.0) -> _library.AverageOptions:
+    return _library.AverageOptions(
+        size=ctypes.sizeof(_library.AverageOptions),
+        name=_name(name),
+        at_least=_positive(at_least, "at_least"),
+        grace_ms=_milliseconds(grace_s, "grace_s"),
+    )
 
 
 def _bad(message: str) -> GossamerError:

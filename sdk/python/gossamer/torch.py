@@ -27,8 +27,8 @@ from ._events import Event, EventKind
 from ._library import GossamerError, GossamerWarning, version
 from ._options import AttachOptions
 from ._run import Run, RunInfo, RunStats, State, TensorSpec, Transfer, _warn, check_roles
-
 from ._shared import Finish
+from ._torch_average import ExactAverages, local_part
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -66,14 +66,7 @@ class _Place(NamedTuple):
         tensor = self.holder.get(self.key)
         if tensor is None:
             raise _refuse(self.name, "has been taken out of the model since the run was attached")
-        return _shard(tensor) if hasattr(tensor, "to_local") else tensor
-
-
-def _shard(tensor: Any) -> torch.Tensor:
-    """The part of a distributed tensor (torch.distributed.tensor.DTensor) in this process, in the same memory each
-    time."""
-    with torch.no_grad():
-        return tensor.to_local()
+        return local_part(tensor)
 
 
 def _unwrapped(model: torch.nn.Module) -> torch.nn.Module:
@@ -211,6 +204,8 @@ class TorchRun(Run):
         self._told_of_path = False
         self._device_masters: List[_Place] = []  # masters on such a GPU
         self._copied_publications = 0
+        self._averages = ExactAverages()
+        self._optimizer: Optional[weakref.ref[torch.optim.Optimizer]] = None  # whose gradients may be averaged
         device = _torch_cuda.common_device((p.name, p.tensor()) for p in self._places if p.role != "local")
         if device is not None and device.type == "cuda":
             self._open_on_gpu(device.index, options)
@@ -257,7 +252,32 @@ class TorchRun(Run):
         self._tell_of_path()
         return ready
 
+    def _hooked_optimizer(self) -> Optional[torch.optim.Optimizer]:
+        return None if self._optimizer is None else self._optimizer()
+
+    def average_gradients(self) -> None:
+        """If the job's method is "average" and gradients are averaged at each step, do that now instead of in
+        optimizer.step(): for programs that clip gradients, or look at them, in between. With a gradient scaler, after its
+        unscale_()."""
+        optimizer = self._hooked_optimizer()
+        if optimizer is None:
+            raise GossamerError("GOSSAMER_BAD_ARGUMENT", "give attach() the optimizer whose gradients are to be averaged")
+        with torch.no_grad():
+            self._averages.average_gradients(self, optimizer)
+
+    def _averaged_tensors(self, role: Optional[str] = None) -> List[torch.Tensor]:
+        """The parameters and buffers that take part, or those with this role."""
+        places = [place for place in self._places if place.role != "local" and role in (None, place.role)]
+        return [place.tensor().detach() for place in places]
+
+    def _tensors_changed(self) -> None:
+        """After the program has set other values to the tensors that take part: copies of them follow."""
+        for place in self._places:
+            if place.copy is not None:
+                place.copy.tensor().detach().copy_(place.tensor().detach())
+
     def finish(self, timeout_s: Optional[float] = 60.0) -> Finish:
+        self._averages.leave(self)
         self._follow_program()
         end = super().finish(timeout_s)
         self._copy_masters()
@@ -270,12 +290,24 @@ class TorchRun(Run):
         self.check_updated_by(optimizer)
         own = weakref.ref(self)  # an old optimizer that a scheduler still holds must not keep the run
 
-        def step_if_open() -> None:
-            run = own()
-            if run is not None and not run.closed:
-                run.step()
+        trained = self._optimizer = weakref.ref(optimizer)
 
-        unhook = _after_step(optimizer, step_if_open)
+        def before() -> None:
+            run, optimizer = own(), trained()
+            if run is not None and optimizer is not None and not run.closed:
+                with torch.no_grad():
+                    run._averages.average_gradients(run, optimizer)
+
+        def after() -> None:
+            run, optimizer = own(), trained()
+            if run is None or optimizer is None or run.closed:
+                return
+            run.step()
+            if not run.closed:  # an action of every() may have closed it
+                with torch.no_grad():
+                    run._averages.after_step(run, optimizer)
+
+        unhook = _around_step(optimizer, before, after)
         dropped = weakref.finalize(self, _end_hook, weakref.ref(optimizer), unhook, self._job)
         dropped.atexit = False
 
@@ -365,8 +397,8 @@ class TorchRun(Run):
         self._watched[index] = self._watch(index)
 
 
-def _was_skipped(optimizer: torch.optim.Optimizer) -> bool:
-    """Whether this step did nothing because gradients were infinite. A gradient scaler calls only optimizers that check
+def _is_skipped(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether this step does nothing because gradients were infinite. A gradient scaler calls only optimizers that check
     this themselves (fused ones), and leaves its result with them during the call. If the result is on a GPU, reading it
     would wait, so the step counts."""
     found = getattr(optimizer, "found_inf", None)
@@ -386,27 +418,53 @@ def _end_hook(optimizer: "weakref.ref[torch.optim.Optimizer]", unhook: Callable[
     )
 
 
-def _after_step(optimizer: torch.optim.Optimizer, action: Callable[[], None]) -> Callable[[], None]:
-    """Calls `action` after each optimizer.step() that was not skipped; returns what undoes that."""
+def _around_step(
+    optimizer: torch.optim.Optimizer, before: Callable[[], None], after: Callable[[], None]
+) -> Callable[[], None]:
+    """Calls `before` and `after` around each optimizer.step() that is not skipped; returns what undoes that."""
+    own = weakref.ref(optimizer)
 
-    def act() -> None:
-        if not _was_skipped(optimizer):
+    def unless_skipped(action: Callable[[], None]) -> None:
+        optimizer = own()
+        if optimizer is not None and not _is_skipped(optimizer):
             action()
 
+    def with_gradients(at: int, args: Any, kwargs: Any) -> Any:
+        """The arguments of step(). A closure among them, at this place, computes the gradients inside step()."""
+        closure = kwargs.get("closure", args[at] if len(args) > at else None)
+        if closure is None:
+            unless_skipped(before)
+            return args, kwargs
+
+        def computed() -> Any:
+            result = closure()
+            unless_skipped(before)
+            return result
+
+        if "closure" in kwargs:
+            return args, {**kwargs, "closure": computed}
+        return (*args[:at], computed, *args[at + 1 :]), kwargs
+
     if hasattr(optimizer, "register_step_post_hook"):  # PyTorch 2
-        remove: Callable[[], None] = optimizer.register_step_post_hook(lambda *_: act()).remove
+        first = optimizer.register_step_pre_hook(lambda _, args, kwargs: with_gradients(1, args, kwargs))
+        last = optimizer.register_step_post_hook(lambda *_: unless_skipped(after))
+
+        def remove() -> None:
+            first.remove()
+            last.remove()
+
         return remove
 
     original = optimizer.step
-    own = weakref.ref(optimizer)
     function = getattr(original, "__func__", None)  # a bound method would keep the optimizer alive
     unbound = original if function is None else None
 
     # Learning-rate schedulers want a bound method that they can wrap themselves, and look at its attributes.
     @functools.wraps(original)
     def step(self: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> Any:
+        args, kwargs = with_gradients(0, args, kwargs)
         result = original(*args, **kwargs)
-        act()
+        unless_skipped(after)
         return result
 
     optimizer.step = types.MethodType(step, optimizer)
@@ -438,6 +496,9 @@ def attach(
     job: the name that all replicas of this model share. For a model in shards: that all replicas of one shard share.
     samples_per_step: what each optimizer.step() adds to the clock: the batch size, times the batches whose gradients
         are accumulated.
+    settings: of the job, if it begins with this run (docs/how-to/average-exactly.md). With {"method": "average"} the
+        gradients are averaged exactly before each optimizer.step(), which then waits for the other processes; with
+        average_steps, the models are after so many steps.
     roles: name -> "param", "buffer" or "local" (stays here), where the default is not wanted; named as in state_dict().
     masters: the float32 copies of the parameters, if the optimizer updates these, in the order of model.parameters().
         They are averaged, and changes are copied into the model (on a GPU: all values, after each step that has
@@ -448,7 +509,7 @@ def attach(
     with run._closed_unless_done():
         if optimizer is not None:
             run.check_updated_by(optimizer)
-        run._wait_if_asked(options)
+        run._wait_if_asked(options, averages=optimizer is not None)
         if optimizer is not None:
             run.hook(optimizer)
     return run

@@ -62,6 +62,11 @@ int main(void) {
   FIELD(gossamer_run_info, path);
   FIELD(gossamer_run_info, reserved);
   FIELD(gossamer_run_info, trained_samples);
+  FIELD(gossamer_run_info, method);
+  FIELD(gossamer_run_info, average_steps);
+  FIELD(gossamer_run_info, average_members);
+  FIELD(gossamer_run_info, outer_momentum);
+  FIELD(gossamer_run_info, corrections);
   STRUCTURE(gossamer_finish_info);
   FIELD(gossamer_finish_info, size);
   FIELD(gossamer_finish_info, agreed);
@@ -117,6 +122,8 @@ int main(void) {
   NUMBER(GOSSAMER_PATH_HOST);
   NUMBER(GOSSAMER_PATH_DEVICE);
   NUMBER(GOSSAMER_PATH_PINNED);
+  NUMBER(GOSSAMER_GOSSIP);
+  NUMBER(GOSSAMER_AVERAGE);
   NUMBER(GOSSAMER_DETACHED);
   NUMBER(GOSSAMER_JOINING);
   NUMBER(GOSSAMER_RUNNING);

@@ -69,6 +69,9 @@ denied = ["000102030405060708090a0b0c0d0e0f"]
     active_view = 6
     passive_view = 40
     [gossip]
+    method = "average"
+    average_steps = 16
+    average_members = 4
     codec = "q4"
     partners = "one-peer-exponential"
     time_share = 0.1
@@ -131,6 +134,9 @@ denied = ["000102030405060708090a0b0c0d0e0f"]
   CHECK(config->overlay.full_view_limit == 20);
   CHECK(config->overlay.active_view == 6);
   CHECK(config->overlay.passive_view == 40);
+  CHECK(config->gossip.method == layout::Method::average);
+  CHECK(config->gossip.average_steps == 16);
+  CHECK(config->gossip.average_members == 4);
   CHECK(config->gossip.codec == CodecChoice::q4);
   CHECK(config->gossip.partners == gossip::PartnerPolicy::one_peer_exponential);
   CHECK(config->gossip.time_share == 0.1);

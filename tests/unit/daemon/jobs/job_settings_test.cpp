@@ -82,7 +82,7 @@ TEST_CASE("settings in the node's memory that no daemon has written are ignored"
 
 TEST_CASE("a node that cannot follow a job's settings says so and keeps out, until it can") {
   const auto [name, value] = GENERATE(table<std::string, std::string>(
-      {{"method", "average"}, {"codec", "q2"}, {"period_ms", "-1"}, {"clip", "nan"}, {"in_flight", "2"}}));
+      {{"weather", "average"}, {"codec", "q2"}, {"period_ms", "-1"}, {"clip", "nan"}, {"in_flight", "2"}}));
   Trainer first(2, std::chrono::microseconds(50));
   Trainer second(2, std::chrono::microseconds(80));
   Daemon founder;
@@ -126,7 +126,7 @@ TEST_CASE("a change that this node could not follow itself is refused, and chang
     REQUIRE_FALSE(settings);
     return settings.error();
   };
-  CHECK(refusal({{"codecs", "q4"}}).find("a job may have codec, period_ms") != std::string::npos);
+  CHECK(refusal({{"codecs", "q4"}}).find("a job may have method, average_steps") != std::string::npos);
   CHECK(refusal({{"max_mbit_s", "10"}}).find("no such setting: max_mbit_s") != std::string::npos);
   CHECK(refusal({{"codec", "q5"}}).find("codec: \"q5\" is not known; it must be") != std::string::npos);
   CHECK(refusal({{"period_ms", "1.5"}}).find("period_ms: \"1.5\" is not known") != std::string::npos);

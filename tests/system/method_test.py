@@ -1,0 +1,310 @@
+"""The method "average" of PyTorch runs between real daemons: the same bits everywhere, whoever comes, leaves or dies."""
+
+import threading
+import time
+import unittest
+from typing import Any, Callable, Dict, List, Optional
+
+import numpy as np
+
+from support import BUILD, JOB, PATIENCE_S, SystemTest, gossamerctl, wait_until
+
+try:
+    import torch
+
+    import gossamer.torch
+except ImportError:
+    raise unittest.SkipTest("PyTorch is not installed") from None
+
+STEPS = 200
+SAMPLES = 96
+GENERATOR = torch.Generator().manual_seed(1)
+INPUTS = torch.randn(SAMPLES, 10, generator=GENERATOR)
+TARGETS = torch.sin(INPUTS.sum(dim=1, keepdim=True))
+
+
+class Training:
+    """One process that trains, as a thread: a model, an optimizer, and a part of the data."""
+
+    def __init__(self, node: Any, part: slice, *, seed: int = 2, **options: Any):
+        generator = torch.Generator().manual_seed(seed)
+        self.model = torch.nn.Sequential(
+            torch.nn.Linear(10, 32), torch.nn.BatchNorm1d(32, momentum=0.05), torch.nn.Tanh(), torch.nn.Linear(32, 1)
+        )
+        with torch.no_grad():
+            for parameter in self.model.parameters():
+                parameter.copy_(0.3 * torch.randn(parameter.shape, generator=generator))
+        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=0.01)
+        self.part = part
+        self.losses: List[float] = []
+        self.statistics = False  # of the batches are kept, by the batch-norm layer
+        self.steps = 0
+        self.round = 0
+        self.error: Optional[BaseException] = None
+        self.run: Any = None
+        if node is not None:
+            self.run = gossamer.torch.attach(
+                self.model, self.optimizer, job=JOB, socket=str(node.client_socket), timeout_s=PATIENCE_S, **options
+            )
+            self._note_rounds()
+        self.by_round: Dict[int, int] = {}  # a hash of model and optimizer after the step with this round's mean
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._train)
+
+    def step(self) -> None:
+        self.model.eval()
+        self.losses.append(float(torch.nn.functional.mse_loss(self.model(INPUTS), TARGETS)))
+        self.model.train(self.statistics)
+        self.optimizer.zero_grad()
+        torch.nn.functional.mse_loss(self.model(INPUTS[self.part]), TARGETS[self.part]).backward()
+        self.before_step()
+        self.round = 0
+        self.optimizer.step()
+        if self.round:
+            self.by_round[self.round] = hash(b"".join(array.tobytes() for array in self.state()))
+        self.steps += 1
+
+    def _note_rounds(self) -> None:
+        average = self.run._average
+
+        def noted(pointer: Any, size: int, options: Any, *rest: Any, **named: Any) -> Any:
+            found = average(pointer, size, options, *rest, **named)
+            if options.name == b"gradients":
+                self.round = found.round
+            return found
+
+        self.run._average = noted
+
+    def before_step(self) -> None:
+        pass
+
+    def _train(self) -> None:
+        try:
+            while not self._stop.is_set():
+                self.step()
+                time.sleep(0.001)
+            if self.run is not None and not self.run.closed:
+                self.run._averages.leave(self.run)  # nobody waits for it any more
+        except BaseException as error:
+            self.error = error
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join(PATIENCE_S)
+            assert not self._thread.is_alive(), "a step does not end"
+        if self.error is not None:
+            raise self.error
+
+    def state(self) -> List[np.ndarray]:
+        kept = [value for parameter in self.optimizer.state.values() for _, value in sorted(parameter.items())]
+        tensors = [tensor for tensor in [*self.model.state_dict().values(), *kept] if tensor.is_floating_point()]
+        return [tensor.detach().numpy().copy() for tensor in tensors]  # without the counts of local batches
+
+
+class Method(SystemTest):
+    def trainings(self, nodes: List[Any], **settings: Any) -> List[Training]:
+        share = SAMPLES // len(nodes)
+        made = []
+        for index, node in enumerate(nodes):
+            made.append(Training(node, slice(share * index, share * index + share), settings=settings))
+            self.addCleanup(made[-1].stop)
+        return made
+
+    def stop_all(self, trainings: List[Training]) -> None:
+        for training in trainings:
+            training._stop.set()
+        for training in trainings:
+            training.stop()
+
+    def at_once(self, *calls: Callable[[], None]) -> None:
+        threads = [threading.Thread(target=call) for call in calls]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(2 * PATIENCE_S)
+            self.assertFalse(thread.is_alive(), "a step does not end")
+
+    def steps_of_all(self, trainings: List[Training], count: int) -> None:
+        """They take so many steps more, together."""
+
+        def run(training: Training) -> None:
+            try:
+                for _ in range(count):
+                    training.step()
+            except BaseException as error:
+                training.error = error
+
+        self.at_once(*[lambda t=training: run(t) for training in trainings])
+        for training in trainings:
+            self.assertIsNone(training.error)
+
+    def set(self, node: Any, *assignments: str) -> None:
+        said = gossamerctl(BUILD, "--socket", str(node.control_socket), "job", "set", JOB, *assignments)
+        self.assertEqual(said.returncode, 0, said.stderr)
+
+    def assert_same_after_each_round(self, trainings: List[Training]) -> None:
+        first = trainings[0].by_round
+        for other in trainings[1:]:
+            common = sorted(first.keys() & other.by_round.keys())
+            self.assertGreater(len(common), 20)
+            apart = [number for number in common if first[number] != other.by_round[number]]
+            self.assertEqual(apart, [], f"of {len(common)} rounds from {common[0]}")
+
+    def assert_same(self, trainings: List[Training]) -> None:
+        states = [training.state() for training in trainings]
+        for state in states[1:]:
+            self.assertEqual(len(state), len(states[0]))
+            for mine, first in zip(state, states[0]):
+                np.testing.assert_array_equal(mine, first)
+
+    def test_gradients_are_averaged_as_if_one_process_had_all_data(self) -> None:
+        trainings = self.trainings(self.start_nodes(3), method="average", average_members=3)
+        self.steps_of_all(trainings, STEPS)
+        self.assert_same(trainings)
+        alone = Training(None, slice(None))
+        for _ in range(STEPS):
+            alone.step()
+        for training in trainings:
+            np.testing.assert_allclose(training.losses, alone.losses, rtol=2e-3)
+        self.assertLess(alone.losses[-1], 0.5 * alone.losses[0])
+        self.assertEqual(trainings[0].run.info().exchanges, 0)
+
+    def test_a_newcomer_gets_model_and_optimizer_to_the_bit(self) -> None:
+        nodes = self.start_nodes(3)
+        trainings = self.trainings(nodes[:2], method="average")
+        for training in trainings:
+            training.statistics = True
+            training.start()
+        wait_until(lambda: min(training.steps for training in trainings) > 50, PATIENCE_S, "two train")
+        newcomer = Training(nodes[2], slice(64, 96), seed=3)
+        self.addCleanup(newcomer.stop)
+        newcomer.statistics = True
+        newcomer.start()
+        wait_until(lambda: newcomer.steps > 20, PATIENCE_S, "the third trains with them")
+        self.stop_all([*trainings, newcomer])
+        self.assert_same_after_each_round([*trainings, newcomer])
+        self.assertGreater(min(newcomer.by_round), 50)
+
+    def test_the_method_changes_while_the_job_runs(self) -> None:
+        nodes = self.start_nodes(2)
+        trainings = self.trainings(nodes, period_ms=20)
+        for training in trainings:
+            training.start()
+        wait_until(lambda: all(t.run.info().exchanges > 10 for t in trainings), PATIENCE_S, "they gossip")
+        self.set(nodes[0], "method=average", "average_members=2")
+        wait_until(lambda: all(t.run.info().method == "average" for t in trainings), PATIENCE_S, "both are told")
+        steps = [training.steps for training in trainings]
+        wait_until(lambda: all(t.steps > s + 50 for t, s in zip(trainings, steps)), PATIENCE_S, "they average")
+        exchanges = [t.run.info().exchanges for t in trainings]
+        steps = [training.steps for training in trainings]
+        wait_until(lambda: all(t.steps > s + 50 for t, s in zip(trainings, steps)), PATIENCE_S, "they average")
+        self.assertEqual([t.run.info().exchanges for t in trainings], exchanges)
+        self.set(nodes[1], "method=gossip")
+        wait_until(
+            lambda: all(t.run.info().exchanges > e + 10 for t, e in zip(trainings, exchanges)), PATIENCE_S, "they gossip"
+        )
+        self.set(nodes[1], "method=average")
+        steps = [len(training.by_round) for training in trainings]
+        wait_until(lambda: all(len(t.by_round) > s + 50 for t, s in zip(trainings, steps)), PATIENCE_S, "they average")
+        self.stop_all(trainings)
+        last = [max(training.by_round) for training in trainings]
+        self.assertLessEqual(abs(last[0] - last[1]), 1)
+        for training in trainings:  # while the exchanges that were under way end, each correction takes a round
+            training.by_round = {k: v for k, v in training.by_round.items() if k > min(last) - 30}
+        self.assert_same_after_each_round(trainings)
+
+    def test_models_are_averaged_every_few_steps_with_an_outer_step(self) -> None:
+        settings = {"method": "average", "average_members": 2, "average_steps": 4, "outer_momentum": 0.5}
+        trainings = self.trainings(self.start_nodes(2), **settings)
+        self.steps_of_all(trainings, 40)
+        for mine, other in zip(*[list(training.model.state_dict().values()) for training in trainings]):
+            np.testing.assert_array_equal(mine.numpy(), other.numpy())
+        self.assertLess(trainings[0].losses[-1], 0.7 * trainings[0].losses[0])
+        self.steps_of_all(trainings, 1)
+        self.assertFalse(torch.equal(trainings[0].model[0].weight, trainings[1].model[0].weight))
+
+    def test_nan_in_one_process_stays_there(self) -> None:
+        trainings = self.trainings(self.start_nodes(3), method="average", average_members=3)
+        self.steps_of_all(trainings, 20)
+
+        def spoil() -> None:
+            trainings[1].model[0].weight.grad.fill_(float("nan"))
+
+        trainings[1].before_step = spoil  # type: ignore[method-assign]
+        self.steps_of_all(trainings, 3)
+        trainings[1].before_step = lambda: None  # type: ignore[method-assign]
+        with torch.no_grad():
+            trainings[2].model[0].bias.fill_(float("inf"))
+        self.steps_of_all(trainings, 20)
+        self.assert_same(trainings)
+        self.assertTrue(np.isfinite(trainings[2].losses[-1]))
+
+    def test_a_daemon_that_is_killed_leaves_the_others_going(self) -> None:
+        nodes = self.start_nodes(3)
+        trainings = self.trainings(nodes, method="average")
+        for training in trainings:
+            training.start()
+        wait_until(lambda: min(training.steps for training in trainings) > 30, PATIENCE_S, "three train")
+        nodes[2].kill()
+        steps = [training.steps for training in trainings]
+        wait_until(lambda: all(t.steps > s + 30 for t, s in zip(trainings, steps)), PATIENCE_S, "all train")
+        nodes[2].start()
+        wait_until(lambda: trainings[2].run.info().attached, PATIENCE_S, "it is back")
+        rounds = len(trainings[2].by_round)
+        wait_until(lambda: len(trainings[2].by_round) > rounds + 50, PATIENCE_S, "it trains with them")
+        self.stop_all(trainings)
+        self.assert_same_after_each_round(trainings[:2])
+        last = max(trainings[2].by_round)
+        for training in trainings:
+            training.by_round = {k: v for k, v in training.by_round.items() if k > last - 30}
+        self.assert_same_after_each_round(trainings)
+
+    def test_gradients_may_be_averaged_before_they_are_clipped(self) -> None:
+        trainings = self.trainings(self.start_nodes(2), method="average", average_members=2)
+        norms: Dict[int, List[float]] = {0: [], 1: []}
+
+        def clip(index: int) -> None:
+            trainings[index].run.average_gradients()
+            norms[index].append(float(torch.nn.utils.clip_grad_norm_(trainings[index].model.parameters(), 0.1)))
+
+        for index, training in enumerate(trainings):
+            training.before_step = lambda index=index: clip(index)  # type: ignore[method-assign]
+        self.steps_of_all(trainings, 20)
+        self.assertEqual(norms[0], norms[1])
+        self.assert_same(trainings)
+
+    def test_closures_and_parameters_without_gradients(self) -> None:
+        nodes = self.start_nodes(2)
+        models = [torch.nn.ModuleList([torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)]) for _ in nodes]
+        models[1].load_state_dict(models[0].state_dict())
+        unused = models[0][1].weight.detach().clone()
+        settings = {"method": "average", "average_members": 2}
+
+        def train(index: int) -> None:
+            model = models[index]
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=0.1)
+            run = gossamer.torch.attach(
+                model, optimizer, job=JOB, socket=str(nodes[index].client_socket), settings=settings
+            )
+            self.addCleanup(run.close)
+
+            def closure() -> Any:
+                optimizer.zero_grad()
+                loss = (model[0](torch.ones(4)) * (index + 1)).sum()
+                loss.backward()
+                return loss
+
+            for _ in range(10):
+                optimizer.step(closure)
+
+        self.at_once(lambda: train(0), lambda: train(1))
+        self.assertTrue(torch.equal(models[0][0].weight, models[1][0].weight))
+        self.assertTrue(torch.equal(models[0][1].weight, unused), "no gradient anywhere: no weight decay")
+
+
+if __name__ == "__main__":
+    unittest.main()

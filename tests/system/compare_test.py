@@ -3,6 +3,7 @@
 import json
 import signal
 import unittest
+from xml.etree import ElementTree
 
 from support import PATIENCE_S, ToolTest, wait_until
 
@@ -12,6 +13,23 @@ KEYS = {
     "trainer_cpu_s", "stuck", "errors", "curve",
 }
 
+# Each node draws the weight to a place of its own, and the mean of these is right.
+SCRIPT = """
+import numpy as np
+
+class Quadratic:
+    def __init__(self, seed, node, nodes):
+        self.weights = {"w": np.zeros(1, np.float32)}
+        self.target = node - (nodes - 1) / 2
+    def step(self):
+        self.weights["w"] -= np.float32(0.2) * (self.weights["w"] - np.float32(self.target))
+    def accuracy(self):
+        return max(0.0, 1 - 2 * abs(float(self.weights["w"][0])))
+
+def make(seed, node, nodes):
+    return Quadratic(seed, node, nodes)
+"""
+
 
 class Compare(ToolTest):
     TOOL = "compare"
@@ -19,7 +37,7 @@ class Compare(ToolTest):
     def test_methods_side_by_side(self) -> None:
         compare = self.start(
             *("--nodes", "3", "--seconds", "8", "--seed", "1", "--slow", "2", "--kill", "4"),
-            *("--methods", "gossip,average,alone", "--json"),
+            *("--methods", "gossip,average,alone", "--json", "--plot", str(self.folder / "curves.svg")),
         )
         output, _ = compare.communicate(timeout=RUN_TIMEOUT_S)
         self.assertEqual(compare.returncode, 0, output)
@@ -37,6 +55,24 @@ class Compare(ToolTest):
             self.assertGreater(methods[method]["mb_sent"], 0.1, output)
         # All who average hold one model.
         self.assertAlmostEqual(methods["average"]["accuracy"], methods["average"]["accuracy_least"], delta=0.02)
+        drawing = self.folder / "curves.svg"
+        self.assertEqual(len(ElementTree.parse(drawing).findall(".//{*}polyline")), 3)
+        drawing.unlink()
+        self.assert_nothing_left()
+
+    def test_a_script_of_the_users(self) -> None:
+        script = self.folder / "quadratic.py"
+        script.write_text(SCRIPT)
+        compare = self.start(
+            *("--nodes", "2", "--seconds", "4", "--seed", "1", "--methods", "average,alone", "--json"),
+            *("--script", str(script)),
+        )
+        output, _ = compare.communicate(timeout=RUN_TIMEOUT_S)
+        self.assertEqual(compare.returncode, 0, output)
+        average, alone = json.loads(output.splitlines()[-1])["methods"]
+        self.assertAlmostEqual(average["accuracy_least"], 1.0, delta=0.05, msg=output)
+        self.assertAlmostEqual(alone["accuracy"], 0.0, delta=0.05, msg=output)
+        script.unlink()
         self.assert_nothing_left()
 
     def test_interrupted_and_wrong_options(self) -> None:
@@ -46,10 +82,13 @@ class Compare(ToolTest):
         output, _ = compare.communicate(timeout=PATIENCE_S)
         self.assertEqual(compare.returncode, 128 + signal.SIGINT, output)
         self.assert_nothing_left()
-        for options in (["--methods", "magic"], ["--nodes", "1"], ["--slow", "0"]):
+        nothing = self.folder / "nothing.py"
+        nothing.write_text("x = 1\n")
+        for options in (["--methods", "magic"], ["--nodes", "1"], ["--slow", "0"], ["--script", str(nothing)]):
             compare = self.start(*options)
             output, _ = compare.communicate(timeout=PATIENCE_S)
             self.assertEqual(compare.returncode, 2, output)
+        nothing.unlink()
 
 
 if __name__ == "__main__":

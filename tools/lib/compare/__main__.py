@@ -8,7 +8,7 @@ import shutil
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import List
 
 from .options import parse
 
@@ -20,11 +20,11 @@ from processes import tell_failure  # noqa: E402
 from stopping import Stopped, let_nothing_stop_us, raise_stopped  # noqa: E402
 
 from . import summary  # noqa: E402
-from .run import Run  # noqa: E402
+from .run import Outcome, Run  # noqa: E402
 
 
-def compare(folder: Path) -> List[Dict[str, Any]]:
-    found = []
+def compare(folder: Path) -> List[Outcome]:
+    outcomes = []
     for method in options.methods:
         if method == "gloo" and importlib.util.find_spec("torch") is None:
             print("gloo: left out, PyTorch is not installed (apt-get install python3-torch)", flush=True)
@@ -34,12 +34,11 @@ def compare(folder: Path) -> List[Dict[str, Any]]:
         try:
             here = folder / method
             here.mkdir()
-            outcome = Run(method, options, here, network).run()
+            outcomes.append(Run(method, options, here, network).run())
         finally:
             if network is not None:
                 network.close()
-        found.append(summary.figures(outcome, options.seconds))
-    return found
+    return outcomes
 
 
 def main() -> int:
@@ -47,8 +46,11 @@ def main() -> int:
     folder = Path(tempfile.mkdtemp(prefix="g-compare-"))
     try:
         print(f"seed {options.seed}")
-        found = compare(folder)
+        outcomes = compare(folder)
+        found = [summary.figures(outcome, options.seconds) for outcome in outcomes]
         print("\n".join(summary.as_text(found, options)))
+        if options.plot:
+            options.plot.write_text(summary.as_plot(outcomes, options))
         if options.json:
             print(json.dumps({"seed": options.seed, "nodes": options.nodes, "methods": found}))
         return 0

@@ -24,6 +24,18 @@ def _methods(text: str) -> List[str]:
     return names
 
 
+def _script(text: str) -> Path:
+    path = Path(text).resolve()
+    try:
+        source = path.read_text()
+        compile(source, str(path), "exec")
+    except (OSError, SyntaxError, ValueError) as error:
+        raise argparse.ArgumentTypeError(f"{text} cannot be used: {error}") from None
+    if "make" not in source:
+        raise argparse.ArgumentTypeError(f"{text} has no make(seed, node, nodes)")
+    return path
+
+
 def parse(arguments: List[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="tools/compare",
@@ -42,6 +54,12 @@ def parse(arguments: List[str]) -> argparse.Namespace:
     )
     parser.add_argument("--mbit", type=between(float, 1, 100_000), help="rate of each node's network; needs root")
     parser.add_argument("--latency-ms", type=between(float, 1, 1000), help="of each node's network, there and back; needs root")
+    parser.add_argument(
+        "--script", type=_script, metavar="FILE",
+        help="a Python file whose make(seed, node, nodes) gives what is trained, instead of the digits: an object with `weights` "
+        "(names and float32 arrays), step() and accuracy()",
+    )
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="write the accuracy over time to this SVG file")
     parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
     add_seed(parser, "of the images' split, the model and the batches")
     parser.add_argument("--build", type=Path, default=Path("build"), help=argparse.SUPPRESS)

@@ -127,6 +127,7 @@ class Run:
                 every=self.options.every,
                 pause_s=slowness / self.options.steps_per_s,
                 meeting=meeting,
+                script=str(self.options.script or ""),
             )
             host = self.hosts[index]
             trainer = self.cluster.start_trainer(

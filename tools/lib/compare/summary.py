@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Any, Dict, List
 
+from plot import Chart, svg
+
 from .run import Outcome, Part
 
 POINTS = 10  # of a curve
@@ -17,21 +19,40 @@ def _accuracy_at(part: Part, time_s: float) -> float:
     return before[-1] if before else 0.0
 
 
+def _present(outcome: Outcome) -> List[Part]:
+    return [part for part in outcome.parts if not part.killed and part.reports]
+
+
+def _mean_at(outcome: Outcome, time_s: float) -> float:
+    present = _present(outcome)
+    return sum(_accuracy_at(part, outcome.begin_s + time_s) for part in present) / max(len(present), 1)
+
+
+def _fine(seconds: float) -> List[float]:
+    return [seconds * k / 200 for k in range(201)]
+
+
+def as_plot(outcomes: List[Outcome], options: argparse.Namespace) -> str:
+    times = _fine(options.seconds)
+    lines = {outcome.method: (times, [_mean_at(outcome, time_s) for time_s in times]) for outcome in outcomes}
+    heading = f"{options.nodes} nodes, seed {options.seed}"
+    for name, unit in (("every", " steps"), ("slow", " x"), ("kill", " s"), ("mbit", " Mbit/s"), ("latency_ms", " ms")):
+        value = getattr(options, name)
+        if value and value != 1:
+            heading += f", {name.replace('_ms', '')} {value:g}{unit}"
+    return svg(heading, [Chart("mean accuracy of the nodes that are alive at the end", lines)], options.seconds)
+
+
 def figures(outcome: Outcome, seconds: float) -> Dict[str, Any]:
-    present = [part for part in outcome.parts if not part.killed and part.reports]
+    present = _present(outcome)
     times = [seconds * (point + 1) / POINTS for point in range(POINTS)]
-
-    def mean_at(time_s: float) -> float:
-        return sum(_accuracy_at(part, outcome.begin_s + time_s) for part in present) / max(len(present), 1)
-
-    curve = [round(mean_at(time_s), 4) for time_s in times]
-    fine = [seconds * k / 200 for k in range(201)]
+    curve = [round(_mean_at(outcome, time_s), 4) for time_s in times]
     errors = sorted({part.reports[-1]["error"] for part in present if part.reports[-1].get("error")})
     return {
         "method": outcome.method,
         "accuracy": curve[-1],
         "accuracy_least": min((_accuracy_at(part, outcome.begin_s + seconds) for part in present), default=0.0),
-        "seconds_to_good": next((time_s for time_s in fine if mean_at(time_s) >= GOOD), None),
+        "seconds_to_good": next((time_s for time_s in _fine(seconds) if _mean_at(outcome, time_s) >= GOOD), None),
         "steps": sum(part.reports[-1]["steps"] for part in present),
         "longest_step_s": max((part.reports[-1]["longest_step_s"] for part in present), default=0.0),
         "mb_sent": outcome.bytes_sent / 1e6,

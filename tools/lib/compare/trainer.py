@@ -1,6 +1,6 @@
 """One training process of tools/compare: `python -m compare.trainer ORDERS`, where ORDERS is JSON.
 
-It prepares, writes "ready", and reads a line: when to begin and to end, on the monotonic clock that all processes of a
+It trains the demo's network, or what a script of the user's makes. It prepares, writes "ready", and reads a line: when to begin and to end, on the monotonic clock that all processes of a
 machine share. While it trains it writes a report a line, as JSON, and at the end the last one. A method that fails says
 so in a report, and training ends.
 """
@@ -8,11 +8,12 @@ so in a report, and training ends.
 from __future__ import annotations
 
 import json
+import runpy
 import signal
 import sys
 import time
 from dataclasses import asdict, dataclass
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Protocol
 
 import numpy as np
 
@@ -34,17 +35,46 @@ class Orders:
     every: int
     pause_s: float
     meeting: str  # where processes of gloo find each other: tcp://HOST:PORT
+    script: str  # a file with make(seed, node, nodes); "": the demo's network
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
 
 
+class Task(Protocol):
+    """What is trained. The same seed gives the same weights at all nodes."""
+
+    weights: Dict[str, np.ndarray]  # float32, changed in place
+
+    def step(self) -> None: ...
+
+    def accuracy(self) -> float: ...  # of this node's weights, on data that nobody trains on
+
+
+class DigitsTask:
+    """The demo's network, with this node's part of the images."""
+
+    def __init__(self, seed: int, node: int, nodes: int):
+        split = data.split(seed, nodes)
+        self.held_out = split.held_out
+        self.shard = split.shards[node]
+        self.random = np.random.default_rng([seed, 3, node])
+        self.learner = Learner(seed)
+        self.weights = self.learner.weights
+
+    def step(self) -> None:
+        self.learner.step(self.shard.of(self.random.integers(len(self.shard), size=BATCH)), LEARNING_RATE)
+
+    def accuracy(self) -> float:
+        return self.learner.accuracy(self.held_out)
+
+
 class Alone:
     """No communication, and the base of the methods."""
 
-    def __init__(self, orders: Orders, learner: Learner):
+    def __init__(self, orders: Orders, weights: Dict[str, np.ndarray]):
         self.orders = orders
-        self.learner = learner
+        self.weights = weights
 
     def prepare(self) -> None:
         """Loads what takes long."""
@@ -61,26 +91,26 @@ class Alone:
 
 class Gossip(Alone):
     def prepare(self) -> None:
-        import gossamer  # noqa: F401
-
-    def begin(self) -> None:
-        self.learner.attach(JOB)  # the learner's steps call run.step()
-
-    def end(self) -> None:
-        self.learner.run.close()
-
-
-class AverageModels(Alone):
-    """Every few steps the exact mean of all models. With plain gradient descent and one step in between, that is the
-    same as averaging gradients."""
-
-    def prepare(self) -> None:
         import gossamer
 
         self.gossamer = gossamer
 
     def begin(self) -> None:
-        self.run = self.gossamer.attach(self.learner.weights, job=JOB)
+        self.run = self.gossamer.attach(self.weights, job=JOB)
+
+    def after_step(self, step: int) -> None:
+        self.run.step()
+
+    def end(self) -> None:
+        self.run.close()
+
+
+class AverageModels(Gossip):
+    """Every few steps the exact mean of all models. With plain gradient descent and one step in between, that is the
+    same as averaging gradients."""
+
+    def begin(self) -> None:
+        self.run = self.gossamer.attach(self.weights, job=JOB)
         self.mean(at_least=self.orders.nodes)
 
     def after_step(self, step: int) -> None:
@@ -88,12 +118,9 @@ class AverageModels(Alone):
             self.mean()
 
     def mean(self, at_least: int = 1) -> None:
-        found = self.run.average(self.learner.weights, name="model", at_least=at_least)
+        found = self.run.average(self.weights, name="model", at_least=at_least)
         for name, values in found.values.items():
-            self.learner.weights[name][...] = values
-
-    def end(self) -> None:
-        self.run.close()
+            self.weights[name][...] = values
 
 
 class Gloo(Alone):
@@ -113,12 +140,11 @@ class Gloo(Alone):
     def after_step(self, step: int) -> None:
         if step % self.orders.every != 0:
             return
-        weights = self.learner.weights
-        flat = self.torch.from_numpy(np.concatenate([values.reshape(-1) for values in weights.values()]))
+        flat = self.torch.from_numpy(np.concatenate([values.reshape(-1) for values in self.weights.values()]))
         self.torch.distributed.all_reduce(flat)
         mean = flat.numpy() / np.float32(self.orders.nodes)
         first = 0
-        for values in weights.values():
+        for values in self.weights.values():
             values[...] = mean[first : first + values.size].reshape(values.shape)
             first += values.size
 
@@ -129,19 +155,16 @@ CLASSES = {"alone": Alone, "gossip": Gossip, "average": AverageModels, "gloo": G
 class Trainer:
     def __init__(self, orders: Orders):
         self.orders = orders
-        split = data.split(orders.seed, orders.nodes)
-        self.held_out = split.held_out
-        self.shard = split.shards[orders.node]
-        self.random = np.random.default_rng([orders.seed, 3, orders.node])
-        self.learner = Learner(orders.seed)
-        self.method = CLASSES[orders.method](orders, self.learner)
+        make = runpy.run_path(orders.script)["make"] if orders.script else DigitsTask
+        self.task: Task = make(orders.seed, orders.node, orders.nodes)
+        self.method = CLASSES[orders.method](orders, self.task.weights)
         self.steps = 0
         self.longest_s = 0.0
 
     def report(self, **more: Any) -> None:
         report: Dict[str, Any] = {
             "time_s": time.monotonic(),
-            "accuracy": self.learner.accuracy(self.held_out),
+            "accuracy": float(self.task.accuracy()),
             "steps": self.steps,
             "longest_step_s": self.longest_s,
             "cpu_s": time.process_time(),
@@ -151,7 +174,7 @@ class Trainer:
 
     def step(self) -> None:
         begin = time.monotonic()
-        self.learner.step(self.shard.of(self.random.integers(len(self.shard), size=BATCH)), LEARNING_RATE)
+        self.task.step()
         self.steps += 1
         self.method.after_step(self.steps)
         self.longest_s = max(self.longest_s, time.monotonic() - begin)
@@ -170,7 +193,7 @@ class Trainer:
 def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for tools/compare, which ends its trainers
     trainer = Trainer(Orders(**json.loads(sys.argv[1])))
-    trainer.learner.accuracy(trainer.held_out)
+    trainer.task.accuracy()
     trainer.method.prepare()
     print("ready", flush=True)
     begin_s, end_s = map(float, sys.stdin.readline().split())

@@ -8,8 +8,9 @@ from typing import Any, Dict, List, Sequence, Tuple
 
 import numpy as np
 
+from plot import Chart, svg
+
 from .party import Party
-from .plot import Chart, svg
 from .samples import Answer, Look, Samples
 from .trainer import STEPS_FILE
 from .verdicts import Verdict, after_warm_up, of_answers, of_daemon, percentile

@@ -45,7 +45,8 @@ def _chart(chart: Chart, end_s: float, y: int) -> str:
     out = [f'<g transform="translate(0 {y})">', _text(LEFT, 16, chart.title, 'font-weight="bold"')]
     out.append(_text(LEFT - 6, TOP + 8, f"{most:.3g}", right) + _text(LEFT - 6, HEIGHT - BOTTOM, "0", right))
     out.append(f'<path d="M{LEFT} {TOP}V{HEIGHT - BOTTOM}H{WIDTH - RIGHT}" fill="none" stroke="#888"/>')
-    out.append(_text(WIDTH - RIGHT, HEIGHT - 8, f"{end_s / 60:.1f} min", right))
+    end = f"{end_s / 60:.1f} min" if end_s >= 100 else f"{end_s:g} s"
+    out.append(_text(WIDTH - RIGHT, HEIGHT - 8, end, right))
     x = LEFT + 330
     for number, (name, line) in enumerate(lines.items()):
         colour = COLOURS[number % len(COLOURS)]

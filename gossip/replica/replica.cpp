@@ -16,8 +16,13 @@ namespace {
 constexpr std::size_t max_waiting_pulls = 8;
 /// In publication intervals of the replica: a joiner is given a publication younger than this.
 constexpr std::uint64_t pull_cadences = 2;
-constexpr TimeUs pull_patience_us = 3 * us_per_s;  // how long a client that does not publish is waited for
-constexpr std::uint32_t copies_ahead = 8;          // fragments that are asked for before they are copied
+/// How long a client that does not publish is waited for: this, or so many of its steps.
+constexpr TimeUs pull_patience_us = 3 * us_per_s;
+constexpr int pull_patience_steps = 3;
+constexpr std::uint32_t copies_ahead = 8;  // fragments that are asked for before they are copied
+/// A joiner pulls all fragments, and a client publishes at its next step what is asked for by then: up to so much of
+/// what follows the fragment that is pulled.
+constexpr std::size_t pull_ahead_bytes = std::size_t{16} << 20;
 
 }  // namespace
 
@@ -149,8 +154,12 @@ void Replica::update_finishing(TimeUs now_us, Actions& out) {
   // Partners may come back soon: the daemon may just have been restarted, or a link may have broken. Those for which
   // the run is over, after this replica agreed with them, are not waited for.
   const bool may_go_alone = !finish.over.empty() && finish.agrees;
-  const bool may_return = data_.neighbours.any_over_before() && now_us - finish.began_us < finish_alone_us;
-  const bool waits = may_return || (alone && !may_go_alone && now_us - accompanied_us_ < finish_alone_us);
+  const bool may_train_again = data_.neighbours.any_over_before() && now_us - finish.began_us < finish_alone_us;
+  // Whoever has just gone may be back soon; and of those that a new daemon is to meet, not all may be linked yet.
+  const bool may_return = (lost_partner_us_ && now_us - *lost_partner_us_ < finish_alone_us) ||
+                          now_us - begun_us_.value_or(now_us) < finish_alone_us;
+  const bool waits =
+      may_train_again || may_return || (alone && !may_go_alone && now_us - accompanied_us_ < finish_alone_us);
   const bool settled = !waits && finish.is_sound() && data_.runs() && all_settled;
   // The last corrections must have reached the client as well.
   const bool delivered =
@@ -347,7 +356,17 @@ void Replica::link_up(const NodeId& node, Actions& out) {
   data_.book.replies().mark_unsent(node);
 }
 
+void Replica::note_loss(const Neighbour& before) {
+  if (data_.neighbours.is_partner(before) && before.info.finishing != Finishing::over) lost_partner_us_ = ticked_us_;
+}
+
+void Replica::link_down(const NodeId& node) {
+  if (const Neighbour* neighbour = data_.neighbours.find(node)) note_loss(*neighbour);
+  data_.neighbours.link_down(node);
+}
+
 void Replica::node_dead(const NodeId& node, TimeUs now_us, Actions& out) {
+  if (const Neighbour* neighbour = data_.neighbours.find(node)) note_loss(*neighbour);
   data_.neighbours.erase(node);
   data_.fragments.forget_quarantine(node);
   data_.book.replies().orphan(node, std::numeric_limits<std::uint64_t>::max());
@@ -403,6 +422,7 @@ void Replica::hear(const NodeId& from, const JobInfo& info, Actions& out) {
   if (info.first_exchange < first_before) return;  // a successor's report has come before this one
   // It is no longer known whether it holds NaN: another replica has taken its place, or it is gone.
   if (info.first_exchange > first_before || info.state == ReplicaState::absent) data_.fragments.forget_quarantine(from);
+  if (info.state != ReplicaState::running) note_loss(*neighbour);
   if (data_.neighbours.note(from, *neighbour, info) == Neighbours::News::stirring) ++data_.stir;
   const bool is_over = info.finishing == Finishing::over && info.job == data_.description.job;
   if (data_.finish && is_over && !neighbour->over_before && data_.finish->over.size() < max_neighbours)
@@ -475,8 +495,10 @@ bool Replica::give_model(std::uint32_t f, TimeUs now_us, Actions& out) {
   // that stands still is not waited for.
   const Age age = data_.age_of(fragment);
   const bool stale = age.samples > pull_cadences * age.cadence;
-  if (empty || (stale && now_us - waiting.pulls_since_us < pull_patience_us)) {
+  const TimeUs patience_us = std::max(pull_patience_us, pull_patience_steps * step_us_);
+  if (empty || (stale && now_us - waiting.pulls_since_us < patience_us)) {
     client_.want_publication(f, out);
+    if (!client_.is_lean()) ask_for_what_follows(f, out);
     return fragment.is_held();
   }
   const NodeId to = waiting.pulls.front();
@@ -484,11 +506,22 @@ bool Replica::give_model(std::uint32_t f, TimeUs now_us, Actions& out) {
   return give(to);
 }
 
+void Replica::ask_for_what_follows(std::uint32_t f, Actions& out) {
+  std::size_t bytes = 0;
+  for (std::uint32_t next = f + 1; next < data_.fragments.count() && bytes < pull_ahead_bytes; ++next) {
+    const Fragment& fragment = data_.fragments[next];
+    bytes += fragment.buffers.block_count() * block_elements * sizeof(float);
+    const Age age = data_.age_of(fragment);
+    if (!fragment.is_quarantined() && age.samples > pull_cadences * age.cadence) client_.want_publication(next, out);
+  }
+}
+
 // --- time ---------------------------------------------------------------------------------------------------------
 
 void Replica::tick(TimeUs now_us, Actions& out, bool all_dialled) {
   ticked_us_ = now_us;
   all_dialled_ = all_dialled;
+  if (!begun_us_) begun_us_ = now_us;
   if (now_us - info_sent_us_ >= data_.options.info_period_us) {
     data_.pace.adjust(data_.fragments.consensus(), now_us);
     info_sent_us_ = now_us;

@@ -1,6 +1,7 @@
 // Replicas that gossip under virtual time: they agree, nothing is lost or applied twice, whatever the network does.
 
 #include <limits>
+#include <map>
 #include <numeric>
 #include <set>
 
@@ -155,6 +156,42 @@ constexpr double magnitude = 0.2;  // of the mean of models uniform in ±0.5, or
 
 }  // namespace
 
+TEST_CASE("a partner that is away for a moment when all finish is one of them") {
+  const bool has_new_daemon = GENERATE(false, true);
+  const TimeUs away_us = GENERATE(100'000, 500'000, 1'000'000);
+  for (std::uint64_t seed = 1; seed <= 5; ++seed) {
+    CAPTURE(has_new_daemon, away_us, seed);
+    World world({.nodes = 3, .learning = true, .seed = seed});
+    Cluster& cluster = world.cluster;
+    // What each program is told: once, when the run is over for its replica.
+    std::map<std::size_t, gossip::FinishReport> told;
+    const auto run_for = [&](TimeUs time_us) {
+      for (TimeUs end_us = cluster.now_us() + time_us; cluster.now_us() < end_us && told.size() < 3;) {
+        world.run_for(10'000);
+        for (std::size_t i = 0; i < 3; ++i)
+          if (cluster.daemon_alive(i) && over(cluster, i))
+            told.try_emplace(i, cluster.node(i).replica->finish_report());
+      }
+    };
+    world.run_for(5 * us_per_s);
+    if (has_new_daemon) cluster.kill_daemon(2);
+    cluster.unlink(0, 2);
+    cluster.unlink(1, 2);
+    world.run_for(300'000);
+    if (has_new_daemon) cluster.start_daemon(2, false);
+    finish_all(cluster, 3);
+    run_for(away_us);
+    cluster.link(0, 2);
+    run_for(200'000);
+    cluster.link(1, 2);
+    run_for(10 * us_per_s);
+    REQUIRE(told.size() == 3);
+    CHECK(std::ranges::count_if(told, [](const auto& item) { return item.second.saver; }) == 1);
+    for (const auto& [i, report] : told)
+      CHECK(report.members == 3);
+  }
+}
+
 TEST_CASE("replicas that finish agree, all know it, and one is to save") {
   const Codec codec = GENERATE(Codec::f32, Codec::q8, Codec::q4);
   const std::size_t nodes = GENERATE(1, 2, 3, 8);
@@ -163,7 +200,7 @@ TEST_CASE("replicas that finish agree, all know it, and one is to save") {
   options.replica.codec = codec;
   options.replica.period_us = 200'000;  // which is not waited for
   World world(options);
-  world.run_for(nodes == 1 ? gossip::finish_alone_us : 300'000);
+  world.run_for(gossip::finish_alone_us);  // whoever has just begun expects others
   for (std::size_t i = 0; i < nodes; ++i)
     world.cluster.finish(i);
   const auto before = world.cluster.total();

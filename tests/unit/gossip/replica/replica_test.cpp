@@ -1162,6 +1162,26 @@ TEST_CASE("a joiner is given what the replica has become, not what it began with
     lone.tick(2 * us_per_s);
     CHECK(lone.begun<Actions::Snapshot>().size() == 1);
   }
+  SECTION("its client takes long steps, and is waited for") {
+    lone.replica->set_step_time(10 * us_per_s);
+    for (int i = 0; i < 7; ++i) {
+      lone.tick(4 * us_per_s);
+      CHECK(lone.begun<Actions::Snapshot>().empty());
+    }
+    lone.tick(4 * us_per_s);  // three steps have been due
+    CHECK(lone.begun<Actions::Snapshot>().size() == 1);
+  }
+}
+
+TEST_CASE("for a joiner, a client that has long not published publishes what will be pulled next as well",
+          "[replica]") {
+  Lone lone(ReplicaOptions{}, 40);
+  lone.meet(1);
+  lone.hear(1, Lone::info(ReplicaState::joining));
+  lone.replica->set_clock(1000);
+  lone.hear(1, PullRequest{{7, 9}, 3});
+  CHECK(lone.out.due.size() == 37);
+  CHECK(lone.out.due.front() == 3);
 }
 
 TEST_CASE("a pull is declined for a reason", "[replica]") {

@@ -40,14 +40,17 @@ namespace {
 constexpr TimeUs waiting_period_us = us_per_s;
 /// A process that connects has so long to say what it wants.
 constexpr TimeUs open_patience_us = 5 * us_per_s;
-/// Contribution, results, the last round's, and what others send to an owner.
+/// Contribution, results, the last round's, and what others send to an owner. The eight-bit form also keeps what
+/// rounding has taken away.
 constexpr std::uint64_t copies_of_values = 4;
+constexpr std::uint64_t copies_of_rounded_values = 6;
 /// A process that has gone is given so long to leave as the others agree on it. That takes until those are known to be
 /// dead that are.
 constexpr TimeUs leave_patience_us = 20 * us_per_s;
 
-std::uint64_t hash_of(std::string_view job, std::string_view name) {
-  const std::string text = fmt::format("{}/{}", job, name);  // a name has no slash
+std::uint64_t hash_of(std::string_view job, std::string_view name, std::uint32_t form) {
+  std::string text = fmt::format("{}/{}", job, name);  // a name has no slash
+  if (form != 0) text += fmt::format("/{}", form);
   return XXH3_64bits(text.data(), text.size());
 }
 
@@ -95,6 +98,7 @@ struct Averages::Session {
   asio::posix::stream_descriptor process;  // says when it has ended
   TimeUs since_us = 0;
   std::optional<CollectiveMember> member;
+  std::uint64_t memory_bytes = 0;           // the most that the member takes
   std::uint64_t number = 0;                 // of the last call
   TimeUs told_us = 0;                       // when the call began, or the process was told whom it waits for
   std::optional<std::string> why_not = {};  // others average another number of elements
@@ -220,7 +224,9 @@ std::expected<void, std::string> Averages::begin(Session& session, std::span<con
   if (open.elements == 0 || open.elements > layout::max_average_elements)
     return cannot(
         fmt::format("{} numbers cannot be averaged: from 1 to {} can", open.elements, layout::max_average_elements));
-  const std::uint64_t needed = copies_of_values * open.elements * sizeof(float);
+  const auto form = layout::AverageFormWord::unpack(open.form);
+  const std::uint64_t needed =
+      (form.eight_bits ? copies_of_rounded_values : copies_of_values) * open.elements * sizeof(float);
   if (needed > limits_.memory_bytes || memory_bytes() > limits_.memory_bytes - needed)
     return cannot("averaging needs more memory than the daemon may take: raise [limits] memory_mib");
   if (const std::uint64_t available = available_memory(); needed > available) {
@@ -230,7 +236,9 @@ std::expected<void, std::string> Averages::begin(Session& session, std::span<con
   auto values = map(memory, open.elements);
   if (!values) return std::unexpected(std::move(values.error()));
   const Participant self{host_.id(), next_life_++};
-  session.member.emplace(JobKey{hash_of(job, name), open.elements}, self, std::move(*values),
+  session.memory_bytes = needed;
+  session.member.emplace(JobKey{hash_of(job, name, open.form), open.elements}, self, std::move(*values),
+                         AverageForm{.eight_bits = form.eight_bits, .exact = form.exact},
                          [this](const NodeId& to, const Message& message) { return send(to, message); });
   session.member->link_up(host_.id());
   for (const NodeId& node : host_.neighbours())
@@ -304,6 +312,7 @@ std::string Averages::waits_for(const Session& session) const {
   const std::size_t members = averaging.members().size();
   if (members < session.member->at_least())
     return fmt::format("there are {} of the {} members that it wants", members, session.member->at_least());
+  if (averaging.plan() != nullptr) return fmt::format("the values of {} members are on their way", members);
   const auto late = averaging.not_ready();
   if (late.empty()) return fmt::format("not all of the {} members have contributed", members);
   std::string text = "no contribution yet from";
@@ -315,7 +324,7 @@ std::string Averages::waits_for(const Session& session) const {
 std::uint64_t Averages::memory_bytes() const {
   std::uint64_t bytes = 0;
   for (const auto& session : sessions_)
-    if (session->member) bytes += copies_of_values * session->member->collective().layout_hash * sizeof(float);
+    if (session->member) bytes += session->memory_bytes;
   return bytes;
 }
 

@@ -16,15 +16,22 @@ using gossip::Participant;
 using gossip::RoundPart;
 using gossip::RoundPlan;
 
-CollectiveMember::CollectiveMember(const JobKey& collective, const Participant& self, AveragedMemory memory, Send send)
+CollectiveMember::CollectiveMember(const JobKey& collective, const Participant& self, AveragedMemory memory,
+                                   AverageForm form, Send send)
     : collective_(collective),
       self_(self),
       memory_(std::move(memory)),
+      form_(form),
       send_(std::move(send)),
       averaging_({}, self,
                  static_cast<std::uint32_t>((memory_.values.size() + average_fragment_elements - 1) /
                                             average_fragment_elements)) {
   came_.resize((memory_.values.size() + average_fragment_elements - 1) / average_fragment_elements);
+  if (form_.eight_bits) {
+    rounded_.resize(came_.size());
+    carried_.resize(memory_.values.size());
+    scratch_.resize(average_fragment_elements);
+  }
   averaging_.join();
 }
 
@@ -62,7 +69,7 @@ void CollectiveMember::received(const AverageNote& note) {
 void CollectiveMember::received(const AverageValues& values) {
   const RoundPart& part = values.part;
   if (values.founding != averaging_.founding() || part.fragment >= came_.size()) return;
-  if (values.values.size() != slice(memory_.values, part.fragment).size_bytes()) return;
+  if (values.values.size() != form_.bytes(part.fragment, slice(memory_.values, part.fragment).size())) return;
   if (may_be_early(values)) {
     early_.push_back(values);
   } else {
@@ -101,7 +108,7 @@ void CollectiveMember::take(const AverageValues& values) {
   const bool is_result = part.kind == RoundPart::Kind::result;
   if (is_result && averaging_.wants(values.round, part)) {
     if (!results_) results_ = fresh();
-    std::ranges::copy(values.values.as<float>(), slice(*results_, part.fragment).begin());
+    form_.decode(part.fragment, values.values.data, slice(*results_, part.fragment));
   }
   if (averaging_.received(values.from, values.round, part, out) && !is_result)
     came_[part.fragment].insert_or_assign(values.from, values.values);
@@ -130,6 +137,7 @@ void CollectiveMember::call(std::size_t at_least, TimeUs grace_us) {
 void CollectiveMember::contribute_if_enough() {
   if (!called_ || contributed_ || !averaging_.is_member() || averaging_.members().size() < at_least_) return;
   contributed_ = true;
+  encode_contribution();
   Averaging::Actions out;
   averaging_.contribute(++number_, out);
   carry_out(out);
@@ -186,6 +194,7 @@ void CollectiveMember::use(const Averaging::Applied& applied) {
 
 void CollectiveMember::new_plan(const Averaging::Actions& out) {
   plan_is_new_ = true;
+  encoded_ = {};  // the buffer of the results has been or will be used again
   for (auto& parts : came_)
     parts.clear();
   results_ = out.take_back ? aside_ : nullptr;
@@ -201,13 +210,13 @@ void CollectiveMember::send(const Participant& to, AverageMessage&& message) {
 bool CollectiveMember::send_part(const Averaging::SendPart& part) {
   Bytes values;
   if (part.part.kind == RoundPart::Kind::contribution) {
-    values = {memory_.owner, std::as_bytes(slice(memory_.values, part.part.fragment))};
+    values = contribution(part.part.fragment);
   } else {
     const RoundPlan* plan = averaging_.plan();
     const bool is_current = plan != nullptr && plan->made_at == part.part.made_at;
     const Values& from = part.round != averaging_.round() ? last_ : is_current ? results_ : aside_;
     if (!from) return true;
-    values = {from, std::as_bytes(slice(*from, part.part.fragment))};
+    values = encoded(part.part.fragment, from);
   }
   return send_(part.to.node, AverageValues{collective_, self_, part.to, averaging_.founding(), part.round, part.part,
                                            std::move(values)});
@@ -221,25 +230,59 @@ void CollectiveMember::send_waiting() {
   }
 }
 
+/// Once per contribution, so that the same bytes go out however often.
+void CollectiveMember::encode_contribution() {
+  if (!form_.eight_bits) return;
+  for (std::uint32_t f = 0; f < rounded_.size(); ++f)
+    rounded_[f] = form_.encode(f, slice(memory_.values, f), slice(carried_, f));
+}
+
+/// Results have been rounded, so nothing is lost.
+Bytes CollectiveMember::encoded(std::uint32_t fragment, const Values& results) {
+  const std::span<float> values = slice(*results, fragment);
+  if (!form_.eight_bits) return {results, std::as_bytes(values)};
+  if (encoded_.first != values.data()) {
+    std::vector<float> nothing(values.size());
+    encoded_ = {values.data(), form_.encode(fragment, values, nothing)};
+  }
+  return encoded_.second;
+}
+
+/// This process's own.
+Bytes CollectiveMember::contribution(std::uint32_t fragment) const {
+  if (form_.eight_bits) return rounded_[fragment];
+  return {memory_.owner, std::as_bytes(slice(memory_.values, fragment))};
+}
+
+/// What rounding takes from the mean of n this node adds to its own next contribution, n times.
+void CollectiveMember::round_mean(std::uint32_t fragment, std::span<float> mean, float n) {
+  const std::span<float> lost = std::span(scratch_).first(mean.size());
+  std::ranges::fill(lost, 0.0F);
+  const Bytes rounded = form_.encode(fragment, mean, lost);
+  form_.decode(fragment, rounded.data, mean);
+  encoded_ = {mean.data(), rounded};
+  const std::span<float> carried = slice(carried_, fragment);
+  for (std::size_t i = 0; i < mean.size(); ++i)
+    carried[i] += n * lost[i];
+}
+
 /// Adds the contributions in the order of their participants, in fp32, so that the same bits come whoever adds.
 void CollectiveMember::sum(std::uint32_t fragment) {
   const RoundPlan& plan = *averaging_.plan();
   const gossip::Ballot made_at = plan.made_at;
   if (!results_) results_ = fresh();
   const std::span<float> result = slice(*results_, fragment);
-  const auto values_of = [&](const Participant& one) -> std::span<const float> {
-    return one == self_ ? slice(memory_.values, fragment) : came_[fragment].at(one).as<float>();
+  const auto bytes_of = [&](const Contribution& one) {
+    return one.from == self_ ? contribution(fragment) : came_[fragment].at(one.from);
   };
-  std::ranges::copy(values_of(plan.contributions.front().from), result.begin());
-  for (const Contribution& contribution : plan.contributions | std::views::drop(1)) {
-    const float* const values = values_of(contribution.from).data();
-    for (std::size_t i = 0; i < result.size(); ++i)
-      result[i] += values[i];
-  }
+  form_.decode(fragment, bytes_of(plan.contributions.front()).data, result);
+  for (const Contribution& one : plan.contributions | std::views::drop(1))
+    form_.add(fragment, bytes_of(one).data, result);
   const auto count = static_cast<float>(plan.contributions.size());
   for (float& value : result)
     value /= count;
   came_[fragment].clear();
+  if (form_.eight_bits) round_mean(fragment, result, count);
   Averaging::Actions out;
   averaging_.summed(fragment, made_at, out);
   carry_out(out);

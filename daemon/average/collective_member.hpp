@@ -17,13 +17,11 @@
 #include <utility>
 #include <vector>
 
+#include "daemon/average/average_form.hpp"
 #include "gossip/average/averaging.hpp"
 #include "gossip/messages.hpp"
 
 namespace gossamer::daemon {
-
-/// Elements of a fragment of what is averaged. It is a message of 1 MiB.
-inline constexpr std::size_t average_fragment_elements = std::size_t{1} << 18;
 
 /// The numbers that a process wants averaged; they stay mapped as long as somebody holds the pointer.
 struct AveragedMemory {
@@ -43,7 +41,8 @@ class CollectiveMember {
     bool joined = false;  ///< it has become a member since the last answer
   };
 
-  CollectiveMember(const JobKey& collective, const gossip::Participant& self, AveragedMemory memory, Send send);
+  CollectiveMember(const JobKey& collective, const gossip::Participant& self, AveragedMemory memory, AverageForm form,
+                   Send send);
 
   [[nodiscard]] const JobKey& collective() const { return collective_; }
   [[nodiscard]] const gossip::Participant& self() const { return self_; }
@@ -76,6 +75,9 @@ class CollectiveMember {
   void take_early();
   [[nodiscard]] std::span<float> slice(std::span<float> all, std::uint32_t fragment) const;
   [[nodiscard]] Values fresh();
+  [[nodiscard]] Bytes encoded(std::uint32_t fragment, const Values& results);
+  void encode_contribution();
+  [[nodiscard]] Bytes contribution(std::uint32_t fragment) const;
   void carry_out(gossip::Averaging::Actions& out);
   void use(const gossip::Averaging::Applied& applied);
   void new_plan(const gossip::Averaging::Actions& out);
@@ -83,11 +85,13 @@ class CollectiveMember {
   [[nodiscard]] bool send_part(const gossip::Averaging::SendPart& part);
   void send_waiting();
   void sum(std::uint32_t fragment);
+  void round_mean(std::uint32_t fragment, std::span<float> mean, float n);
   void contribute_if_enough();
 
   JobKey collective_;
   gossip::Participant self_;
   AveragedMemory memory_;
+  AverageForm form_;
   Send send_;
   gossip::Averaging averaging_;
 
@@ -97,6 +101,11 @@ class CollectiveMember {
   Values former_;   // of the round before that; used again once nobody sends it any more
   std::vector<std::map<gossip::Participant, Bytes>> came_;  // by fragment
   std::deque<gossip::Averaging::SendPart> waiting_;         // their links take no more now
+  // Of the eight-bit form: the contribution by fragment, what rounding has taken away, and one fragment of values.
+  std::vector<Bytes> rounded_;
+  std::vector<float> carried_;
+  std::vector<float> scratch_;
+  std::pair<const float*, Bytes> encoded_;  // a part of the results, which goes to several members
   // Parts whose plan has not come here yet: it has another way.
   std::vector<gossip::AverageValues> early_;
   bool plan_is_new_ = false;

@@ -60,11 +60,15 @@ enum class Profile : std::uint8_t { lan, internet };
 /// Converts options in Mbit/s.
 inline constexpr double bytes_per_mbit = 1e6 / 8;
 
+/// The codec of exact averages of gradients.
+enum class AverageCodec : std::uint8_t { f32, q8 };
+
 struct GossipOptions {
   Profile profile = Profile::lan;
   layout::Method method = layout::Method::gossip;
   std::int64_t average_steps = 1;
   std::int64_t average_members = 1;
+  AverageCodec average_codec = AverageCodec::f32;
   CodecChoice codec = CodecChoice::q8;
   std::int64_t period_ms = 50;
   std::int64_t in_flight = 4;

@@ -177,6 +177,14 @@ constexpr Option gossip_options[] = {
      .text =
          "With the method average: wait until so many processes of the job take part, also if fewer are left of them "
          "later. 1: whoever is there goes on."},
+    {.key = "average_codec",
+     .field = [](Config& c) -> OptionField { return &c.gossip.average_codec; },
+     .reloads = true,
+     .shared = true,
+     .text = "With the method average: how gradients travel. f32 is exact. q8 rounds them to 8 bits, a quarter of the "
+             "bytes, "
+             "and adds what rounding has taken away to the next ones; all processes still get the same bits. For slow "
+             "links."},
     {.key = "codec",
      .field = [](Config& c) -> OptionField { return &c.gossip.codec; },
      .reloads = true,
@@ -200,7 +208,7 @@ constexpr Option gossip_options[] = {
              "network's latency and take more memory: two fragments' bytes each."},
     {.key = "mixing_budget",
      .field = [](Config& c) -> OptionField { return &c.gossip.mixing_budget; },
-     .bounds = {0.001, 1.0},
+     .bounds = {0.125, 1.0},
      .reloads = true,
      .shared = true,
      .text = "All exchanges of a fragment under way at a node may together move it by at most this share of the "

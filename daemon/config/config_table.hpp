@@ -14,9 +14,9 @@
 namespace gossamer::daemon {
 
 /// Where an option's value lives in a Config; the alternative is its type.
-using OptionField =
-    std::variant<std::string*, std::filesystem::path*, std::int64_t*, double*, bool*, std::vector<std::string>*,
-                 CodecChoice*, LogLevel*, gossip::PartnerPolicy*, Profile*, Restore*, LogFormat*, layout::Method*>;
+using OptionField = std::variant<std::string*, std::filesystem::path*, std::int64_t*, double*, bool*,
+                                 std::vector<std::string>*, CodecChoice*, LogLevel*, gossip::PartnerPolicy*, Profile*,
+                                 Restore*, LogFormat*, layout::Method*, AverageCodec*>;
 
 /// The form that a string must have.
 enum class TextForm : std::uint8_t {
@@ -61,6 +61,7 @@ inline constexpr const char* log_format_names[] = {"text", "keyvalue", "json"};
 inline constexpr const char* profile_names[] = {"lan", "internet"};
 inline constexpr const char* restore_names[] = {"imported", "latest"};
 inline constexpr const char* method_names[] = {"gossip", "average"};
+inline constexpr const char* average_codec_names[] = {"f32", "q8"};
 inline constexpr const char* codec_names[] = {"f32", "q8", "q4", "auto"};
 [[nodiscard]] constexpr std::span<const char* const> names_of(LogLevel) {
   return log_level_names;
@@ -76,6 +77,9 @@ inline constexpr const char* codec_names[] = {"f32", "q8", "q4", "auto"};
 }
 [[nodiscard]] constexpr std::span<const char* const> names_of(layout::Method) {
   return method_names;
+}
+[[nodiscard]] constexpr std::span<const char* const> names_of(AverageCodec) {
+  return average_codec_names;
 }
 [[nodiscard]] constexpr std::span<const char* const> names_of(CodecChoice) {
   return codec_names;

@@ -647,6 +647,7 @@ void Job::measure_time_taken(TimeUs now_us) {
   for (const auto& client : clients_)
     taken_us = std::max(taken_us, client->take_time_taken(now_us));
   replica_.add_time_taken(taken_us);
+  replica_.set_step_time(longest_step_us());
   replica_.set_capacity(host_.capacity_bytes_s());
   time_taken_at_us_ = now_us;
 }
@@ -684,6 +685,7 @@ void Job::tell_run_state(JobClient& client) {
   if (!runs() || client.joins()) return;
   const GossipOptions& options = options_.get();
   client.memory().set_method({.method = options.method,
+                              .codec = static_cast<std::uint8_t>(options.average_codec),
                               .members = static_cast<std::uint16_t>(options.average_members),
                               .steps = static_cast<std::uint32_t>(options.average_steps)},
                              options.outer_momentum);

@@ -62,10 +62,15 @@ Result<void> AverageClient::average(std::span<float> values, const gossamer_aver
                                            " values before, and now " + std::to_string(values.size()) +
                                            ": give each kind of average a name of its own");
   }
+  const layout::AverageFormWord form{.eight_bits = options.codec == GOSSAMER_AVERAGE_Q8, .exact = options.exact};
+  if (count_ != 0 && form.pack() != form_.pack())
+    return fail(GOSSAMER_BAD_ARGUMENT,
+                "'" + name_ + "' has averaged with another codec before: give this one a name of its own");
   count_ = values.size();
+  form_ = form;
   while (true) {
     if (!socket_) {
-      if (auto connected = connect(values.size(), until); !connected) return connected;
+      if (auto connected = connect(until); !connected) return connected;
     }
     if (!called_) call(values, options);
     AverageReply reply{};
@@ -90,13 +95,13 @@ Result<void> AverageClient::average(std::span<float> values, const gossamer_aver
   }
 }
 
-Result<void> AverageClient::connect(std::size_t elements, Time until) {
+Result<void> AverageClient::connect(Time until) {
   disconnect();
   while (true) {
     auto socket = connect_once();
     if (socket) {
       socket_ = std::move(*socket);
-      return begin(elements);
+      return begin();
     }
     if (!pause_before(until)) return std::unexpected(socket.error());
   }
@@ -119,8 +124,8 @@ Result<FileDescriptor> AverageClient::connect_once() const {
   return fail(GOSSAMER_NO_DAEMON, why);
 }
 
-Result<void> AverageClient::begin(std::size_t elements) {
-  const std::size_t bytes = elements * sizeof(float);
+Result<void> AverageClient::begin() {
+  const std::size_t bytes = count_ * sizeof(float);
   FileDescriptor file(memfd_create("gossamer-average", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!file || ftruncate(file.get(), static_cast<off_t>(bytes)) != 0 ||
       posix_fallocate(file.get(), 0, static_cast<off_t>(bytes)) != 0)
@@ -132,8 +137,8 @@ Result<void> AverageClient::begin(std::size_t elements) {
   memory_ = {static_cast<float*>(mapped), Unmap{bytes}};
   AverageOpen open{.magic = layout::average_magic,
                    .version = layout::average_version,
-                   .reserved = 0,
-                   .elements = elements,
+                   .form = form_.pack(),
+                   .elements = count_,
                    .job = {},
                    .name = {}};
   put_text(job_, open.job);

@@ -35,9 +35,9 @@ class AverageClient {
     void operator()(float* begin) const;
   };
 
-  [[nodiscard]] Result<void> connect(std::size_t elements, Time until);
+  [[nodiscard]] Result<void> connect(Time until);
   [[nodiscard]] Result<FileDescriptor> connect_once() const;
-  [[nodiscard]] Result<void> begin(std::size_t elements);
+  [[nodiscard]] Result<void> begin();
   void call(std::span<const float> values, const gossamer_average_options& options);
   [[nodiscard]] std::string why_not() const;
   /// False: the connection has ended.
@@ -50,6 +50,7 @@ class AverageClient {
   FileDescriptor socket_;
   std::unique_ptr<float, Unmap> memory_{nullptr, Unmap{0}};
   std::size_t count_ = 0;  ///< of values; 0: not known yet
+  layout::AverageFormWord form_;
   std::uint64_t number_ = 0;
   bool called_ = false;
   bool joined_ = false;

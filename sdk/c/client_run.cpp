@@ -458,6 +458,7 @@ void ClientRun::info(gossamer_run_info& info) const {
   info.method = static_cast<std::uint32_t>(method.method);
   info.average_steps = method.steps;
   info.average_members = method.members;
+  info.average_codec = method.codec;
   const auto momentum = std::bit_cast<double>(header.outer_momentum.load(std::memory_order_relaxed));
   info.outer_momentum = momentum > 0 && momentum < 1 ? momentum : 0;
   info.corrections = corrections_;
@@ -602,6 +603,8 @@ Result<void> ClientRun::average(std::span<float> values, const gossamer_average_
   if (!layout::is_job_name(name))
     return fail(GOSSAMER_BAD_ARGUMENT,
                 "the name of an average has the form of a job's: 1 to 63 letters, digits, '.', '_' or '-'");
+  if (options.codec > GOSSAMER_AVERAGE_Q8 || options.exact > layout::AverageFormWord::most_exact)
+    return fail(GOSSAMER_BAD_ARGUMENT, "codec is none of gossamer_average_codec that this library knows");
   return averages_.try_emplace(name, job_, name, socket_path_).first->second.average(values, options, info);
 }
 

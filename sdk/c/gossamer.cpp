@@ -163,8 +163,13 @@ gossamer_status gossamer_average(gossamer_run* run, float* values, size_t count,
     if (values == nullptr || count == 0) return fail(GOSSAMER_BAD_ARGUMENT, "there are no values to average");
     if ((options != nullptr && options->size != sizeof *options) || (info != nullptr && info->size != sizeof *info))
       return fail(GOSSAMER_BAD_ARGUMENT, "set `size` to the structure's before the call");
-    const gossamer_average_options defaults{
-        .size = sizeof defaults, .name = nullptr, .at_least = 0, .grace_ms = 0, .timeout_ms = -1};
+    const gossamer_average_options defaults{.size = sizeof defaults,
+                                            .name = nullptr,
+                                            .at_least = 0,
+                                            .grace_ms = 0,
+                                            .timeout_ms = -1,
+                                            .codec = 0,
+                                            .exact = 0};
     gossamer_average_info found{};
     auto result = own.average({values, count}, options == nullptr ? defaults : *options, found);
     if (result && info != nullptr) {

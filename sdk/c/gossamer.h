@@ -191,7 +191,7 @@ typedef struct gossamer_run_info {
   uint32_t method;          /* gossamer_method: what the job's settings ask of the program */
   uint32_t average_steps;   /* with GOSSAMER_AVERAGE. 1: gradients before each step; more: models after so many steps */
   uint32_t average_members; /* with GOSSAMER_AVERAGE: at_least of gossamer_average() */
-  uint32_t reserved_more;   /* 0 */
+  uint32_t average_codec;   /* with GOSSAMER_AVERAGE: gossamer_average_codec, for gradients */
   double outer_momentum;    /* for outer steps after exact means of models; 0: none */
   uint64_t corrections;     /* publications with which the exchange has changed the tensors' values */
 } gossamer_run_info;
@@ -208,6 +208,13 @@ typedef struct gossamer_finish_info {
   uint64_t clock_samples; /* the largest clock of any replica that is known */
 } gossamer_finish_info;
 
+/* How the values of gossamer_average() travel between nodes. */
+typedef enum gossamer_average_codec {
+  GOSSAMER_AVERAGE_F32 = 0, /* in fp32 */
+  GOSSAMER_AVERAGE_Q8 = 1   /* rounded to 8 bits, with a scale for each 256. All get the same bits; what rounding has
+                               taken   away is added to the next contribution. For gradients */
+} gossamer_average_codec;
+
 /* How gossamer_average() averages. Set `size` and `timeout_ms`; 0 is the default of all others. */
 typedef struct gossamer_average_options {
   size_t size;
@@ -216,6 +223,8 @@ typedef struct gossamer_average_options {
   uint32_t grace_ms;  /* once more than half have contributed, waits at most this long for the others, whose
                          contributions  are in the next round; 0: for ever, but not for one that dies */
   int64_t timeout_ms; /* < 0: for ever */
+  uint32_t codec;     /* gossamer_average_codec, the same at all processes */
+  uint32_t exact;     /* with GOSSAMER_AVERAGE_Q8: so many of the first values travel in fp32 all the same */
 } gossamer_average_options;
 
 typedef struct gossamer_average_info {

@@ -120,6 +120,8 @@ struct AverageOptions {
   std::uint32_t at_least = 1;
   std::chrono::milliseconds grace{0};                               ///< 0: for ever
   std::optional<std::chrono::milliseconds> timeout = std::nullopt;  ///< without one: for ever
+  gossamer_average_codec codec = GOSSAMER_AVERAGE_F32;
+  std::uint32_t exact = 0;  ///< with GOSSAMER_AVERAGE_Q8: so many of the first values travel in fp32
 };
 
 class Run {
@@ -220,7 +222,9 @@ class Run {
                                              .name = options.name.c_str(),
                                              .at_least = options.at_least,
                                              .grace_ms = static_cast<std::uint32_t>(options.grace.count()),
-                                             .timeout_ms = options.timeout ? options.timeout->count() : -1};
+                                             .timeout_ms = options.timeout ? options.timeout->count() : -1,
+                                             .codec = static_cast<std::uint32_t>(options.codec),
+                                             .exact = options.exact};
     gossamer_average_info info{};
     info.size = sizeof info;
     check(gossamer_average(run_.get(), values.data(), values.size(), &c_options, &info));

@@ -23,10 +23,23 @@ inline constexpr const char* average_socket_name = "average.sock";
 /// The most that is averaged at once.
 inline constexpr std::uint64_t max_average_elements = std::uint64_t{1} << 34;
 
+/// How the numbers travel between daemons; the same at all that average. Its bits: 0 is fp32. Else all but the first
+/// `exact` values are rounded to 8 bits.
+struct AverageFormWord {
+  bool eight_bits = false;
+  std::uint32_t exact = 0;
+  static constexpr std::uint32_t most_exact = 0xffff'fffe;
+
+  [[nodiscard]] constexpr std::uint32_t pack() const { return eight_bits ? exact + 1 : 0; }
+  [[nodiscard]] static constexpr AverageFormWord unpack(std::uint32_t bits) {
+    return {.eight_bits = bits != 0, .exact = bits == 0 ? 0 : bits - 1};
+  }
+};
+
 struct AverageOpen {
   std::uint64_t magic;
   std::uint32_t version;
-  std::uint32_t reserved;  ///< 0
+  std::uint32_t form;      ///< an AverageFormWord
   std::uint64_t elements;  ///< at least 1
   char job[64];            ///< as in the header of the shared memory; zero-terminated
   char name[64];           ///< what is averaged, with the rules for a job's name

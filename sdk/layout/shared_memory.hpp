@@ -206,7 +206,7 @@ enum class RunState : std::uint32_t {
 };
 
 /// What the processes of a job do with each other.
-enum class Method : std::uint16_t {
+enum class Method : std::uint8_t {
   gossip = 0,   ///< the daemons exchange the model, and no step waits
   average = 1,  ///< the daemons exchange nothing; the processes call for exact means (sdk/layout/average.hpp)
 };
@@ -214,14 +214,17 @@ enum class Method : std::uint16_t {
 /// What the job's settings ask of its programs, beside the outer momentum.
 struct MethodWord {
   Method method = Method::gossip;
+  std::uint8_t codec = 0;     ///< with `average`, of gradients: 0 fp32, 1 rounded to 8 bits
   std::uint16_t members = 1;  ///< with `average`: so many processes at least take part in a mean
   std::uint32_t steps = 1;    ///< with `average`: between two means. 1: gradients before each step; more: models
 
   [[nodiscard]] constexpr std::uint64_t pack() const {
-    return std::uint64_t{steps} << 32 | std::uint64_t{members} << 16 | static_cast<std::uint64_t>(method);
+    return std::uint64_t{steps} << 32 | std::uint64_t{members} << 16 | std::uint64_t{codec} << 8 |
+           static_cast<std::uint64_t>(method);
   }
   [[nodiscard]] static constexpr MethodWord unpack(std::uint64_t bits) {
-    return {.method = static_cast<Method>(bits & 0xffff),
+    return {.method = static_cast<Method>(bits & 0xff),
+            .codec = static_cast<std::uint8_t>(bits >> 8),
             .members = static_cast<std::uint16_t>(bits >> 16),
             .steps = static_cast<std::uint32_t>(bits >> 32)};
   }

@@ -1,8 +1,12 @@
 """The method "average" of PyTorch runs between real daemons: the same bits everywhere, whoever comes, leaves or dies."""
 
+import os
+import subprocess
+import sys
 import threading
 import time
 import unittest
+import warnings
 from typing import Any, Callable, Dict, List, Optional
 
 import numpy as np
@@ -21,6 +25,27 @@ SAMPLES = 96
 GENERATOR = torch.Generator().manual_seed(1)
 INPUTS = torch.randn(SAMPLES, 10, generator=GENERATOR)
 TARGETS = torch.sin(INPUTS.sum(dim=1, keepdim=True))
+
+# A process group of its own on each node, and one mean over both.
+PARALLEL = f"""
+import sys; sys.path.insert(0, {str(BUILD / "python")!r})
+import torch, torch.distributed, gossamer.torch
+torch.distributed.init_process_group("gloo", init_method=f"file://{{sys.argv[2]}}", rank=0, world_size=1)
+torch.manual_seed(1)
+model = torch.nn.Sequential(torch.nn.Linear(10, 32), torch.nn.Tanh(), torch.nn.Linear(32, 1))
+run = gossamer.torch.attach(model, job={JOB!r}, settings={{"method": "average", "average_members": 2}}, timeout_s=60)
+ddp = torch.nn.parallel.DistributedDataParallel(model)
+ddp.register_comm_hook(run, gossamer.torch.average_hook)
+run.average(0.0, name="start", at_least=2)
+optimizer = torch.optim.Adam(model.parameters())
+torch.manual_seed(int(sys.argv[1]))
+for _ in range(10):
+    optimizer.zero_grad()
+    ddp(torch.randn(8, 10)).square().sum().backward()
+    optimizer.step()
+run.average(0.0, name="end")
+print([parameter.tolist() for parameter in model.parameters()])
+"""
 
 
 class Training:
@@ -276,6 +301,32 @@ class Method(SystemTest):
         self.steps_of_all(trainings, 20)
         self.assertEqual(norms[0], norms[1])
         self.assert_same(trainings)
+
+    def test_different_learning_rates_are_told(self) -> None:
+        trainings = self.trainings(self.start_nodes(2), method="average", average_members=2)
+        for group in trainings[1].optimizer.param_groups:
+            group["lr"] *= 0.5
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            self.steps_of_all(trainings, 5)
+        self.assertEqual(sum("learning rates" in str(warning.message) for warning in told), 2)
+
+    def test_distributed_data_parallel_keeps_its_hooks(self) -> None:
+        nodes = self.start_nodes(2)
+        programs = []
+        for index, node in enumerate(nodes):
+            programs.append(
+                subprocess.Popen(
+                    [sys.executable, "-c", PARALLEL, str(index), str(self.folder / f"store{index}")],
+                    env={**os.environ, "GOSSAMER_SOCKET": str(node.client_socket)}, stdout=subprocess.PIPE,
+                )
+            )
+            self.addCleanup(programs[-1].stdout.close)
+            self.addCleanup(programs[-1].wait)
+            self.addCleanup(programs[-1].kill)
+        models = [program.communicate(timeout=2 * PATIENCE_S)[0] for program in programs]
+        self.assertGreater(len(models[0]), 100)
+        self.assertEqual(models[0], models[1])
 
     def test_closures_and_parameters_without_gradients(self) -> None:
         nodes = self.start_nodes(2)

@@ -53,6 +53,7 @@ HOST, CUDA = range(2)
 # The index is a gossamer_path.
 PATHS = ("host", "device", "pinned")
 METHODS = ("gossip", "average")
+AVERAGE_CODECS = ("f32", "q8")
 
 
 class Options(ctypes.Structure):
@@ -121,7 +122,7 @@ class Info(ctypes.Structure):
         ("method", ctypes.c_uint32),
         ("average_steps", ctypes.c_uint32),
         ("average_members", ctypes.c_uint32),
-        ("reserved_more", ctypes.c_uint32),
+        ("average_codec", ctypes.c_uint32),
         ("outer_momentum", ctypes.c_double),
         ("corrections", ctypes.c_uint64),
     ]
@@ -146,6 +147,8 @@ class AverageOptions(ctypes.Structure):
         ("at_least", ctypes.c_uint32),
         ("grace_ms", ctypes.c_uint32),
         ("timeout_ms", ctypes.c_int64),
+        ("codec", ctypes.c_uint32),
+        ("exact", ctypes.c_uint32),
     ]
 
 

@@ -86,6 +86,7 @@ class RunInfo:
     method: str
     average_steps: int  # with "average". 1: gradients before each step; more: models after so many steps
     average_members: int  # with "average": so many processes at least take part in a mean
+    average_codec: str  # with "average", of gradients: "f32", or "q8" for 8 bits
     outer_momentum: float  # for outer steps after exact means of models; 0: none
     corrections: int  # fragments with which the exchange has changed the tensors' values
 
@@ -483,6 +484,7 @@ class Run(Shared):
             method=_library.METHODS[c_info.method] if c_info.method < len(_library.METHODS) else "gossip",
             average_steps=c_info.average_steps,
             average_members=c_info.average_members,
+            average_codec=_library.AVERAGE_CODECS[min(c_info.average_codec, 1)],
             outer_momentum=c_info.outer_momentum,
             corrections=c_info.corrections,
         )

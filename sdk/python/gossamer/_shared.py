@@ -112,7 +112,7 @@ class Shared:
         a daemon it returns at once; but if one has gone away, ten seconds after that, as it might be restarted. If the
         model holds NaN or infinity, it warns and returns at once: the others finish without it."""
         begin = time.monotonic()
-        limit_s = float("inf") if timeout_s is None else timeout_s
+        limit_s = float("inf") if timeout_s is None else _milliseconds(timeout_s, "timeout_s") / 1000
         found = _library.FinishInfo(size=ctypes.sizeof(_library.FinishInfo))
         while True:
             status = self._lib.gossamer_finish(self._open_handle(), slice_ms(begin + limit_s), ctypes.byref(found))
@@ -137,6 +137,7 @@ class Shared:
         at_least: int = 1,
         grace_s: float = 0.0,
         timeout_s: Optional[float] = None,
+        codec: str = "f32",
     ) -> Average:
         """The exact mean over all processes of the job that call this with the same name: the same bits everywhere. For
         metrics, gradients, models. It waits for the others, and has nothing to do with the exchange of the model, which
@@ -149,11 +150,13 @@ class Shared:
         at_least: wait until so many processes take part, for instance all that were started.
         grace_s: once more than half have contributed, wait at most this long for the others. What they contribute is in
             the next mean. 0: wait for all of them.
+        codec: "q8" rounds what travels between nodes to 8 bits, with a scale for each 256 values, and adds what rounding has
+            taken away to the next contribution: for gradients over slow links.
         timeout_s: raise TimeoutError after this, which says who is waited for, and take part no more until the next call.
         """
         limit_s = float("inf") if timeout_s is None else _milliseconds(timeout_s, "timeout_s") / 1000
         flat = Flat(values)
-        found = self._average(flat.pointer, flat.size, average_options(name, at_least, grace_s), limit_s)
+        found = self._average(flat.pointer, flat.size, average_options(name, at_least, grace_s, codec), limit_s)
         return Average(values=flat.values(), of=found.of, joined=bool(found.joined), round=found.round)
 
     def _average(
@@ -192,12 +195,19 @@ class Shared:
         self._lib.gossamer_average_leave(self._open_handle(), name)
 
 
-def average_options(name: str, at_least: int = 1, grace_s: float = 0.0) -> _library.AverageOptions:
+def average_options(
+    name: str, at_least: int = 1, grace_s: float = 0.0, codec: str = "f32", exact: int = 0
+) -> _library.AverageOptions:
+    """With the codec q8 the first `exact` values travel in float32 all the same."""
+    if codec not in _library.AVERAGE_CODECS:
+        raise _bad(f"codec is {codec!r}, none of {', '.join(_library.AVERAGE_CODECS)}")
     return _library.AverageOptions(
         size=ctypes.sizeof(_library.AverageOptions),
         name=_name(name),
         at_least=_positive(at_least, "at_least"),
         grace_ms=_milliseconds(grace_s, "grace_s"),
+        codec=_library.AVERAGE_CODECS.index(codec),
+        exact=exact,
     )
 
 

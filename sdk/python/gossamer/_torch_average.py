@@ -1,11 +1,14 @@
 """The method "average" for PyTorch: exact means of the gradients before each step, or of the models after every few.
 
 All processes then hold the same model, to the bit. A process is *new* while its model may be another one: when it comes
-or was left out, after an exchange has changed its model, and when the job's method was another one. What a process
-contributes has a weight: 1, or, while it is new, 2^-40. Beside others of weight 1 that is less than float32 can tell, so
-the values do not count; among new ones alone it is a scale like any other. A mean weight other than 1 tells all of them
-at once that one is new. They then average their whole state, the optimizer's too, with the same weights, and hold the
-same bits again. NaN and infinity have the weight 0.
+or was left out, when an exchange has changed its model, when a step was skipped, and when the job's method was another
+one. What a process contributes has a weight: 1, or, while it is new, 2^-40. Beside others of weight 1 that is less than
+float32 can tell, so the values do not count; among new ones alone it is a scale like any other. NaN and infinity have the
+weight 0.
+
+In front of the values stands what all have to know: the weight, whether the process is new, and a digest of a part of its
+state. If one is new, or the digests differ, all of them average their whole state once, the optimizer's too, with the
+same weights, and hold the same bits again.
 """
 
 from __future__ import annotations
@@ -22,14 +25,22 @@ from ._library import GossamerError
 from ._shared import average_options
 
 if TYPE_CHECKING:
+    from ._run import RunInfo
     from .torch import TorchRun
 
 NEW_WEIGHT = 2.0**-40
 # Who waits for others is told so after this time.
 TELL_AFTER_S = 30.0
 LOOK_INTERVAL_S = 0.1
-# The state is averaged under a name of its own. If one of those that were to take part dies, all of them try again.
-STATE_TIMEOUT_S = 20.0
+# If nobody is known to be late for so long, too many have died, or this process waits for a group that is no more: it
+# begins anew. By what the daemon says of a call that waits.
+STUCK_AFTER_S = {"not all of the": 20.0, "no member yet": 20.0, "on their way": 300.0}
+# The state is averaged under a name of its own. If not all that are to take part have come after this time, one has died,
+# and all of them try again.
+STATE_PATIENCE_S = {"members that it wants": 5.0, **STUCK_AFTER_S}
+# With one round in so many, a digest of one tensor in so many is compared.
+DIGEST_EVERY = 4
+DIGEST_PARTS = 8
 OUTER_RATE = 0.7  # as in the exchange's outer steps (gossip/exchange/outer.hpp)
 # What is averaged, and its name.
 GRADIENTS = "gradients"
@@ -38,6 +49,10 @@ MODELS = "models"
 
 class _MethodChanged(Exception):
     """The job is averaged in another way now."""
+
+
+class _Stuck(Exception):
+    """The others do not go on without somebody who does not come back."""
 
 
 def local_part(tensor: torch.Tensor) -> torch.Tensor:
@@ -54,12 +69,14 @@ def _trained(optimizer: torch.optim.Optimizer) -> List[torch.Tensor]:
 
 
 class _Flat:
-    """A weight and, behind it, the values of some tensors: in float32, in host memory."""
+    """Values of some tensors, in float32 in host memory, behind numbers about the process that has them."""
+
+    HEAD = 4  # the weight, 1 if the process is new, the digest, and its square
 
     def __init__(self, sizes: List[int]):
         self.sizes = sizes
-        self._all = torch.empty(1 + sum(sizes), dtype=torch.float32)
-        self.values = self._all[1:]
+        self._all = torch.empty(self.HEAD + sum(sizes), dtype=torch.float32)
+        self.values = self._all[self.HEAD :]
 
     def put(self, tensors: Iterable[Optional[torch.Tensor]]) -> None:
         for target, tensor in zip(self.values.split(self.sizes), tensors):
@@ -73,23 +90,32 @@ class _Flat:
             if tensor is not None:
                 tensor.copy_(mean.view(tensor.shape))
 
-    def weigh(self, weight: float) -> None:
+    def describe(self, is_new: bool, digest: int = 0) -> None:
+        weight = NEW_WEIGHT if is_new else 1.0
         # NaN or infinity make the sum such a value. It may also be infinite without one.
         if not math.isfinite(float(self.values.sum())) and not bool(torch.isfinite(self.values).all()):
             weight = 0.0
             self.values.zero_()
-        elif weight != 1:
+        elif is_new:
             self.values.mul_(weight)
-        self._all[0] = weight
+        self._all[: self.HEAD] = torch.tensor([weight, float(is_new), float(digest), float(digest**2)])
 
-    def mean_weight(self) -> float:
-        """Takes it out of the values. If nobody had values, they are NaN."""
+    def take_mean(self) -> float:
+        """Takes the mean weight out of the values. If it is 0 nobody had values, and these are NaN."""
         weight = float(self._all[0])
         if weight == 0:
             self.values.fill_(math.nan)
         elif weight != 1:
             self.values.div_(weight)
         return weight
+
+    @property
+    def some_are_new(self) -> bool:
+        return float(self._all[1]) != 0
+
+    def all_have(self, digest: int) -> bool:
+        """Equal digests have this mean, and no others. The numbers are small enough for float32."""
+        return bool(self._all[2:4].tolist() == [digest, digest**2])
 
     @property
     def pointer(self) -> ctypes.c_void_p:
@@ -100,28 +126,80 @@ class _Flat:
         return len(self._all)
 
 
+class _State:
+    """The model, and what the optimizer keeps for each parameter and of its settings, in an order that all processes have.
+    `tensors` can be averaged. For whole numbers they are copies, which take() puts back."""
+
+    def __init__(self, run: TorchRun, optimizer: torch.optim.Optimizer):
+        self.tensors = run._averaged_tensors()
+        self._copies: List[Tuple[torch.Tensor, Dict[str, Any], str]] = []
+        for parameter in _trained(optimizer):
+            kept: Dict[str, Any] = optimizer.state.get(parameter, {})
+            for name in sorted(kept):
+                self._add(kept, name)
+        self._watched = len(self.tensors)  # that must be the same at all processes
+        for group in optimizer.param_groups:
+            self._add(group, "lr")
+
+    def _add(self, holder: Dict[str, Any], name: str) -> None:
+        value = holder.get(name)
+        if isinstance(value, torch.Tensor) and value.is_floating_point() and value.numel() > 1:
+            self.tensors.append(local_part(value))
+        elif isinstance(value, (int, float, torch.Tensor)):
+            copy = torch.as_tensor(value).detach().to("cpu", torch.float64)
+            self._copies.append((copy, holder, name))
+            self.tensors.append(copy)
+
+    def take(self, from_others: bool) -> None:
+        """Learning rates only `from_others`, or if they differ by rounding alone: schedules may be a step apart."""
+        for copy, holder, name in self._copies:
+            value = holder[name]
+            if name == "lr" and not from_others and not math.isclose(float(copy), float(value), rel_tol=1e-5):
+                continue
+            whole = not (value.is_floating_point() if isinstance(value, torch.Tensor) else isinstance(value, float))
+            if whole or name == "step":  # a count may be kept as a float
+                copy.round_()
+            if isinstance(value, torch.Tensor):
+                value.copy_(copy)
+            else:
+                holder[name] = type(value)(copy.item())
+
+    def digest(self, part: int) -> int:
+        """Below 251, of a part of the tensors."""
+        total = 0
+        for tensor in self.tensors[part % DIGEST_PARTS : self._watched : DIGEST_PARTS]:
+            words = {2: torch.int16, 4: torch.int32, 8: torch.int64}[tensor.element_size()]
+            total += int(tensor.reshape(-1).view(words).sum(dtype=torch.int64))
+        return total % 251
+
+
 class ExactAverages:
     """What a run of a PyTorch model averages. The run owns this, so each method is given it. Call them with
     torch.no_grad()."""
 
     def __init__(self) -> None:
         self._averaged: Optional[str] = None  # GRADIENTS or MODELS, by the job's settings
+        self._codec = ""  # of gradients
         self._flat: Optional[_Flat] = None
         self._new = True
+        self._round = 0
         self._newcomers: Optional[Tuple[int, int]] = None  # a round that has found new ones, and its contributions
         self._look_at_s = 0.0  # when the settings are looked at again
         self._corrections = 0  # as far as they are known
         self._has_gradients = False  # those of the next step are averaged already
         self._steps = 0  # since the models were averaged
+        self._told_of_rates = self._told_of_difference = False
         self._told = False  # that training goes on alone, or waits
         self._anchor: Optional[torch.Tensor] = None  # the model after the last outer step
         self._momentum: Optional[torch.Tensor] = None
 
     def average_gradients(self, run: TorchRun, optimizer: torch.optim.Optimizer) -> None:
-        """Before a step of the optimizer, unless the method is another one or it has been done for this step. The model's
-        buffers, such as batch-norm statistics, are averaged, too."""
-        if self._has_gradients or self._follow(run) != GRADIENTS:
+        """Before a step of the optimizer, unless the method is another one. The model's buffers, such as batch-norm
+        statistics, are averaged, too."""
+        if self._follow(run) != GRADIENTS:
             return
+        if self._has_gradients:  # the step that they were for was skipped here, and perhaps nowhere else
+            self._new = True
         if isinstance(optimizer, torch.optim.LBFGS):
             raise GossamerError("GOSSAMER_UNSUPPORTED", "LBFGS cannot average gradients: it decides by local losses")
         parameters = _trained(optimizer)
@@ -131,21 +209,38 @@ class ExactAverages:
         buffers = run._averaged_tensors("buffer")
         # A parameter that has a gradient at no process is to keep none.
         present = torch.tensor([float(gradient is not None) for gradient in gradients])
-        flat = self._flat_for([local_part(p).numel() for p in parameters] + [t.numel() for t in [*buffers, present]])
-        flat.put([*gradients, *buffers, present])
-        if self._mean(run, flat) is None:
+        rates = torch.tensor([float(group["lr"]) for group in optimizer.param_groups if "lr" in group])
+        mean_present, mean_rates = torch.empty_like(present), torch.empty_like(rates)
+        sizes = [local_part(p).numel() for p in parameters]
+        exact = [tensor.numel() for tensor in [*buffers, present, rates]]
+        flat = self._flat_for(exact + sizes)
+        flat.put([*buffers, present, rates, *gradients])
+        # All that are not new have the same round behind them.
+        part, look = divmod(self._round, DIGEST_EVERY)
+        digest = _State(run, optimizer).digest(part) if look == 0 else 0
+        if self._mean(run, flat, run.info().average_codec, _Flat.HEAD + sum(exact), digest) is None:
             return
         self._has_gradients = True
-        for parameter, share in zip(parameters, flat.values[-len(parameters) :].tolist()):
+        flat.give([*buffers, mean_present, mean_rates])
+        for parameter, share in zip(parameters, mean_present.tolist()):
             if share > 0 and parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
-        flat.give([*[None if p.grad is None else local_part(p.grad) for p in parameters], *buffers])
+        flat.give([None] * len(exact) + [None if p.grad is None else local_part(p.grad) for p in parameters])
+        if not self._new and not torch.allclose(rates, mean_rates, rtol=1e-4, atol=0):
+            self._tell_of_rates(run, rates, mean_rates)
+
+    def before_step(self, run: TorchRun, optimizer: torch.optim.Optimizer) -> None:
+        if not self._has_gradients:
+            self.average_gradients(run, optimizer)
 
     def after_step(self, run: TorchRun, optimizer: torch.optim.Optimizer) -> None:
         self._has_gradients = False
         if self._newcomers is not None:
-            self._share(run, _state_of(run, optimizer))
-            run._tensors_changed()
+            state, is_new = _State(run, optimizer), self._new
+            weight = self._share(run, state.tensors)
+            if weight is not None:
+                state.take(from_others=is_new and weight > 2 * NEW_WEIGHT)
+                run._tensors_changed()
         if self._averaged == GRADIENTS or self._follow(run) != MODELS:
             return
         self._steps += 1
@@ -170,12 +265,10 @@ class ExactAverages:
         self._look_at_s = time.monotonic() + LOOK_INTERVAL_S
         info = run.info()
         # A daemon that has gone away may only be restarting. The next average waits for it a while.
-        wanted = self._averaged
-        if info.attached:
-            wanted = None if info.method != "average" else GRADIENTS if info.average_steps <= 1 else MODELS
-        if wanted != self._averaged:
+        wanted = _wanted(info) if info.attached else (self._averaged, self._codec)
+        if wanted != (self._averaged, self._codec):
             self.leave(run)
-            self._averaged = wanted
+            self._averaged, self._codec = wanted
         if info.corrections != self._corrections:
             self._corrections = info.corrections
             self._new = True
@@ -186,13 +279,13 @@ class ExactAverages:
             self._flat = _Flat(sizes)
         return self._flat
 
-    def _mean(self, run: TorchRun, flat: _Flat) -> Optional[_library.AverageInfo]:
-        """None: there is none, and this process goes on alone."""
-        assert self._averaged is not None
-        flat.weigh(NEW_WEIGHT if self._new else 1.0)
+    def _mean(
+        self, run: TorchRun, flat: _Flat, codec: str = "f32", exact: int = 0, digest: int = 0
+    ) -> Optional[_library.AverageInfo]:
+        """None: there is none, and this process goes on alone. `codec`, `exact`: see average_options()."""
+        flat.describe(self._new, digest)
         try:
-            options = average_options(self._averaged, at_least=max(1, run.info().average_members))
-            found = run._average(flat.pointer, flat.size, options, waits=lambda waited_s: self._waits(run, waited_s))
+            found = self._wait_for_mean(run, flat, codec, exact)
         except _MethodChanged:
             self.leave(run)
             return None
@@ -203,45 +296,88 @@ class ExactAverages:
             self._tell(run, f"training goes on alone, until a daemon is back: {error}")
             return None
         self._told = False
-        if flat.mean_weight() != 1:
+        flat.take_mean()
+        if flat.some_are_new or not flat.all_have(digest):
             self._newcomers = (found.round, found.of)
+        if not flat.some_are_new and not flat.all_have(digest) and not self._told_of_difference:
+            self._told_of_difference = True
+            run._warn(f"job '{run._job}': the processes' models had become different ones; their mean goes on everywhere")
         if found.joined:
             self._new = True  # it was left out of rounds, and says so with the next one
+        self._round = found.round
         return found
 
-    def _waits(self, run: TorchRun, waited_s: float) -> None:
+    def _wait_for_mean(self, run: TorchRun, flat: _Flat, codec: str, exact: int) -> _library.AverageInfo:
+        while True:
+            assert self._averaged is not None
+            members = max(1, run.info().average_members)
+            options = average_options(self._averaged, members, codec=codec, exact=exact)
+            try:
+                return run._average(flat.pointer, flat.size, options, waits=lambda s: self._waits(run, members, s))
+            except _Stuck as stuck:
+                if str(stuck):
+                    self._tell(run, f"the processes that are left begin anew: {stuck}")
+
+    def _waits(self, run: TorchRun, members: int, waited_s: float) -> None:
         info = run.info()
-        if info.attached and info.method != "average":
+        if info.attached and _wanted(info) != (self._averaged, self._codec):
             raise _MethodChanged
+        if info.attached and max(1, info.average_members) != members:
+            raise _Stuck
+        why = run._last_error()
+        if any(waited_s > limit_s and text in why for text, limit_s in STUCK_AFTER_S.items()):
+            raise _Stuck(why)
         if waited_s > TELL_AFTER_S:
-            self._tell(run, f"a step waits for other processes: {run._last_error()}")
+            self._tell(run, f"a step waits for other processes: {why}")
 
     def _tell(self, run: TorchRun, message: str) -> None:
         if not self._told:
             self._told = True
             run._warn(f"job '{run._job}': {message}")
 
-    def _share(self, run: TorchRun, state: List[torch.Tensor]) -> None:
-        """All that took part in the round that has found new ones average their state."""
+    def _tell_of_rates(self, run: TorchRun, rates: torch.Tensor, mean: torch.Tensor) -> None:
+        if self._told_of_rates:
+            return
+        self._told_of_rates = True
+        run._warn(
+            f"job '{run._job}': the learning rates here ({rates.tolist()}) are not those of the other processes (mean "
+            f"{mean.tolist()}), so their models go apart: let schedules follow run.global_clock"
+        )
+
+    def _share(self, run: TorchRun, state: List[torch.Tensor]) -> Optional[float]:
+        """All that took part in the round that has found new ones average their state. Returns the mean weight; None: not
+        all have come, or nobody has values."""
         assert self._newcomers is not None
         (number, of), self._newcomers = self._newcomers, None
         flat = _Flat([tensor.numel() for tensor in state])
         flat.put(state)
-        flat.weigh(NEW_WEIGHT if self._new else 1.0)
+        flat.describe(self._new)
         options = average_options(f"state.{number}", at_least=of)
+
+        def waits(waited_s: float) -> None:
+            why = run._last_error()
+            if any(waited_s > limit_s and text in why for text, limit_s in STATE_PATIENCE_S.items()):
+                raise TimeoutError(why)
+
         try:
-            run._average(flat.pointer, flat.size, options, STATE_TIMEOUT_S)
+            run._average(flat.pointer, flat.size, options, waits=waits)
         except (TimeoutError, GossamerError) as error:
             if "numbers under this name" in str(error):
-                raise GossamerError("GOSSAMER_BAD_ARGUMENT", f"the processes have different optimizers: {error}") from None
+                raise GossamerError(
+                    "GOSSAMER_BAD_ARGUMENT",
+                    f"job '{run._job}': the processes have different optimizers, or models; give all of them the same: {error}",
+                ) from None
             if isinstance(error, GossamerError) and error.status != "GOSSAMER_NO_DAEMON":
                 raise
             self._new = True  # one has died; the next round finds new ones again
-            return
+            return None
         run._leave_average(options.name)
-        if flat.mean_weight() != 0:
-            flat.give(state)
-            self._new = False
+        weight = flat.take_mean()
+        if weight == 0:
+            return None
+        flat.give(state)
+        self._new = False
+        return weight
 
     def _average_models(self, run: TorchRun) -> None:
         tensors = run._averaged_tensors()
@@ -269,10 +405,7 @@ class ExactAverages:
         model.add_(self._momentum, alpha=OUTER_RATE * momentum)
 
 
-def _state_of(run: TorchRun, optimizer: torch.optim.Optimizer) -> List[torch.Tensor]:
-    """The model, and what the optimizer keeps for each parameter, in an order that all processes have."""
-    state = run._averaged_tensors()
-    for parameter in _trained(optimizer):
-        kept: Dict[str, Any] = optimizer.state.get(parameter, {})
-        state += [local_part(kept[name]) for name in sorted(kept) if isinstance(kept[name], torch.Tensor)]
-    return [tensor for tensor in state if tensor.is_floating_point()]
+def _wanted(info: RunInfo) -> Tuple[Optional[str], str]:
+    """What the job's settings want to be averaged, and how gradients travel."""
+    averaged = None if info.method != "average" else GRADIENTS if info.average_steps <= 1 else MODELS
+    return averaged, info.average_codec

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 __all__ = [
-    "attach", "TorchRun", "Event", "EventKind", "GossamerError", "GossamerWarning", "Run", "RunInfo", "RunStats",
+    "attach", "average_hook", "TorchRun", "Event", "EventKind", "GossamerError", "GossamerWarning", "Run", "RunInfo", "RunStats",
     "State", "version",
 ]
 
@@ -296,7 +296,7 @@ class TorchRun(Run):
             run, optimizer = own(), trained()
             if run is not None and optimizer is not None and not run.closed:
                 with torch.no_grad():
-                    run._averages.average_gradients(run, optimizer)
+                    run._averages.before_step(run, optimizer)
 
         def after() -> None:
             run, optimizer = own(), trained()
@@ -478,6 +478,22 @@ def _around_step(
         hooked.step = unbound if function is None else types.MethodType(function, hooked)
 
     return undo
+
+
+def average_hook(run: TorchRun, bucket: Any) -> "torch.futures.Future[torch.Tensor]":
+    """For programs that keep DistributedDataParallel: ddp.register_comm_hook(run, gossamer.torch.average_hook), after
+    attach(model, ...) without the optimizer. The gradients are then averaged exactly over all processes of the job, on
+    all nodes, in place of DDP's all-reduce within its group. Give the job the setting method=average, so that the model is
+    not exchanged as well."""
+    gradients = bucket.buffer()
+    # DDP makes its buckets anew after the first step.
+    name = f"ddp.{bucket.index()}.{gradients.numel()}"
+    result: "torch.futures.Future[torch.Tensor]" = torch.futures.Future()
+    result.set_result(run.average(gradients, name=name, at_least=max(1, run.info().average_members)).values)
+    return result
+
+
+average_hook.__annotations__.clear()  # DDP refuses those that are texts
 
 
 def attach(

@@ -65,6 +65,7 @@ int main(void) {
   FIELD(gossamer_run_info, method);
   FIELD(gossamer_run_info, average_steps);
   FIELD(gossamer_run_info, average_members);
+  FIELD(gossamer_run_info, average_codec);
   FIELD(gossamer_run_info, outer_momentum);
   FIELD(gossamer_run_info, corrections);
   STRUCTURE(gossamer_finish_info);
@@ -81,6 +82,8 @@ int main(void) {
   FIELD(gossamer_average_options, at_least);
   FIELD(gossamer_average_options, grace_ms);
   FIELD(gossamer_average_options, timeout_ms);
+  FIELD(gossamer_average_options, codec);
+  FIELD(gossamer_average_options, exact);
   STRUCTURE(gossamer_average_info);
   FIELD(gossamer_average_info, size);
   FIELD(gossamer_average_info, of);
@@ -124,6 +127,8 @@ int main(void) {
   NUMBER(GOSSAMER_PATH_PINNED);
   NUMBER(GOSSAMER_GOSSIP);
   NUMBER(GOSSAMER_AVERAGE);
+  NUMBER(GOSSAMER_AVERAGE_F32);
+  NUMBER(GOSSAMER_AVERAGE_Q8);
   NUMBER(GOSSAMER_DETACHED);
   NUMBER(GOSSAMER_JOINING);
   NUMBER(GOSSAMER_RUNNING);

@@ -72,6 +72,7 @@ denied = ["000102030405060708090a0b0c0d0e0f"]
     method = "average"
     average_steps = 16
     average_members = 4
+    average_codec = "q8"
     codec = "q4"
     partners = "one-peer-exponential"
     time_share = 0.1
@@ -137,6 +138,7 @@ denied = ["000102030405060708090a0b0c0d0e0f"]
   CHECK(config->gossip.method == layout::Method::average);
   CHECK(config->gossip.average_steps == 16);
   CHECK(config->gossip.average_members == 4);
+  CHECK(config->gossip.average_codec == AverageCodec::q8);
   CHECK(config->gossip.codec == CodecChoice::q4);
   CHECK(config->gossip.partners == gossip::PartnerPolicy::one_peer_exponential);
   CHECK(config->gossip.time_share == 0.1);

@@ -1,0 +1,31 @@
+// How the numbers of a collective travel: in fp32, or the first few in fp32 and the rest rounded to 8 bits
+// (gossip/codec/eight_bits.hpp). All its members have the same form.
+
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "gossip/types.hpp"
+
+namespace gossamer::daemon {
+
+/// Elements of a fragment of what is averaged. In fp32 it is a message of 256 KiB.
+inline constexpr std::size_t average_fragment_elements = std::size_t{1} << 16;
+
+struct AverageForm {
+  bool eight_bits = false;
+  std::size_t exact = 0;  ///< of the eight-bit form: so many of the first values are in fp32 all the same
+
+  /// Of a fragment with so many elements.
+  [[nodiscard]] std::size_t bytes(std::uint32_t fragment, std::size_t elements) const;
+  /// The fragment's values with what was carried over, which becomes what rounding has taken away now.
+  [[nodiscard]] Bytes encode(std::uint32_t fragment, std::span<const float> values, std::span<float> carried) const;
+  void decode(std::uint32_t fragment, std::span<const std::byte> in, std::span<float> out) const;
+  void add(std::uint32_t fragment, std::span<const std::byte> in, std::span<float> to) const;
+
+ private:
+  [[nodiscard]] std::size_t exact_in(std::uint32_t fragment, std::size_t elements) const;
+};
+
+}  // namespace gossamer::daemon

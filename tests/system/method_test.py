@@ -302,6 +302,46 @@ class Method(SystemTest):
         self.assertEqual(norms[0], norms[1])
         self.assert_same(trainings)
 
+    def test_a_change_of_what_is_averaged_frees_who_waits(self) -> None:
+        nodes = self.start_nodes(2)
+        trainings = self.trainings(nodes, method="average", average_members=2)
+        for training in trainings:
+            training.start()
+        for change in ("average_steps=5", "average_codec=q8", "average_steps=1", "average_members=1", "average_codec=f32"):
+            self.set(nodes[0], change)
+            steps = [training.steps for training in trainings]
+            wait_until(lambda: all(t.steps > s + 30 for t, s in zip(trainings, steps)), PATIENCE_S, f"{change}: they train")
+        self.stop_all(trainings)
+
+    def test_a_skipped_step_and_other_values_are_mended(self) -> None:
+        trainings = self.trainings(self.start_nodes(2), method="average", average_members=2)
+        self.steps_of_all(trainings, 10)
+        with torch.no_grad():
+            trainings[0].model[0].weight[3] += 0.1
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            self.steps_of_all(trainings, 40)
+        self.assertTrue(any("different" in str(warning.message) for warning in told))
+        self.assert_same(trainings)
+
+        def skip(training: Training) -> None:
+            training.optimizer.zero_grad()
+            torch.nn.functional.mse_loss(training.model(INPUTS), TARGETS).backward()
+            training.run.average_gradients()
+
+        step, trainings[1].step = trainings[1].step, lambda: skip(trainings[1])  # type: ignore[method-assign]
+        self.at_once(trainings[0].step, trainings[1].step)
+        trainings[1].step = step  # type: ignore[method-assign]
+        trainings[1].before_step = trainings[1].run.average_gradients  # type: ignore[method-assign]
+        self.steps_of_all(trainings, 3)
+        self.assert_same(trainings)
+
+    def test_gradients_in_eight_bits(self) -> None:
+        trainings = self.trainings(self.start_nodes(3), method="average", average_members=3, average_codec="q8")
+        self.steps_of_all(trainings, STEPS)
+        self.assert_same(trainings)
+        self.assertLess(trainings[0].losses[-1], 0.5 * trainings[0].losses[0])
+
     def test_different_learning_rates_are_told(self) -> None:
         trainings = self.trainings(self.start_nodes(2), method="average", average_members=2)
         for group in trainings[1].optimizer.param_groups:

@@ -364,6 +364,9 @@ void Averages::received(const NodeId& from, AverageValues&& values) {
 template <class Received>
 void Averages::deliver(const NodeId& from, const Received& message) {
   if (message.from.node != from) return;
+  bool is_nobody = false;
+  if constexpr (std::is_same_v<Received, AverageNote>)
+    is_nobody = std::holds_alternative<gossip::RoundNobody>(message.message.body);
   bool known = false;
   for (const auto& session : sessions_) {
     if (!session->member || session->member->collective().name_hash != message.collective.name_hash) continue;
@@ -375,11 +378,12 @@ void Averages::deliver(const NodeId& from, const Received& message) {
       continue;
     }
     known = true;
-    session->why_not.reset();
+    // A node where others average says of this session's numbers that nobody does.
+    if (!is_nobody) session->why_not.reset();
     member.received(message);
   }
   if constexpr (std::is_same_v<Received, AverageNote>) {
-    if (known || std::holds_alternative<gossip::RoundNobody>(message.message.body)) return;
+    if (known || is_nobody) return;
     const Participant nobody{host_.id(), message.to.life == 0 ? gossip::nobodys_life : message.to.life};
     send(from,
          AverageNote{

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <ranges>
+#include <tuple>
 
 #include "gossip/check.hpp"
 
@@ -161,9 +162,8 @@ void CollectiveMember::carry_out(Averaging::Actions& out) {
   if (out.new_plan) new_plan(out);
   for (auto& [to, message] : out.send)
     send(to, std::move(message));
-  for (const Averaging::SendPart& part : out.parts) {
-    if (!send_part(part)) waiting_.push_back(part);
-  }
+  waiting_.insert(out.parts.begin(), out.parts.end());
+  if (!out.parts.empty()) send_waiting();
   for (const std::uint32_t fragment : out.sum)
     sum(fragment);
   joined_ = joined_ || out.left;  // with the next answer, it has joined anew
@@ -182,7 +182,8 @@ void CollectiveMember::use(const Averaging::Applied& applied) {
   aside_.reset();
   // Slower members still want these.
   std::erase_if(waiting_, [&](const Averaging::SendPart& part) {
-    return part.part.made_at != applied.plan.made_at || part.part.kind == RoundPart::Kind::contribution;
+    return part.round != applied.round || part.part.made_at != applied.plan.made_at ||
+           part.part.kind == RoundPart::Kind::contribution;
   });
   const auto own = std::ranges::find(contributions, self_, &Contribution::from);
   if (!called_ || !contributed_ || own == contributions.end() || own->number != number_) return;
@@ -223,11 +224,20 @@ bool CollectiveMember::send_part(const Averaging::SendPart& part) {
 }
 
 void CollectiveMember::send_waiting() {
-  for (std::size_t left = waiting_.size(); left > 0; --left) {
-    const Averaging::SendPart part = waiting_.front();
-    waiting_.pop_front();
-    if (!send_part(part)) waiting_.push_back(part);
-  }
+  std::set<NodeId> full;
+  std::erase_if(waiting_, [&](const Averaging::SendPart& part) {
+    if (full.contains(part.to.node)) return false;
+    const bool sent = send_part(part);
+    if (!sent) full.insert(part.to.node);
+    return sent;
+  });
+}
+
+bool CollectiveMember::InTurn::operator()(const Averaging::SendPart& a, const Averaging::SendPart& b) const {
+  const auto order = [](const Averaging::SendPart& one) {
+    return std::tie(one.round, one.part.fragment, one.part.kind, one.part.made_at, one.to);
+  };
+  return order(a) < order(b);
 }
 
 /// Once per contribution, so that the same bytes go out however often.

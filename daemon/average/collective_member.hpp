@@ -8,11 +8,11 @@
 
 #pragma once
 
-#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <utility>
 #include <vector>
@@ -69,6 +69,10 @@ class CollectiveMember {
 
  private:
   using Values = std::shared_ptr<std::vector<float>>;
+  /// Members take turns.
+  struct InTurn {
+    bool operator()(const gossip::Averaging::SendPart& a, const gossip::Averaging::SendPart& b) const;
+  };
 
   void take(const gossip::AverageValues& values);
   [[nodiscard]] bool may_be_early(const gossip::AverageValues& values) const;
@@ -100,7 +104,8 @@ class CollectiveMember {
   Values last_;     // of the last round
   Values former_;   // of the round before that; used again once nobody sends it any more
   std::vector<std::map<gossip::Participant, Bytes>> came_;  // by fragment
-  std::deque<gossip::Averaging::SendPart> waiting_;         // their links take no more now
+  /// What their links take no more of now, each part once: others ask again for what has not come.
+  std::set<gossip::Averaging::SendPart, InTurn> waiting_;
   // Of the eight-bit form: the contribution by fragment, what rounding has taken away, and one fragment of values.
   std::vector<Bytes> rounded_;
   std::vector<float> carried_;

@@ -36,6 +36,11 @@ class Members {
         INFO(peer::fault_of(message).value_or(""));
         REQUIRE(!peer::fault_of(message));  // the daemon would end with it
         if (random_.uniform() < faults_) return false;
+        if (std::holds_alternative<AverageValues>(message)) {
+          if (room_ == 0) return false;
+          --room_;
+          ++parts_;
+        }
         under_way_.emplace_back(to, message);
         return true;
       };
@@ -52,6 +57,7 @@ class Members {
   /// Lets 20 ms pass, and delivers what is under way, in any order.
   void go_on() {
     now_us_ += 20 * us_per_ms;
+    room_ = parts_a_turn_;
     ++turns_;
     for (const auto& member : members_)
       member->tick(now_us_);
@@ -80,6 +86,9 @@ class Members {
   [[nodiscard]] std::size_t size() const { return members_.size(); }
   [[nodiscard]] gossip::Random& random() { return random_; }
   [[nodiscard]] int turns() const { return turns_; }
+  [[nodiscard]] std::size_t parts() const { return parts_; }
+  /// The links take so many parts in each 20 ms.
+  void slow_down(std::size_t parts_a_turn) { room_ = parts_a_turn_ = parts_a_turn; }
 
   /// Contributes random numbers at all members, waits, and returns what their mean is.
   std::vector<float> call_all() {
@@ -122,6 +131,9 @@ class Members {
   std::vector<std::pair<NodeId, Message>> under_way_;
   TimeUs now_us_ = 0;
   int turns_ = 0;
+  std::size_t parts_a_turn_ = 1'000'000;
+  std::size_t room_ = parts_a_turn_;
+  std::size_t parts_ = 0;  // that have been sent
 };
 
 }  // namespace
@@ -188,6 +200,22 @@ TEST_CASE("without faults nothing is asked for twice, in whatever order messages
     (void)members.answers();
   }
   CHECK(members.turns() - before < 2 * 100);  // of 20 ms each; what is missing is asked for after 200 ms
+}
+
+TEST_CASE("over slow links each part is sent about once, in each round") {
+  const std::size_t count = GENERATE(2, 3);
+  constexpr std::size_t fragments = 30;
+  Members members(count, fragments * average_fragment_elements, 1, 0);
+  (void)members.call_all();
+  (void)members.answers();
+  members.slow_down(1);
+  for (int round = 0; round < 4; ++round) {
+    const std::size_t before = members.parts();
+    const std::vector<float> mean = members.call_all();
+    (void)members.answers();
+    // Each fragment goes to its owner from all others, and back to them. What has not come after 200 ms is asked for.
+    CHECK(members.parts() - before < 3 * fragments * (count - 1));
+  }
 }
 
 TEST_CASE("values that nobody wants, or of a wrong size, change nothing") {

@@ -17,7 +17,7 @@ struct AverageForm {
   bool eight_bits = false;
   std::size_t exact = 0;  ///< of the eight-bit form: so many of the first values are in fp32 all the same
 
-  /// Of a fragment with so many elements.
+  /// The bytes that a fragment with so many elements takes.
   [[nodiscard]] std::size_t bytes(std::uint32_t fragment, std::size_t elements) const;
   /// The fragment's values with what was carried over, which becomes what rounding has taken away now.
   [[nodiscard]] Bytes encode(std::uint32_t fragment, std::span<const float> values, std::span<float> carried) const;

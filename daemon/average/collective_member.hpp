@@ -106,7 +106,7 @@ class CollectiveMember {
   std::vector<std::map<gossip::Participant, Bytes>> came_;  // by fragment
   /// What their links take no more of now, each part once: others ask again for what has not come.
   std::set<gossip::Averaging::SendPart, InTurn> waiting_;
-  // Of the eight-bit form: the contribution by fragment, what rounding has taken away, and one fragment of values.
+  // The eight-bit form uses these: the contribution by fragment, what rounding has taken away, and room for a fragment.
   std::vector<Bytes> rounded_;
   std::vector<float> carried_;
   std::vector<float> scratch_;

@@ -182,9 +182,8 @@ constexpr Option gossip_options[] = {
      .reloads = true,
      .shared = true,
      .text = "With the method average: how gradients travel. f32 is exact. q8 rounds them to 8 bits, a quarter of the "
-             "bytes, "
-             "and adds what rounding has taken away to the next ones; all processes still get the same bits. For slow "
-             "links."},
+             "bytes, and adds what rounding has taken away to the next ones; all processes still get the same bits. "
+             "For slow links."},
     {.key = "codec",
      .field = [](Config& c) -> OptionField { return &c.gossip.codec; },
      .reloads = true,

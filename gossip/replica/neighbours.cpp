@@ -47,10 +47,14 @@ Neighbour* Neighbours::link_up(const NodeId& node, double bytes_per_s, std::opti
 }
 
 void Neighbours::link_down(const NodeId& node) {
-  if (Neighbour* neighbour = find(node)) neighbour->linked = false;
+  Neighbour* const neighbour = find(node);
+  if (neighbour == nullptr) return;
+  losses_ += goes_on(*neighbour) ? 1 : 0;
+  neighbour->linked = false;
 }
 
 void Neighbours::erase(const NodeId& node) {
+  link_down(node);
   table_.erase(node);
   if (layout_stranger_ == node) layout_stranger_.reset();
 }
@@ -62,7 +66,9 @@ Neighbours::News Neighbours::note(const NodeId& from, Neighbour& neighbour, cons
                         info.job != before.job;
   const bool unknown = before.state == ReplicaState::absent && before.finishing == Finishing::no;
   neighbour.over_before = (neighbour.over_before || unknown) && info.finishing == Finishing::over;
+  const bool went_on = goes_on(neighbour);
   neighbour.info = info;
+  losses_ += went_on && !is_partner(neighbour) ? 1 : 0;
   if (info.job == job_ || info.state == ReplicaState::absent) {
     if (layout_stranger_ == from) layout_stranger_.reset();
   } else {
@@ -99,6 +105,10 @@ bool Neighbours::is_linked(const NodeId& node) const {
 
 bool Neighbours::is_partner(const Neighbour& neighbour) const {
   return neighbour.linked && neighbour.info.job == job_ && neighbour.info.state == ReplicaState::running;
+}
+
+bool Neighbours::goes_on(const Neighbour& neighbour) const {
+  return is_partner(neighbour) && neighbour.info.finishing != Finishing::over;
 }
 
 bool Neighbours::finishes(const Neighbour& neighbour) const {

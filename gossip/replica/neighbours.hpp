@@ -60,6 +60,8 @@ class Neighbours {
   /// The neighbour has reported its state.
   enum class News { nothing, stirring };  ///< stirring: something that may have changed a model
   News note(const NodeId& from, Neighbour& neighbour, const JobInfo& info);
+  /// How often a partner went away for which the run was not over, for a moment or for good.
+  [[nodiscard]] std::uint64_t losses() const { return losses_; }
   /// This node begins to finish.
   void begin_finish();
   /// Some partner was over before, and may train again soon.
@@ -103,9 +105,13 @@ class Neighbours {
   [[nodiscard]] std::vector<PartnerReport> reports() const;
 
  private:
+  /// It is a partner, and the run is not over for it.
+  [[nodiscard]] bool goes_on(const Neighbour& neighbour) const;
+
   NodeId self_;
   JobKey job_;
   std::map<NodeId, Neighbour> table_;
+  std::uint64_t losses_ = 0;
   std::optional<NodeId> layout_stranger_;
 };
 

@@ -156,8 +156,7 @@ void Replica::update_finishing(TimeUs now_us, Actions& out) {
   const bool may_go_alone = !finish.over.empty() && finish.agrees;
   const bool may_train_again = data_.neighbours.any_over_before() && now_us - finish.began_us < finish_alone_us;
   // Whoever has just gone may be back soon; and of those that a new daemon is to meet, not all may be linked yet.
-  const bool may_return = (lost_partner_us_ && now_us - *lost_partner_us_ < finish_alone_us) ||
-                          now_us - begun_us_.value_or(now_us) < finish_alone_us;
+  const bool may_return = now_us - expects_since_us_.value_or(now_us) < finish_alone_us;
   const bool waits =
       may_train_again || may_return || (alone && !may_go_alone && now_us - accompanied_us_ < finish_alone_us);
   const bool settled = !waits && finish.is_sound() && data_.runs() && all_settled;
@@ -356,17 +355,7 @@ void Replica::link_up(const NodeId& node, Actions& out) {
   data_.book.replies().mark_unsent(node);
 }
 
-void Replica::note_loss(const Neighbour& before) {
-  if (data_.neighbours.is_partner(before) && before.info.finishing != Finishing::over) lost_partner_us_ = ticked_us_;
-}
-
-void Replica::link_down(const NodeId& node) {
-  if (const Neighbour* neighbour = data_.neighbours.find(node)) note_loss(*neighbour);
-  data_.neighbours.link_down(node);
-}
-
 void Replica::node_dead(const NodeId& node, TimeUs now_us, Actions& out) {
-  if (const Neighbour* neighbour = data_.neighbours.find(node)) note_loss(*neighbour);
   data_.neighbours.erase(node);
   data_.fragments.forget_quarantine(node);
   data_.book.replies().orphan(node, std::numeric_limits<std::uint64_t>::max());
@@ -422,7 +411,6 @@ void Replica::hear(const NodeId& from, const JobInfo& info, Actions& out) {
   if (info.first_exchange < first_before) return;  // a successor's report has come before this one
   // It is no longer known whether it holds NaN: another replica has taken its place, or it is gone.
   if (info.first_exchange > first_before || info.state == ReplicaState::absent) data_.fragments.forget_quarantine(from);
-  if (info.state != ReplicaState::running) note_loss(*neighbour);
   if (data_.neighbours.note(from, *neighbour, info) == Neighbours::News::stirring) ++data_.stir;
   const bool is_over = info.finishing == Finishing::over && info.job == data_.description.job;
   if (data_.finish && is_over && !neighbour->over_before && data_.finish->over.size() < max_neighbours)
@@ -521,7 +509,8 @@ void Replica::ask_for_what_follows(std::uint32_t f, Actions& out) {
 void Replica::tick(TimeUs now_us, Actions& out, bool all_dialled) {
   ticked_us_ = now_us;
   all_dialled_ = all_dialled;
-  if (!begun_us_) begun_us_ = now_us;
+  const std::uint64_t losses = data_.neighbours.losses();
+  if (std::exchange(losses_, losses) != losses || !expects_since_us_) expects_since_us_ = now_us;
   if (now_us - info_sent_us_ >= data_.options.info_period_us) {
     data_.pace.adjust(data_.fragments.consensus(), now_us);
     info_sent_us_ = now_us;

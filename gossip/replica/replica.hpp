@@ -107,7 +107,7 @@ class Replica {
 
   // --- the overlay
   void link_up(const NodeId& node, Actions& out);
-  void link_down(const NodeId& node);
+  void link_down(const NodeId& node) { data_.neighbours.link_down(node); }
   void node_dead(const NodeId& node, TimeUs now_us, Actions& out);
   /// The measured state of the link to this node. No exchange is begun that would only wait in the link's queue.
   void set_link(const NodeId& node, const LinkLoad& load) { data_.neighbours.set_link(node, load); }
@@ -154,8 +154,6 @@ class Replica {
   bool answer(std::uint32_t f, TimeUs now_us, Actions& out) { return responder_.answer_waiting(f, now_us, out); }
   bool give_model(std::uint32_t f, TimeUs now_us, Actions& out);
   void ask_for_what_follows(std::uint32_t f, Actions& out);
-  /// Call it when the node may have been a partner before, and is none now.
-  void note_loss(const Neighbour& before);
   bool take_outer_step(std::uint32_t f, TimeUs now_us, Actions& out);
 
   void outer_done(std::uint32_t f, const OuterTask::Result& result, Actions& out);
@@ -177,9 +175,10 @@ class Replica {
   JobClock job_clock_;
   /// When it last had a partner, or expected one, or was not yet running; 0: it expects one now.
   TimeUs accompanied_us_ = 0;
-  std::optional<TimeUs> begun_us_;         ///< when it was first looked after
-  std::optional<TimeUs> lost_partner_us_;  ///< when a partner that was not over went away, for a moment or for good
-  TimeUs step_us_ = 0;                     ///< between two of the client's steps
+  /// When it last began to expect a partner: at the beginning, or because one had gone, perhaps for a moment.
+  std::optional<TimeUs> expects_since_us_;
+  std::uint64_t losses_ = 0;  ///< of the neighbours, as far as they are known
+  TimeUs step_us_ = 0;        ///< between two of the client's steps
   bool all_dialled_ = true;
   TimeUs ticked_us_ = 0;
   TimeUs info_sent_us_ = 0;

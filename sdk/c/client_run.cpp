@@ -219,7 +219,9 @@ ClientRun::Served ClientRun::serve_fragment(std::uint32_t fragment) {
   word.serving = true;
   if (!entry.word.compare_exchange_strong(due, word.pack(), std::memory_order_acq_rel)) return Served::nothing;
   const Served served = device_ != nullptr ? add_to_pass(fragment, word) : serve(fragment, word);
-  if (served != Served::fragment) {
+  if (served == Served::fragment) {
+    corrections_ += word.correction_valid ? 1 : 0;
+  } else {
     word.serving = false;  // the word is as it was: nothing has been touched
     entry.word.store(word.pack(), std::memory_order_release);
   }
@@ -239,7 +241,6 @@ ClientRun::Served ClientRun::serve(std::uint32_t fragment, layout::Word word) {
                  dither_);
   entry.publication_clock.store(clock_, std::memory_order_relaxed);
   memory_.header().publications.store(++publications_, std::memory_order_relaxed);
-  if (mode != ClientReplica::Correction::none) ++corrections_;
   ++word.generation;
   word.publication = snapshot;
   word.correction_valid = word.replace = word.with_client = word.empty = word.serving = false;
@@ -252,7 +253,6 @@ ClientRun::Served ClientRun::add_to_pass(std::uint32_t fragment, const layout::W
   dither_ = mix(dither_ + 1);
   memory_.fragment(fragment).publication_clock.store(clock_, std::memory_order_relaxed);
   device_->add(replica_, fragment, word, dither_);
-  if (word.correction_valid) ++corrections_;
   return Served::fragment;
 }
 

@@ -212,7 +212,7 @@ typedef struct gossamer_finish_info {
 typedef enum gossamer_average_codec {
   GOSSAMER_AVERAGE_F32 = 0, /* in fp32 */
   GOSSAMER_AVERAGE_Q8 = 1   /* rounded to 8 bits, with a scale for each 256. All get the same bits; what rounding has
-                               taken   away is added to the next contribution. For gradients */
+                               taken away is added to the next contribution. For gradients */
 } gossamer_average_codec;
 
 /* How gossamer_average() averages. Set `size` and `timeout_ms`; 0 is the default of all others. */
@@ -221,7 +221,7 @@ typedef struct gossamer_average_options {
   const char* name;   /* of what is averaged, with the rules for a job's name; NULL: "average" */
   uint32_t at_least;  /* waits until so many processes average, for instance all that were started; 0: 1 */
   uint32_t grace_ms;  /* once more than half have contributed, waits at most this long for the others, whose
-                         contributions  are in the next round; 0: for ever, but not for one that dies */
+                         contributions are in the next round; 0: for ever, but not for one that dies */
   int64_t timeout_ms; /* < 0: for ever */
   uint32_t codec;     /* gossamer_average_codec, the same at all processes */
   uint32_t exact;     /* with GOSSAMER_AVERAGE_Q8: so many of the first values travel in fp32 all the same */

@@ -16,7 +16,7 @@ from __future__ import annotations
 import ctypes
 import math
 import time
-from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Optional, Set, Tuple
 
 import torch
 
@@ -42,7 +42,7 @@ STATE_PATIENCE_S = {"members that it wants": 5.0, **STUCK_AFTER_S}
 DIGEST_EVERY = 4
 DIGEST_PARTS = 8
 OUTER_RATE = 0.7  # as in the exchange's outer steps (gossip/exchange/outer.hpp)
-# What is averaged, and its name.
+# The names under which gradients and models are averaged.
 GRADIENTS = "gradients"
 MODELS = "models"
 
@@ -53,6 +53,10 @@ class _MethodChanged(Exception):
 
 class _Stuck(Exception):
     """The others do not go on without somebody who does not come back."""
+
+
+def _is_over(waited_s: float, why: str, limits: Dict[str, float]) -> bool:
+    return any(waited_s > limit_s and text in why for text, limit_s in limits.items())
 
 
 def local_part(tensor: torch.Tensor) -> torch.Tensor:
@@ -188,8 +192,7 @@ class ExactAverages:
         self._corrections = 0  # as far as they are known
         self._has_gradients = False  # those of the next step are averaged already
         self._steps = 0  # since the models were averaged
-        self._told_of_rates = self._told_of_difference = False
-        self._told = False  # that training goes on alone, or waits
+        self._told: Set[str] = set()  # what the program has been warned of
         self._anchor: Optional[torch.Tensor] = None  # the model after the last outer step
         self._momentum: Optional[torch.Tensor] = None
 
@@ -227,7 +230,12 @@ class ExactAverages:
                 parameter.grad = torch.zeros_like(parameter)
         flat.give([None] * len(exact) + [None if p.grad is None else local_part(p.grad) for p in parameters])
         if not self._new and not torch.allclose(rates, mean_rates, rtol=1e-4, atol=0):
-            self._tell_of_rates(run, rates, mean_rates)
+            self._tell(
+                run,
+                "rates",
+                f"the learning rates here ({rates.tolist()}) are not those of the other processes (mean {mean_rates.tolist()}), "
+                "so their models go apart: let schedules follow run.global_clock",
+            )
 
     def before_step(self, run: TorchRun, optimizer: torch.optim.Optimizer) -> None:
         if not self._has_gradients:
@@ -293,15 +301,15 @@ class ExactAverages:
             if error.status != "GOSSAMER_NO_DAEMON":
                 raise
             self.leave(run)
-            self._tell(run, f"training goes on alone, until a daemon is back: {error}")
+            self._tell(run, "progress", f"training goes on alone, until a daemon is back: {error}")
             return None
-        self._told = False
+        self._told.discard("progress")
         flat.take_mean()
-        if flat.some_are_new or not flat.all_have(digest):
+        if flat.some_are_new:
             self._newcomers = (found.round, found.of)
-        if not flat.some_are_new and not flat.all_have(digest) and not self._told_of_difference:
-            self._told_of_difference = True
-            run._warn(f"job '{run._job}': the processes' models had become different ones; their mean goes on everywhere")
+        elif not flat.all_have(digest):
+            self._newcomers = (found.round, found.of)
+            self._tell(run, "models", "the processes' models had become different ones; their mean goes on everywhere")
         if found.joined:
             self._new = True  # it was left out of rounds, and says so with the next one
         self._round = found.round
@@ -316,7 +324,7 @@ class ExactAverages:
                 return run._average(flat.pointer, flat.size, options, waits=lambda s: self._waits(run, members, s))
             except _Stuck as stuck:
                 if str(stuck):
-                    self._tell(run, f"the processes that are left begin anew: {stuck}")
+                    self._tell(run, "progress", f"the processes that are left begin anew: {stuck}")
 
     def _waits(self, run: TorchRun, members: int, waited_s: float) -> None:
         info = run.info()
@@ -325,24 +333,16 @@ class ExactAverages:
         if info.attached and max(1, info.average_members) != members:
             raise _Stuck
         why = run._last_error()
-        if any(waited_s > limit_s and text in why for text, limit_s in STUCK_AFTER_S.items()):
+        if _is_over(waited_s, why, STUCK_AFTER_S):
             raise _Stuck(why)
         if waited_s > TELL_AFTER_S:
-            self._tell(run, f"a step waits for other processes: {why}")
+            self._tell(run, "progress", f"a step waits for other processes: {why}")
 
-    def _tell(self, run: TorchRun, message: str) -> None:
-        if not self._told:
-            self._told = True
+    def _tell(self, run: TorchRun, about: str, message: str) -> None:
+        """Once."""
+        if about not in self._told:
+            self._told.add(about)
             run._warn(f"job '{run._job}': {message}")
-
-    def _tell_of_rates(self, run: TorchRun, rates: torch.Tensor, mean: torch.Tensor) -> None:
-        if self._told_of_rates:
-            return
-        self._told_of_rates = True
-        run._warn(
-            f"job '{run._job}': the learning rates here ({rates.tolist()}) are not those of the other processes (mean "
-            f"{mean.tolist()}), so their models go apart: let schedules follow run.global_clock"
-        )
 
     def _share(self, run: TorchRun, state: List[torch.Tensor]) -> Optional[float]:
         """All that took part in the round that has found new ones average their state. Returns the mean weight; None: not
@@ -356,7 +356,7 @@ class ExactAverages:
 
         def waits(waited_s: float) -> None:
             why = run._last_error()
-            if any(waited_s > limit_s and text in why for text, limit_s in STATE_PATIENCE_S.items()):
+            if _is_over(waited_s, why, STATE_PATIENCE_S):
                 raise TimeoutError(why)
 
         try:

@@ -273,8 +273,7 @@ class TorchRun(Run):
     def _tensors_changed(self) -> None:
         """After the program has set other values to the tensors that take part: copies of them follow."""
         for place in self._places:
-            if place.copy is not None:
-                place.copy.tensor().detach().copy_(place.tensor().detach())
+            _copy_into_model(place, slice(None))
 
     def finish(self, timeout_s: Optional[float] = 60.0) -> Finish:
         self._averages.leave(self)

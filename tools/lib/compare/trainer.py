@@ -1,7 +1,7 @@
 """One training process of tools/compare: `python -m compare.trainer ORDERS`, where ORDERS is JSON.
 
-It trains the demo's network, or what a script of the user's makes. It prepares, writes "ready", and reads a line: when to begin and to end, on the monotonic clock that all processes of a
-machine share. While it trains it writes a report a line, as JSON, and at the end the last one. A method that fails says
+It trains the demo's network, or what a script of the user's makes. It prepares, writes "ready", and reads a line: when
+to begin and to end, on the monotonic clock that all processes of a machine share. While it trains it writes a report a line, as JSON, and at the end the last one. A method that fails says
 so in a report, and training ends.
 """
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <random>
 
 #include "daemon/cluster/incarnation.hpp"
@@ -288,6 +289,14 @@ void Node::received(const NodeId& from, Message&& message) {
     if (job == nullptr || job->has_begun()) send(from, job != nullptr ? job->info() : absent(key));
     return;
   }
+  if (const auto* query = std::get_if<LayoutQuery>(&message)) {
+    const Job* job = job_named(query->job.name_hash);
+    const bool fits = job != nullptr && (query->job.layout_hash == 0 || query->job == job->key());
+    send(from,
+         fits ? job->layout(query->first_tensor) : LayoutReply{.job = query->job, .first_tensor = query->first_tensor});
+    return;
+  }
+  if (auto* told = std::get_if<LayoutReply>(&message)) return layouts_.heard(from, std::move(*told));
   if (Job* job = job_named(key_of(message)->name_hash)) {
     job->received(from, std::move(message));
   } else {
@@ -450,6 +459,17 @@ nlohmann::json Node::answer_job_set(const nlohmann::json& request) {
   return *settings;
 }
 
+/// layout {job, layout, first} answers the tensors of a job from `first` on, of this layout (16 hex digits; empty:
+/// any).
+nlohmann::json Node::answer_layout(const nlohmann::json& request) {
+  const auto name = request.at("job").get<std::string>();
+  const auto first = request.at("first").get<std::uint32_t>();
+  const std::uint64_t layout = std::strtoull(request.at("layout").get<std::string>().c_str(), nullptr, 16);
+  const Job* job = job_named(job_name_hash(name));
+  const bool here = job != nullptr && !job->client_gone() && (layout == 0 || layout == job->key().layout_hash);
+  return here ? LayoutSearch::as_json(job->layout(first)) : layouts_.ask(name, layout, first);
+}
+
 std::vector<ControlCommand> Node::control_commands() {
   std::vector<ControlCommand> table = commands_->control_commands();
   for (ControlCommand& command : table) {
@@ -463,6 +483,7 @@ std::vector<ControlCommand> Node::control_commands() {
   table.push_back({"checkpoint", CommandFor::owners, checkpoint});
   table.push_back({"checkpoint_status", CommandFor::everyone, checkpoint});
   table.push_back({"import", CommandFor::owners, checkpoint});
+  table.push_back({"layout", CommandFor::everyone, [this](const auto& request) { return answer_layout(request); }});
   table.push_back({"job_set", CommandFor::owners, [this](const auto& request) { return answer_job_set(request); }});
   return table;
 }

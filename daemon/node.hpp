@@ -23,6 +23,7 @@
 #include "daemon/core.hpp"
 #include "daemon/jobs/checkpoints.hpp"
 #include "daemon/jobs/job.hpp"
+#include "daemon/jobs/layout_search.hpp"
 #include "daemon/system/state_folder.hpp"
 #include "daemon/system/workers.hpp"
 #include "peer/overlay/overlay.hpp"
@@ -100,6 +101,7 @@ class Node final : public Core, private JobHost, private AveragesHost, private p
   Job* job_named(std::uint64_t name_hash);
   [[nodiscard]] nlohmann::json answer_checkpoint(const nlohmann::json& request);
   [[nodiscard]] nlohmann::json answer_job_set(const nlohmann::json& request);
+  [[nodiscard]] nlohmann::json answer_layout(const nlohmann::json& request);
   void received_without_job(const NodeId& from, const Message& message);
   void remove_finished_jobs();
   void give_failed_gpus_up();
@@ -135,6 +137,7 @@ class Node final : public Core, private JobHost, private AveragesHost, private p
   bool denials_to_keep_ = false;
   std::map<std::uint64_t, Held> jobs_;  // key: the hash of the name
   std::set<std::uint64_t> gone_;        // name hashes of jobs whose clients were seen to go
+  LayoutSearch layouts_{*this};
   ClusterView cluster_view_;
   asio::steady_timer timer_;
   std::function<void()> stopped_;  // set while stopping

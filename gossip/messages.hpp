@@ -183,11 +183,45 @@ struct JobInfo {
   /// A fragment of it holds NaN or infinity: the others finish without it.
   bool quarantined = false;
   JobSettings settings = {};
+  /// No process here trains the job: the node holds the model for the others.
+  bool keeps = false;
 };
 
 /// "What is the state of this job at your node?" The answer is always a JobInfo.
 struct JobQuery {
   JobKey job = {};
+};
+
+/// "What are this job's tensors?" Asked by a node that is to keep the job, and has no process that knows its model. The
+/// answer is always a LayoutReply.
+struct LayoutQuery {
+  JobKey job = {};  ///< the layout of 0: any layout under this name
+  std::uint32_t first_tensor = 0;
+};
+
+/// A tensor of a layout, see sdk/layout/shared_memory.hpp.
+struct LayoutTensor {
+  std::string name = {};
+  std::uint8_t dtype = 0;
+  std::uint8_t role = 0;
+  std::vector<std::uint64_t> shape = {};  ///< outermost first
+
+  friend bool operator==(const LayoutTensor&, const LayoutTensor&) = default;
+};
+inline constexpr std::uint32_t max_layout_tensors = 1U << 20;
+inline constexpr std::size_t max_told_tensors = 64;  ///< in one message
+inline constexpr std::size_t max_tensor_name_bytes = 255;
+inline constexpr std::size_t max_tensor_dimensions = 8;
+inline constexpr std::uint8_t max_tensor_dtype = 9;
+inline constexpr std::uint8_t max_tensor_role = 2;
+
+/// Some tensors of a layout, in its order. All in all they have the hash that is in `job`: who asks checks that.
+struct LayoutReply {
+  JobKey job = {};
+  std::uint32_t fragment_elements = 0;
+  std::uint32_t tensor_count = 0;  ///< of the layout; 0: the job is not known here, and the rest is empty
+  std::uint32_t first_tensor = 0;
+  std::vector<LayoutTensor> tensors = {};  ///< from first_tensor on; at most max_told_tensors
 };
 
 /// A joiner asks for a fragment's present values.
@@ -248,8 +282,9 @@ struct Summaries {
   return reply.wide.size() + reply.asked.size() + reply.differences.size();
 }
 
-using Message = std::variant<ExchangeRequest, ExchangeReply, ExchangeAck, ExchangeInquiry, JobInfo, JobQuery,
-                             PullRequest, PullReply, Summaries, gossip::AverageNote, gossip::AverageValues>;
+using Message =
+    std::variant<ExchangeRequest, ExchangeReply, ExchangeAck, ExchangeInquiry, JobInfo, JobQuery, PullRequest,
+                 PullReply, Summaries, gossip::AverageNote, gossip::AverageValues, LayoutQuery, LayoutReply>;
 
 /// Size of a request's side frame for n blocks: exponents, a pad byte if n is odd, and checks unless the codec is f32.
 [[nodiscard]] constexpr std::size_t side_bytes(Codec codec, std::size_t blocks) {

@@ -61,7 +61,7 @@ void copy_once(void* to, const std::byte* from, std::size_t size_bytes) {
 /// The header's values that the client declared before it attached.
 struct Declared {
   std::uint64_t total_bytes, layout_hash, elements, tensors_offset, names_offset, names_bytes, fragments_offset,
-      buffers_offset, buffer_stride, window_bytes, buffers_in, settings_bytes, reserved_once;
+      buffers_offset, buffer_stride, window_bytes, buffers_in, settings_bytes, flags;
   std::uint32_t fragment_elements, fragment_count, tensor_count, header_bytes;
   char job[sizeof Header::job];
 };
@@ -88,7 +88,7 @@ Declared copy_declared(const std::byte* base) {
   take(declared.window_bytes, offsetof(Header, window_bytes));
   take(declared.buffers_in, offsetof(Header, buffers_in));
   take(declared.settings_bytes, offsetof(Header, settings_bytes));
-  take(declared.reserved_once, offsetof(Header, reserved_once));
+  take(declared.flags, offsetof(Header, flags));
   return declared;
 }
 
@@ -256,7 +256,10 @@ Checked ClientMemory::take_header(const Objection& objection) {
     return bad(fmt::format("the job's name must be 1 to {} letters, digits, '.', '_' or '-', and not begin with '.'",
                            layout::max_job_bytes));
   key_ = {job_name_hash(job_), declared.layout_hash};
-  if (declared.reserved_once != 0) return bad("reserved_once must be 0");
+  if ((declared.flags & ~layout::flag_keeps) != 0)
+    return bad(fmt::format("flags is {:#x}, which this daemon does not know: it is older than the client library",
+                           declared.flags));
+  keeps_ = (declared.flags & layout::flag_keeps) != 0;
   if (Checked settings = take_settings(declared.settings_bytes); !settings) return settings;
   if (Checked tensors = check_tensors(declared.tensor_count, declared.layout_hash); !tensors) return tensors;
   return check_words(load_words());
@@ -376,6 +379,27 @@ Checked ClientMemory::check_tensors(std::uint32_t tensor_count, std::uint64_t de
   if (hash != declared_hash)
     return bad(fmt::format("layout_hash is {:016x}; the tensors give {:016x}", declared_hash, hash));
   return {};
+}
+
+std::vector<LayoutTensor> ClientMemory::tensors(std::uint32_t first, std::size_t most) const {
+  std::vector<LayoutTensor> tensors;
+  for (std::uint32_t i = first; i < tensor_count() && tensors.size() < most; ++i) {
+    TensorEntry entry;
+    copy_once(&entry, base_ + plan_.tensors_offset + i * sizeof entry, sizeof entry);
+    const std::uint64_t name_begin = entry.name_offset - plan_.names_offset;
+    if (entry.name_offset < plan_.names_offset || entry.name_bytes > layout::max_name_bytes ||
+        name_begin > plan_.names_bytes || entry.name_bytes > plan_.names_bytes - name_begin)
+      return {};
+    std::string name(entry.name_bytes, '\0');
+    copy_once(name.data(), base_ + entry.name_offset, name.size());
+    std::uint64_t ignored = entry.first_element;
+    if (!check_tensor(entry, i, name, ignored)) return {};
+    tensors.push_back({.name = std::move(name),
+                       .dtype = entry.dtype,
+                       .role = entry.role,
+                       .shape = {entry.shape, entry.shape + entry.dimensions}});
+  }
+  return tensors;
 }
 
 std::vector<gossip::ElementRange> ClientMemory::statistics(std::uint32_t fragment) const {

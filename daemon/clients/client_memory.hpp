@@ -79,6 +79,12 @@ class ClientMemory {
   [[nodiscard]] std::uint64_t elements() const { return elements_; }
   [[nodiscard]] std::uint32_t fragment_elements() const { return fragment_elements_; }
   [[nodiscard]] std::uint32_t fragment_count() const { return plan_.fragment_count; }
+  /// Nobody trains with the client: it holds the model for other nodes.
+  [[nodiscard]] bool keeps() const { return keeps_; }
+  [[nodiscard]] std::uint32_t tensor_count() const { return layout::tensor_count(plan_); }
+  /// At most `most` tensors of the layout from `first` on, with those that are not averaged. Empty if the client has
+  /// changed them since it attached.
+  [[nodiscard]] std::vector<LayoutTensor> tensors(std::uint32_t first, std::size_t most) const;
   /// The tensors of the replica, in its order.
   [[nodiscard]] const checkpoint::Model& model() const { return model_; }
   /// Elements of one fragment, padded to whole blocks: how much of its buffers is used.
@@ -207,6 +213,7 @@ class ClientMemory {
   std::uint64_t mapped_bytes_ = 0;
   std::uint64_t inode_ = 0;
   bool on_device_ = false;
+  bool keeps_ = false;
   std::shared_ptr<const DeviceMemory> shared_;
   FileDescriptor memfd_;  // for lean memory only
   std::uint64_t window_bytes_ = 0;

@@ -159,8 +159,10 @@ constexpr Option gossip_options[] = {
      .text =
          "What the training processes of a job do with each other. gossip: the daemons exchange the model in the "
          "background, and no step waits. average: they exchange nothing, and attach() for PyTorch averages exactly, "
-         "as average_steps says; who waits for whom is said in docs/how-to/average-exactly.md. Give it to the job, "
-         "so that all its processes have the same."},
+         "as average_steps says; who waits for whom is said in docs/how-to/average-exactly.md. server: each fragment "
+         "is "
+         "exchanged with the node that owns it only, and no step waits; the owners are the nodes that keep the job "
+         "(gossamerctl keep), or all if there are none. Give it to the job, so that all its processes have the same."},
     {.key = "average_steps",
      .field = [](Config& c) -> OptionField { return &c.gossip.average_steps; },
      .bounds = {1, 1'000'000, "steps"},

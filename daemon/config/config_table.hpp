@@ -60,7 +60,7 @@ inline constexpr const char* log_level_names[] = {"trace", "debug", "info", "war
 inline constexpr const char* log_format_names[] = {"text", "keyvalue", "json"};
 inline constexpr const char* profile_names[] = {"lan", "internet"};
 inline constexpr const char* restore_names[] = {"imported", "latest"};
-inline constexpr const char* method_names[] = {"gossip", "average"};
+inline constexpr const char* method_names[] = {"gossip", "average", "server"};
 inline constexpr const char* average_codec_names[] = {"f32", "q8"};
 inline constexpr const char* codec_names[] = {"f32", "q8", "q4", "auto"};
 [[nodiscard]] constexpr std::span<const char* const> names_of(LogLevel) {
@@ -85,7 +85,8 @@ inline constexpr const char* codec_names[] = {"f32", "q8", "q4", "auto"};
   return codec_names;
 }
 [[nodiscard]] constexpr std::span<const char* const> names_of(gossip::PartnerPolicy) {
-  return gossip::policy_names;
+  // The last one, owner, is what the method `server` stands for.
+  return std::span(gossip::policy_names).first(std::size(gossip::policy_names) - 1);
 }
 
 /// Returns a phrase that says what is expected if the text is not of this form, and an empty string if it is.

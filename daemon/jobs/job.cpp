@@ -38,12 +38,13 @@ gossip::ReplicaOptions replica_options(const GossipOptions& options) {
           .range = static_cast<float>(options.range),
           .outer = {.momentum = static_cast<float>(options.outer_momentum),
                     .period_us = options.outer_period_ms * us_per_ms},
-          .partners = {.policy = options.partners},
+          .partners = {.policy =
+                           options.method == layout::Method::server ? gossip::PartnerPolicy::owner : options.partners},
           .bytes_per_s = options.max_mbit_s * bytes_per_mbit,
           .link_bytes_per_s = options.link_max_mbit_s * bytes_per_mbit,
           .time_share = options.time_share,
           .network_share = options.bandwidth_share,
-          .exchanges = options.method == layout::Method::gossip,
+          .exchanges = options.method != layout::Method::average,
           .clip = static_cast<float>(options.clip)};
 }
 
@@ -52,7 +53,8 @@ JobInfo description_of(const ClientMemory& memory) {
           .name = memory.job(),
           .elements = memory.elements(),
           .fragments = memory.fragment_count(),
-          .fragment_elements = memory.fragment_elements()};
+          .fragment_elements = memory.fragment_elements(),
+          .keeps = memory.keeps()};
 }
 
 /// Says so where a client gave other settings than the job has: these hold.
@@ -97,6 +99,7 @@ PartnerStatus partner_status(const gossip::PartnerReport& report, TimeUs now_us)
   return {.node = report.node.full(),
           .state = report.other_layout ? "other layout" : state_name(report.info.state),
           .linked = report.linked,
+          .keeps = report.info.keeps,
           .clock = report.info.clock,
           .exchanges = report.exchanges,
           .busy = report.busy,
@@ -322,6 +325,7 @@ std::expected<void, AttachRefusal> Job::add(std::shared_ptr<ClientSession> sessi
   client->set_home(home());
   clients_.push_back(client);
   tell_places();
+  tell_whether_trained();
   if (joined_us_ == 0) return {};  // the clients take part when the node itself has joined
   if (client->joins()) compare_settings(host_.log(), name(), replica_.settings(), *client);
   const bool shared = group_.is_shared();
@@ -403,6 +407,7 @@ bool Job::detached(const ClientSession& session) {
   clients_.erase(found);
   gpus_.leave(client->memory());
   tell_places();
+  tell_whether_trained();
   client->set_detached();
   if (group_.is_shared() && joined_us_ > 0) {
     group_.remove(*client);
@@ -603,6 +608,23 @@ void Job::tell_places() {
   }
 }
 
+/// A node whose last client has gone is about to leave: it is as it was.
+void Job::tell_whether_trained() {
+  if (clients_.empty()) return;
+  const bool keeps = std::ranges::all_of(clients_, [](const auto& client) { return client->keeps(); });
+  decide([&](Actions& out) { replica_.set_keeps(keeps, host_.now_us(), out); });
+}
+
+LayoutReply Job::layout(std::uint32_t first) const {
+  LayoutReply reply{.job = key(), .first_tensor = first};
+  if (clients_.empty() || first >= clients_.front()->memory().tensor_count()) return {.job = key()};
+  const ClientMemory& memory = clients_.front()->memory();
+  reply.fragment_elements = memory.fragment_elements();
+  reply.tensor_count = memory.tensor_count();
+  reply.tensors = memory.tensors(first, max_told_tensors);
+  return reply;
+}
+
 // --- time and status ----------------------------------------------------------------------------------------------
 
 void Job::tick(bool settled) {
@@ -626,7 +648,7 @@ void Job::tick(bool settled) {
 }
 
 void Job::tick_group() {
-  const bool exchanges = options_.get().method == layout::Method::gossip;
+  const bool exchanges = options_.get().method != layout::Method::average;
   const TimeUs period_us = exchanges ? replica_.pace().period_us() : std::numeric_limits<TimeUs>::max();
   group_.tick(ending_.round_period_us(period_us), runs());
   const auto& first = memory_.first();
@@ -708,6 +730,7 @@ JobStatus Job::status() const {
   const bool quarantined = replica_.fragments().quarantined() > 0;
   status.state = state(replica_.state() == ReplicaState::joining, quarantined);
   status.codec = codec_names[static_cast<std::size_t>(options_.get().codec)];
+  status.method = method_names[static_cast<std::size_t>(options_.get().method)];
   status.layout = fmt::format("{:016x}", key().layout_hash);
   status.clients = static_cast<std::uint32_t>(clients_.size());
   for (const auto& client : clients_) {
@@ -717,7 +740,8 @@ JobStatus Job::status() const {
                                 .clock = client->clock(),
                                 .steps = client->memory().steps(),
                                 .published_s = static_cast<double>(host_.now_us() - client->published_us()) / us_per_s,
-                                .buffers = client->memory().on_device() ? client->memory().gpu() : "host"});
+                                .buffers = client->memory().on_device() ? client->memory().gpu() : "host",
+                                .keeps = client->keeps()});
     status.steps += client->memory().steps();
   }
   status.clock = clock();

@@ -67,6 +67,8 @@ class Job : public std::enable_shared_from_this<Job>,
   // --- the clients
   [[nodiscard]] const std::string& name() const { return description_.name; }
   [[nodiscard]] JobKey key() const { return description_.job; }
+  /// The tensors of the clients' model from `first` on, as many as one message has.
+  [[nodiscard]] LayoutReply layout(std::uint32_t first) const;
   /// Adds a client to this job. Refused if its layout differs, or if the job is about to end.
   [[nodiscard]] std::expected<void, AttachRefusal> add(std::shared_ptr<ClientSession> session);
   /// The device whose memory holds the replica: that of the first client's buffers.
@@ -173,6 +175,7 @@ class Job : public std::enable_shared_from_this<Job>,
   [[nodiscard]] std::uint64_t clock() const;
   [[nodiscard]] std::vector<std::byte> cursor() const;
   void tell_places();
+  void tell_whether_trained();
   void tell_clients();
   void tell_run_state(JobClient& client);
   void measure_time_taken(TimeUs now_us);

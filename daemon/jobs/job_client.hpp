@@ -27,6 +27,7 @@ class JobClient : public gossip::Member {
   [[nodiscard]] const ClientMemory& memory() const { return session_->memory(); }
   [[nodiscard]] std::uint64_t number() const override { return session_->number(); }
   [[nodiscard]] std::uint64_t own_clock() const override { return memory().clock(); }
+  [[nodiscard]] bool keeps() const override { return memory().keeps(); }
   [[nodiscard]] const gossip::Device* elsewhere() const override;
   [[nodiscard]] bool is_attached() const override { return attached_; }
   void set_detached() { attached_ = false; }

@@ -135,6 +135,7 @@ struct ClientStatus {
   std::uint64_t steps = 0;
   double published_s = 0;    ///< time since its last publication, or since it attached
   std::string buffers = {};  ///< where its shared memory is: host, or the UUID of a GPU
+  bool keeps = false;        ///< it does not train: gossamerctl keep
 };
 
 /// A neighbour as one job sees it.
@@ -143,6 +144,7 @@ struct PartnerStatus {
   /// joining, running or draining; absent: it does not run the job; "other layout": it runs the job with another layout
   std::string state;
   bool linked = false;
+  bool keeps = false;                       ///< nobody trains the job there (gossamerctl keep)
   std::uint64_t clock = 0;                  ///< in samples, as it last reported
   std::uint64_t exchanges = 0;              ///< exchanges done with it, in both roles, since it is known
   std::uint64_t busy = 0;                   ///< requests that it turned down because it was busy
@@ -170,6 +172,7 @@ struct JobStatus {
   std::string state;  ///< joining, running, draining or quarantined
   std::string codec;
   SettingsStatus settings;
+  std::string method;  ///< gossip, average or server; only the watch reads it
   std::string layout;  ///< the layout's hash, 16 hexadecimal digits
   std::uint32_t clients = 0;
   std::vector<ClientStatus> processes;  ///< the clients, in the order in which they attached
@@ -247,9 +250,9 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(PeerStatus, node, name, address, up, dialled_
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ClusterMemberStatus, node, name, address, state, linked, incarnation, heard_s)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(JobSummaryStatus, job, state, clock, consensus, tracer_round, mixing_per_s)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(SummaryStatus, node, name, age_s, neighbours, goodput_mbit_s, jobs)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ClientStatus, pid, state, clock, steps, published_s, buffers)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(PartnerStatus, node, state, linked, clock, exchanges, busy, exchanged_s, answer_ms,
-                                   goodput_mbit_s, consensus, blocks, wide_blocks, unresolved, age_intervals,
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ClientStatus, pid, state, clock, steps, published_s, buffers, keeps)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(PartnerStatus, node, state, linked, keeps, clock, exchanges, busy, exchanged_s,
+                                   answer_ms, goodput_mbit_s, consensus, blocks, wide_blocks, unresolved, age_intervals,
                                    quarantined_fragments)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(SettingsStatus, version, values)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(JobStatus, job, state, codec, settings, layout, clients, processes, clock,

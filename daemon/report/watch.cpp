@@ -222,7 +222,9 @@ void look_for_silence(const Scene& scene, const Partner& partner) {
   if (partner.exchanges > 0 || partner.now.busy != partner.before.busy || partner.now.quarantined_fragments > 0) return;
   const std::string name = scene.name_of(partner.now.node);
   if (partner.now.exchanges == 0) {
-    if (scene.all.scheduled || all < never_asked_rounds * static_cast<double>(scene.partners.size())) return;
+    if (scene.all.scheduled || scene.job.method == "server" ||
+        all < never_asked_rounds * static_cast<double>(scene.partners.size()))
+      return;
     scene.find("silent", partner.now.node,
                fmt::format("{} runs the job and is linked, and nothing was exchanged with it", name),
                fmt::format("'gossamerctl explain {}' here and there", name));

@@ -4,9 +4,9 @@
 #include <ranges>
 #include <utility>
 
-#include "gossip/average/owner.hpp"
 #include "gossip/check.hpp"
 #include "gossip/overloaded.hpp"
+#include "gossip/owner.hpp"
 
 namespace gossamer::gossip {
 

@@ -1,7 +1,7 @@
 // The exact mean over the members of a collective, round by round.
 //
 // In a round each member contributes numbers: a model, gradients, a metric. Each fragment has an owner among the
-// contributors (gossip/average/owner.hpp), which adds the contributions in the order of their participants and gives
+// contributors (gossip/owner.hpp), which adds the contributions in the order of their participants and gives
 // the same bytes to all. So a member sends and receives about twice the numbers, however many members there are.
 //
 // Who contributes is decided before the data move, and nobody uses a result before the round is committed:

@@ -295,6 +295,28 @@ bool commit(HeldFragment fragment, Codec codec, int shift, int sign, std::span<c
          fragment.buffers.write_back();
 }
 
+/// Takes the owner's value over, on top of what was trained since it was pushed; but not in blocks out of range.
+bool commit_push(HeldFragment fragment, const ConcludeTask& task, std::span<const BlockOutcome> outcomes) {
+  PushState& state = *fragment.push;
+  std::vector<std::uint32_t> moved;
+  for (std::size_t i = 0; i < outcomes.size(); ++i) {
+    if (!outcomes[i].wide) moved.push_back(task.blocks[i]);
+  }
+  const auto target = fragment.buffers.begin_commit();
+  if (target.out == nullptr || !state.keep_only(fragment.device, moved, fragment.buffers.block_count())) return false;
+  const auto apply = [&](int shift, int sign, const float* in, float* out) {
+    return fragment.device.apply(task.reply.codec, shift, sign, task.blocks, task.exponents,
+                                 task.reply.differences.data, fragment.buffers.block_count(), in, out);
+  };
+  // Where the responder moves less than was asked, because of the noise in the differences, so does this end.
+  const int less = std::max(0, task.reply.shift - task.push->shift);
+  const int of_responder = std::min<int>(less + task.reply.shift, max_shift_bound);
+  const auto move = [&](const float* in, float* out) {
+    return apply(less, +1, in, out) && apply(of_responder, -1, out, out);
+  };
+  return state.take(fragment.device, fragment.buffers, target, move) && fragment.buffers.write_back();
+}
+
 }  // namespace
 
 double relative_distance(const ExchangeMeasure& measure) {
@@ -357,12 +379,15 @@ bool fits(const ExchangeReply& reply, const ExchangeRequest& request) {
 }
 
 EncodeTask::Result EncodeTask::run(HeldFragment fragment) && {
-  const FragmentView y = fragment.buffers.y();
+  FragmentView y = fragment.buffers.y();
+  const float* const pushed = push ? fragment.push->begin(fragment.device, fragment.buffers, push->ahead) : nullptr;
+  if (pushed != nullptr) y = {.publication = pushed};
   if (!fragment.steps.primed()) fragment.steps.prime(y, fragment.device);
   const std::size_t fragment_blocks = fragment.buffers.block_count();
   if (blocks.empty()) blocks = blocks_of({}, fragment_blocks);
 
   Result result;
+  result.pushed = pushed != nullptr;
   const std::size_t count = blocks.size();
   std::vector<std::byte> side(side_bytes(request.codec, count));
   FrameBuffer values(count * codec_block_bytes(request.codec));
@@ -466,10 +491,6 @@ ConcludeTask::Result ConcludeTask::run(HeldFragment fragment) && {
   if (!within_bounds(*this, outcomes)) return result;
   result.accepted = true;
   const double magnitude = magnitude_of(fragment);
-  result.commit = differs(outcomes);
-  if (result.commit && !commit(fragment, reply.codec, reply.shift, +1, blocks, exponents, reply.differences.data)) {
-    return {};
-  }
   const auto asked = reply.asked.as<std::int8_t>();
   std::vector<bool> coarse(blocks.size());
   for (std::size_t i = 0; i < blocks.size(); ++i) {
@@ -478,6 +499,17 @@ ConcludeTask::Result ConcludeTask::run(HeldFragment fragment) && {
     if (coarse[i]) fragment.steps.refine(blocks[i], exponents[i] - asked[i]);
     result.wide.push_back(blocks[i]);
     result.wide_exponents.push_back(asked[i]);
+  }
+  if (push) {
+    const std::uint32_t commits = fragment.buffers.parts().commits;
+    const bool undisturbed = fragment.push->is_undisturbed(commits);
+    result.commit = commit_push(fragment, *this, outcomes);
+    if (!result.commit) return {};
+    fragment.push->finish(undisturbed, push->ahead > 0, (commits + 1) % commits_modulus);
+  } else {
+    result.commit = differs(outcomes);
+    if (result.commit && !commit(fragment, reply.codec, reply.shift, +1, blocks, exponents, reply.differences.data))
+      return {};
   }
   result.measure = measure_of(reply.codec, exponents, outcomes, coarse);
   result.measure.magnitude = magnitude;

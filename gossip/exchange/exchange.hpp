@@ -9,6 +9,7 @@
 #include "gossip/exchange/device.hpp"
 #include "gossip/exchange/fragment_buffers.hpp"
 #include "gossip/exchange/outer.hpp"
+#include "gossip/exchange/push.hpp"
 #include "gossip/exchange/steps.hpp"
 #include "gossip/messages.hpp"
 
@@ -19,6 +20,7 @@ struct HeldFragment {
   FragmentBuffers& buffers;
   BlockSteps& steps;
   OuterState* outer = nullptr;              ///< only OuterTask looks at it
+  PushState* push = nullptr;                ///< needed where a task pushes
   const Device& device = buffers.device();  ///< holds the buffers and computes on them
 };
 
@@ -55,10 +57,12 @@ struct EncodeTask {
   float range = default_range;
   float factor = 1;
   Clip clip = {};
+  std::optional<PushRule> push = {};  ///< the blocks are pushed to the fragment's owner
 
   struct Result {
     bool finite = false;  ///< false: the node's own fragment holds NaN, infinity or numbers beyond largest_averaged;
                           ///< nothing else is meaningful
+    bool pushed = false;  ///< the values are what PushRule asks for; false if they are y
     ExchangeRequest request;
     std::vector<std::uint32_t> blocks;   ///< the blocks included
     std::vector<std::int8_t> exponents;  ///< the exponents used; for f32 the limits
@@ -101,6 +105,7 @@ struct ConcludeTask {
   float factor = 1;
   float clip = 0;  ///< as sent in the request
   Witness witness = {};
+  std::optional<PushRule> push = {};  ///< with EncodeTask::Result::pushed
 
   struct Result {
     bool accepted = false;  ///< false: differences that are not finite, or beyond what the request allowed

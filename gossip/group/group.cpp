@@ -83,7 +83,7 @@ void Group::begin_sharing(const Members& members, std::uint64_t clock) {
     add_with_standing(first_);
   } else {
     local_.emplace(replica_.fragment_count(), clock);
-    local_->add(first_->number(), LocalGroup::Arrival::with_values, first_->own_clock());
+    local_->add(first_->number(), LocalGroup::Arrival::with_values, first_->own_clock(), {.keeps = first_->keeps()});
     members_[first_->number()] = first_;
   }
   for (const auto& member : members) {
@@ -108,7 +108,8 @@ void Group::add_with_standing(const std::shared_ptr<Member>& member) {
   ClientStandings standings{.due = member->due_fragments(),
                             .untaken = std::vector<bool>(count),
                             .unsound = std::vector<bool>(count),
-                            .were = member->were()};
+                            .were = member->were(),
+                            .keeps = member->keeps()};
   for (std::uint32_t f = 0; f < count && !member->joins(); ++f) {
     const bool gathered = replica_.buffers(f).gathered();
     if (member == first_ && !gathered) {  // it will be gathered from this client's memory

@@ -23,7 +23,7 @@ LocalGroup::LocalGroup(std::uint32_t fragment_count, std::uint64_t clock) : roun
 void LocalGroup::add(ClientId id, Arrival arrival, std::uint64_t clock, const ClientStandings& standings) {
   GOSSAMER_CHECK(clients() < max_clients && !clients_.contains(id));
   const auto count = static_cast<std::uint32_t>(rounds_.size());
-  Client client{.slots = std::vector<Slot>(count), .clock = clock, .were = standings.were};
+  Client client{.slots = std::vector<Slot>(count), .clock = clock, .were = standings.were, .keeps = standings.keeps};
   const auto says = [](const std::vector<bool>& what, std::uint32_t f) { return !what.empty() && what[f]; };
   for (std::uint32_t f = 0; f < count; ++f) {
     Slot& slot = client.slots[f];
@@ -81,10 +81,11 @@ void LocalGroup::observe_clock(ClientId id, std::uint64_t clock) {
   if (found == clients_.end()) return;
   const std::uint64_t trained = clock - std::min(clock, found->second.clock);
   found->second.clock = clock;
+  if (!counts(found->second)) return;
   trained_ += trained;
   const auto taking_part =
-      static_cast<std::uint64_t>(std::count_if(clients_.begin(), clients_.end(), [](const auto& item) {
-        return !item.second.gone && item.second.lacking == 0;
+      static_cast<std::uint64_t>(std::count_if(clients_.begin(), clients_.end(), [this](const auto& item) {
+        return !item.second.gone && item.second.lacking == 0 && counts(item.second);
       }));
   if (taking_part == 0 || found->second.lacking > 0) return;
   clock_remainder_ += trained % taking_part;
@@ -123,11 +124,17 @@ Take LocalGroup::take_of(const Slot& slot) {
   return first ? Take::check : Take::nothing;
 }
 
+bool LocalGroup::counts(const Client& client) const {
+  return !client.keeps ||
+         std::ranges::all_of(clients_, [](const auto& item) { return item.second.gone || item.second.keeps; });
+}
+
 /// Number of clients whose mean y is: those that take part and are not quarantined.
 std::size_t LocalGroup::in_mean(std::uint32_t f) const {
   const auto count = std::count_if(clients_.begin(), clients_.end(), [f](const auto& item) {
     const Slot& slot = item.second.slots[f];
-    return !slot.apart && !slot.replacing && !slot.quarantined && (!item.second.gone || slot.untaken);
+    return !item.second.keeps && !slot.apart && !slot.replacing && !slot.quarantined &&
+           (!item.second.gone || slot.untaken);
   });
   return static_cast<std::size_t>(count);
 }

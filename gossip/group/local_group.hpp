@@ -38,6 +38,7 @@ struct ClientStandings {
   std::vector<bool> untaken = {};  ///< it has published progress that y lacks
   std::vector<bool> unsound = {};  ///< its values are not finite, or not known
   std::uint32_t were = 0;          ///< number of clients, itself included, when it published that progress
+  bool keeps = false;              ///< nobody trains with it: it follows y, and counts for no mean
 };
 
 class LocalGroup {
@@ -150,6 +151,7 @@ class LocalGroup {
     std::uint32_t tries = 0;  ///< tasks that failed to reach it since it is gone
     std::uint32_t were = 0;
     bool gone = false;
+    bool keeps = false;
   };
   struct Round {
     bool gathered = false;
@@ -166,6 +168,8 @@ class LocalGroup {
   void begin_round(std::uint32_t f, TimeUs now_us);
   [[nodiscard]] static Take take_of(const Slot& slot);
   [[nodiscard]] std::size_t in_mean(std::uint32_t f) const;
+  /// Whether the client's training counts: it trains, or no client does.
+  [[nodiscard]] bool counts(const Client& client) const;
   [[nodiscard]] static float weight_of(const Client& client, const Slot& slot, std::size_t in_mean);
   [[nodiscard]] bool wants(std::uint32_t f, TimeUs period_us, TimeUs now_us) const;
   static void begin_taking(Client& client, Slot& slot);

@@ -75,7 +75,7 @@ void Beginning::join(std::uint64_t clock) {
   std::vector<std::uint32_t> blocks;
   for (std::uint32_t f = 0; f < replica_.fragment_count(); ++f)
     blocks.push_back(static_cast<std::uint32_t>(replica_.buffers(f).block_count()));
-  stage_.emplace<Joining>(options_, self_, key_, clock, std::move(blocks));
+  stage_.emplace<Joining>(options_, self_, key_, clock, std::move(blocks), replica_.own_info().keeps);
 }
 
 template <class Feed>

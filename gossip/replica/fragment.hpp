@@ -81,6 +81,7 @@ struct OwnExchange {
   std::vector<std::uint32_t> blocks = {};
   std::vector<std::int8_t> exponents = {};
   float factor = 1;
+  std::optional<PushRule> push = {};  ///< it pushes to the fragment's owner
   std::optional<ExchangeReply> reply = {};
   std::optional<TracerValues> replied = {};  ///< came with the reply; kept while it is concluded
 };
@@ -163,6 +164,7 @@ struct Fragment {
   MixingBudget budget;
   OwnHalves own_halves = {};
   OuterState outer = {};
+  PushState push = {};
 
   // --- what is done, and what waits
   Stage stage = {};

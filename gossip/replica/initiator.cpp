@@ -16,6 +16,8 @@ constexpr TimeUs others_turn_divisor = 2;                 // divides a fragment'
 constexpr TimeUs quarantine_rest_us = 10 * us_per_s;      // a partner with NaN in a fragment is not asked for this long
 constexpr TimeUs last_exchange_wait_us = 20 * us_per_ms;  // longest time between a fragment's exchanges for handover
 constexpr double fast_link_bytes_per_s = 125e6;           // 1 Gbit/s
+constexpr TimeUs unasked_least_us = 1 * us_per_s;         // a server that is not asked for longer asks
+constexpr TimeUs unasked_periods = 8;                     // and for so many periods
 constexpr int quiet_rounds_least = 16;  // exchanges in a row without a difference, before a fragment rests
 constexpr int quiet_doublings_most = 16;
 constexpr TimeUs quiet_most_us = 5 * us_per_s;
@@ -39,11 +41,12 @@ void Initiator::start_exchanges(TimeUs now_us, Actions& out) {
     const auto f = oldest_startable(now_us);
     if (!f) return;
     Fragment& fragment = data_.fragments[*f];
-    const auto partner = choose_partner(fragment, now_us);
+    const auto partner = choose_partner(*f, now_us);
     if (!partner) {
       // Another fragment may have another partner to ask.
       const bool hurry = data_.hurries(fragment);
-      if ((!hurry && fragment.quarantined_at.empty()) || ++passed_over > schedule_window) return;
+      const bool own_partners = hurry || goes_to_owner(fragment) || !fragment.quarantined_at.empty();
+      if (!own_partners || ++passed_over > schedule_window) return;
       if (hurry) {
         fragment.turn.start_at(now_us + finish_wait_us);
       } else {
@@ -91,7 +94,7 @@ void Initiator::begin_waiting(std::uint32_t f, TimeUs now_us, Actions& out) {
   if (!has_room() || !may_spend(now_us)) return;
   if (data_.leaving) return start_last_exchange(f, now_us, out);
   if (!data_.runs() || !may_start(fragment, now_us)) return;
-  if (const auto partner = choose_partner(fragment, now_us)) begin(f, *partner, now_us, out);
+  if (const auto partner = choose_partner(f, now_us)) begin(f, *partner, now_us, out);
 }
 
 /// Starts exchanges in the order of the fragments, within a bounded look.
@@ -120,7 +123,7 @@ void Initiator::start_last_exchange(std::uint32_t f, TimeUs now_us, Actions& out
   if (fragment.handover.over(leaving.replicas) || !may_start(fragment, now_us)) return;
   if (now_us >= leaving.deadline_us || fragment.is_quarantined() || !somebody_left_to_ask(fragment))
     return fragment.handover.give_up();
-  const auto partner = choose_partner(fragment, now_us);
+  const auto partner = choose_partner(f, now_us);
   if (!partner) return;  // the partners left are resting, or have used up their rate
   if ((empty || now_us < leaving.publications_until_us) && wait_for_publication(f, out)) return;
   begin(f, *partner, now_us, out);
@@ -209,20 +212,51 @@ Codec Initiator::codec_for(const NodeId& partner) const {
   return asked > share * rate ? Codec::q4 : Codec::q8;
 }
 
-std::optional<NodeId> Initiator::choose_partner(const Fragment& fragment, TimeUs now_us) {
+bool Initiator::goes_to_owner(const Fragment& fragment) const {
+  return data_.options.partners.policy == PartnerPolicy::owner && !data_.leaving && !data_.hurries(fragment);
+}
+
+std::optional<PushRule> Initiator::push_rule_for(const Fragment& fragment, const NodeId& partner) const {
+  if (!goes_to_owner(fragment) || client_.is_lean()) return std::nullopt;
+  if (data_.description.keeps) return PushRule{.shift = max_shift_bound};
+  const Neighbour* const server = data_.neighbours.find(partner);
+  if (server == nullptr || !server->info.keeps) return std::nullopt;
+  PushRule rule = push_rule(data_.neighbours.trainers() + 1);
+  // At first it is not known what of the fragment is progress: the server comes to meet all of it more than half way.
+  if (!fragment.push.knows(fragment.buffers.parts().commits))
+    rule.shift = std::max<int>(rule.shift - 1, min_shift_bound);
+  return rule;
+}
+
+bool Initiator::is_in_reach(const NodeId& node, const Neighbour& neighbour, const Fragment& fragment,
+                            TimeUs now_us) const {
+  return data_.neighbours.is_partner(neighbour) && neighbour.budget.open(now_us) &&
+         now_us >= Neighbours::rests_until_us(neighbour, data_.pace.period_us(), data_.finish.has_value()) &&
+         Neighbours::has_room(neighbour, data_.sent_bytes(fragment)) && !rests_at(fragment, node, now_us);
+}
+
+std::optional<NodeId> Initiator::choose_partner(std::uint32_t f, TimeUs now_us) {
+  const Fragment& fragment = data_.fragments[f];
+  const Neighbours& neighbours = data_.neighbours;
+  if (goes_to_owner(fragment)) {
+    const NodeId owner = data_.owner(f);
+    const Neighbour* const known = neighbours.find(owner);
+    // An owner that trains asks anyone, a server only when nobody has asked it for long: others may see another owner.
+    const TimeUs unasked_us = std::max(unasked_least_us, unasked_periods * data_.pace.period_us());
+    if (owner == data_.self && data_.description.keeps && now_us - fragment.exchanged_us < unasked_us)
+      return std::nullopt;
+    if (owner != data_.self)
+      return known != nullptr && is_in_reach(owner, *known, fragment, now_us) ? std::optional(owner) : std::nullopt;
+  }
   std::vector<Candidate> candidates;
   std::size_t in_reach = 0;
   const bool hurry = data_.hurries(fragment);
-  const Neighbours& neighbours = data_.neighbours;
   for (const auto& [node, neighbour] : neighbours) {
     if (neighbour.info.job != data_.description.job) continue;
     if (data_.leaving && !fragment.handover.may_ask(node)) continue;
     if (hurry && (!neighbours.finishes(neighbour) || fragment.agreement.has(node))) continue;
     if (data_.finish && data_.finish->is_sound() && neighbour.info.quarantined) continue;
-    const bool reach =
-        neighbours.is_partner(neighbour) && neighbour.budget.open(now_us) &&
-        now_us >= Neighbours::rests_until_us(neighbour, data_.pace.period_us(), data_.finish.has_value()) &&
-        Neighbours::has_room(neighbour, data_.sent_bytes(fragment)) && !rests_at(fragment, node, now_us);
+    const bool reach = is_in_reach(node, neighbour, fragment, now_us);
     in_reach += reach ? 1 : 0;
     candidates.push_back({.id = node, .goodput = neighbour.goodput, .in_reach = reach});
   }
@@ -255,8 +289,13 @@ void Initiator::start(std::uint32_t f, const NodeId& partner, int follow_up, Cod
                           .clock = data_.clock,
                           .age = data_.age_of(fragment)};
   if (f == 0 && follow_up == 0) request.tracer = data_.tracer.say();
+  const auto push = push_rule_for(fragment, partner);
+  if (push) {
+    request.min_shift = std::max(request.min_shift, static_cast<std::uint8_t>(push->shift));
+    request.age = {};  // however old: what was pushed since is accounted for
+  }
   const float factor = data_.factor_for(fragment, partner);
-  fragment.own = OwnExchange{.partner = partner, .follow_up = follow_up, .begun_us = now_us};
+  fragment.own = OwnExchange{.partner = partner, .follow_up = follow_up, .begun_us = now_us, .push = push};
   fragment.own->request.counter = request.counter;
   ++own_count_;
   if (Neighbour* neighbour = data_.neighbours.find(partner)) ++neighbour->own_count;
@@ -265,7 +304,8 @@ void Initiator::start(std::uint32_t f, const NodeId& partner, int follow_up, Cod
                                    .exponents = std::move(exponents),
                                    .range = data_.options.range,
                                    .factor = factor,
-                                   .clip = data_.clip_for(fragment, partner)}});
+                                   .clip = data_.clip_for(fragment, partner),
+                                   .push = push}});
 }
 
 void Initiator::encoded(std::uint32_t f, EncodeTask::Result&& result, TimeUs now_us, Actions& out) {
@@ -282,6 +322,7 @@ void Initiator::encoded(std::uint32_t f, EncodeTask::Result&& result, TimeUs now
   own.blocks = std::move(result.blocks);
   own.exponents = std::move(result.exponents);
   own.factor = result.factor;
+  if (!result.pushed) own.push.reset();
   if (own.follow_up == 0) data_.pace.note_request(payload_bytes(own.request));
   note_begun(f, own.request.counter, out);
   send_request(own, now_us, out);
@@ -372,7 +413,8 @@ bool Initiator::conclude_next(std::uint32_t f, Actions& out) {
                                      .exponents = own.exponents,
                                      .factor = own.factor,
                                      .clip = own.request.clip,
-                                     .witness = data_.witness_for(fragment, own.partner)}});
+                                     .witness = data_.witness_for(f, own.partner),
+                                     .push = own.push}});
   return true;
 }
 
@@ -418,6 +460,7 @@ void Initiator::end_own(Fragment& fragment, double rest_periods, TimeUs now_us) 
   Neighbour* const neighbour = data_.neighbours.find(fragment.own->partner);
   if (neighbour != nullptr && neighbour->own_count > 0) --neighbour->own_count;
   fragment.own.reset();
+  fragment.push.abandon();
   fragment.budget.end_own();
   data_.pace.rest(fragment.turn, rest_periods, now_us);
   if (data_.leaving) data_.pace.start_by(fragment.turn, now_us + last_exchange_wait_us);

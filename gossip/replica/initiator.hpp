@@ -64,7 +64,14 @@ class Initiator {
   /// The startable fragment whose last exchange is longest ago, within a bounded look.
   [[nodiscard]] std::optional<std::uint32_t> oldest_startable(TimeUs now_us) const;
   [[nodiscard]] std::optional<std::uint32_t> turn_of_only_partner() const;
-  [[nodiscard]] std::optional<NodeId> choose_partner(const Fragment& fragment, TimeUs now_us);
+  [[nodiscard]] std::optional<NodeId> choose_partner(std::uint32_t f, TimeUs now_us);
+  /// True if an exchange of the fragment with this neighbour may begin now.
+  [[nodiscard]] bool is_in_reach(const NodeId& node, const Neighbour& neighbour, const Fragment& fragment,
+                                 TimeUs now_us) const;
+  /// True if the fragment is only exchanged with its owner now.
+  [[nodiscard]] bool goes_to_owner(const Fragment& fragment) const;
+  /// None: an exchange with this partner moves both alike.
+  [[nodiscard]] std::optional<PushRule> push_rule_for(const Fragment& fragment, const NodeId& partner) const;
   [[nodiscard]] Codec codec_for(const NodeId& partner) const;
   /// An own exchange has ended. While exchanges in a row find hardly any difference and nobody trains, the next one is
   /// put off for longer and longer: replicas that agree would only prove that again, at the full rate. Anything that

@@ -13,10 +13,11 @@ std::uint64_t idle_pace(std::uint64_t value, TimeUs elapsed_us) {
 
 }  // namespace
 
-void JobClock::look(TimeUs now_us, std::uint64_t own, std::vector<Claim> others) {
+void JobClock::look(TimeUs now_us, std::uint64_t own, std::vector<Claim> others, bool trains) {
   value_ = std::max(value_, own);
   if (looked_ && now_us - looked_us_ < look_us) return;
   if (!looked_) trained_us_ = looked_us_ = now_us;
+  if (!trains) own_ = own;
   const auto furthest = furthest_believed(own, others);
   const std::uint64_t trained = furthest && looked_ ? trained_beside(furthest->node, own, others) : 0;
   if (!furthest || trained > 0) trained_us_ = now_us;

@@ -47,9 +47,10 @@ class JobClock {
     std::uint64_t clock = 0;
   };
 
-  /// `own`: this replica's clock. `others`: in ascending order of their nodes. Call it often: the claims of others are
-  /// taken once every look_us, and in that time each of them reports a few times.
-  void look(TimeUs now_us, std::uint64_t own, std::vector<Claim> others);
+  /// `own`: this replica's clock. `others`: in ascending order of their nodes, without those that nobody trains: they
+  /// only repeat what others claim. Call it often: the claims of others are taken once every look_us, and in that time
+  /// each of them reports a few times. `trains`: false: this replica's clock repeats others', too.
+  void look(TimeUs now_us, std::uint64_t own, std::vector<Claim> others, bool trains = true);
   [[nodiscard]] std::uint64_t value() const { return value_; }
   /// The claim that the last look ignored.
   [[nodiscard]] const std::optional<Claim>& disbelieved() const { return disbelieved_; }

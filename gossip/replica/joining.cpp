@@ -16,8 +16,8 @@ constexpr int max_failed_pulls = 8;
 }  // namespace
 
 Joining::Joining(JoiningOptions options, const NodeId& self, const JobKey& job, std::uint64_t own_clock,
-                 std::vector<std::uint32_t> fragment_blocks)
-    : options_(options), self_(self), job_(job), own_clock_(own_clock) {
+                 std::vector<std::uint32_t> fragment_blocks, bool keeps)
+    : options_(options), self_(self), job_(job), keeps_(keeps), own_clock_(own_clock) {
   for (const std::uint32_t blocks : fragment_blocks)
     fragments_.push_back({.blocks = blocks});
 }
@@ -136,9 +136,11 @@ void Joining::decide(TimeUs now_us, Actions& out) {
   for (const auto& [node, neighbour] : neighbours_) {
     if (!neighbour.info) return;  // it has not reported its state
     if (neighbour.info->job != job_ || neighbour.info->state != ReplicaState::joining) continue;
+    if (neighbour.info->keeps && neighbour.info->clock == 0) continue;  // it waits for one that begins
     const bool before_us = neighbour.info->clock != own_clock_ ? neighbour.info->clock > own_clock_ : node < self_;
     if (before_us) return;  // that node begins; this one pulls from it
   }
+  if (keeps_ && own_clock_ == 0) return;
   // Nobody is left to pull from. Values pulled from donors now gone are mixed with this node's own. They are good
   // enough to train on, and gossip evens them out.
   finished_ = out.finished = true;

@@ -33,9 +33,10 @@ struct JoiningOptions {
 
 class Joining {
  public:
-  /// `own_clock`: of the model that this node would begin with.
+  /// `own_clock`: of the model that this node would begin with. `keeps`: nobody trains the job here. Without a model
+  /// that has been trained, such a node begins nothing: it waits for one that it can pull from.
   Joining(JoiningOptions options, const NodeId& self, const JobKey& job, std::uint64_t own_clock,
-          std::vector<std::uint32_t> fragment_blocks);
+          std::vector<std::uint32_t> fragment_blocks, bool keeps = false);
 
   struct Ask {
     NodeId to;
@@ -107,6 +108,7 @@ class Joining {
   JoiningOptions options_;
   NodeId self_;
   JobKey job_;
+  bool keeps_;
   std::uint64_t own_clock_;  // others compare it with theirs, whatever has been pulled
   std::uint64_t clock_ = 0;
   std::vector<Fragment> fragments_;

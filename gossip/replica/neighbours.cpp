@@ -16,7 +16,9 @@ constexpr int busy_tolerated = 3;                     // busy replies in a row b
 constexpr int max_rest_doublings = 8;
 constexpr TimeUs least_longest_rest_us = 250 * us_per_ms;  // a rest is at most a period, or this if that is longer
 constexpr TimeUs max_rest_us = 30 * us_per_s;              // a rest is also at most this, unless a busy wait is longer
-constexpr double patience_answers = 4;  // times the usual time of an answer, before a request is sent again
+constexpr TimeUs yield_factor = 8;               // whoever waits so many times as long as another goes before it,
+constexpr TimeUs yield_least_us = 1 * us_per_s;  // after this at least, and if it has asked within this time
+constexpr double patience_answers = 4;           // times the usual time of an answer, before a request is sent again
 
 }  // namespace
 
@@ -121,9 +123,37 @@ std::size_t Neighbours::partners() const {
       std::ranges::count_if(table_, [this](const auto& item) { return is_partner(item.second); }));
 }
 
+std::size_t Neighbours::trainers() const {
+  return static_cast<std::size_t>(std::ranges::count_if(
+      table_, [this](const auto& item) { return is_partner(item.second) && !item.second.info.keeps; }));
+}
+
 std::size_t Neighbours::finishing_partners() const {
   return static_cast<std::size_t>(
       std::ranges::count_if(table_, [this](const auto& item) { return finishes(item.second); }));
+}
+
+std::vector<NodeId> Neighbours::owners(bool self_keeps) const {
+  const auto may_own = [this](const auto& item) { return is_partner(item.second) && !item.second.info.quarantined; };
+  const bool only_keepers = self_keeps || std::ranges::any_of(table_, [&](const auto& item) {
+                              return may_own(item) && item.second.info.keeps;
+                            });
+  std::vector<NodeId> owners;
+  for (const auto& item : table_) {
+    if (may_own(item) && (item.second.info.keeps || !only_keepers)) owners.push_back(item.first);
+  }
+  if (self_keeps || !only_keepers) owners.insert(std::ranges::lower_bound(owners, self_), self_);
+  return owners;
+}
+
+bool Neighbours::trainers_finish() const {
+  bool some = false;
+  for (const auto& [node, neighbour] : table_) {
+    if (!is_partner(neighbour) || neighbour.info.keeps) continue;
+    if (neighbour.info.finishing == Finishing::no) return false;
+    some = true;
+  }
+  return some;
 }
 
 const NodeId* Neighbours::only_partner() const {
@@ -163,6 +193,28 @@ TimeUs Neighbours::rests_until_us(const Neighbour& neighbour, TimeUs period_us, 
   const TimeUs rest_us = std::max(base_us, us_per_ms) * (TimeUs{1} << doublings);
   const TimeUs longest_us = std::min(std::max(period_us, least_longest_rest_us), max_rest_us);
   return neighbour.busy_us + std::min(rest_us, std::max(base_us, longest_us));
+}
+
+void Neighbours::note_answer(const NodeId& node, ReplyStatus status, TimeUs now_us) {
+  Neighbour* neighbour = find(node);
+  if (neighbour == nullptr) return;
+  if (status == ReplyStatus::done) {
+    neighbour->answered_us = now_us;
+    neighbour->waits_since_us.reset();
+  } else if (status == ReplyStatus::busy) {
+    if (!neighbour->waits_since_us) neighbour->waits_since_us = now_us;
+    neighbour->waited_us = now_us;
+  }
+}
+
+bool Neighbours::is_to_yield(const Neighbour& neighbour, TimeUs period_us, TimeUs now_us) const {
+  const TimeUs wait_us = std::max(yield_factor * (now_us - neighbour.answered_us), yield_least_us);
+  const TimeUs asks_us = std::max(yield_least_us, 2 * std::min(period_us, max_rest_us));
+  return std::ranges::any_of(table_, [&](const auto& item) {
+    const Neighbour& other = item.second;
+    return is_partner(other) && other.waits_since_us && now_us - *other.waits_since_us > wait_us &&
+           now_us - other.waited_us < asks_us;
+  });
 }
 
 void Neighbours::observe_answer(const NodeId& from, std::size_t bytes, TimeUs took_us) {

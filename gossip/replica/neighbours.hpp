@@ -28,7 +28,10 @@ struct Neighbour {
   double answer_us = 0;  ///< smoothed time from request to reply
   double goodput = 0;    ///< smoothed bytes per second of the same exchanges
   int busy_in_a_row = 0;
-  TimeUs busy_us = 0;  ///< when it last turned a request down: see rests_until_us()
+  TimeUs busy_us = 0;                    ///< when it last turned a request down: see rests_until_us()
+  TimeUs answered_us = 0;                ///< when this node last answered a request of it
+  std::optional<TimeUs> waits_since_us;  ///< when it was first told busy since then
+  TimeUs waited_us = 0;                  ///< and last
   LinkLoad load;
   std::size_t own_count = 0;  ///< exchanges that this node has begun with it and not ended
   ClipRecord clips;
@@ -77,6 +80,13 @@ class Neighbours {
   [[nodiscard]] bool finishes(const Neighbour& neighbour) const;
   [[nodiscard]] std::size_t partners() const;
   [[nodiscard]] std::size_t finishing_partners() const;
+  /// Partners that train the job.
+  [[nodiscard]] std::size_t trainers() const;
+  /// Those that may own fragments (gossip/owner.hpp): the replicas that nobody trains, or all if there are none; this
+  /// node is one of them if it keeps the job, too. Ascending. Replicas in quarantine own none.
+  [[nodiscard]] std::vector<NodeId> owners(bool self_keeps) const;
+  /// The programs of all partners that train have stopped, and there are such partners.
+  [[nodiscard]] bool trainers_finish() const;
   /// Null: there is none, or more than one.
   [[nodiscard]] const NodeId* only_partner() const;
   /// This node and its partners, ascending.
@@ -89,6 +99,11 @@ class Neighbours {
   /// A neighbour that has turned down several requests in a row is not asked before this time, since each request costs
   /// bytes for nothing. `hurry`: this node finishes.
   [[nodiscard]] static TimeUs rests_until_us(const Neighbour& neighbour, TimeUs period_us, bool hurry);
+  /// This node has answered its request, or has told it that it is busy.
+  void note_answer(const NodeId& node, ReplyStatus status, TimeUs now_us);
+  /// True if another neighbour has asked in vain for long while this one was answered not long ago. Whoever is turned
+  /// down asks more and more rarely, so a node that many ask would go on answering the same ones.
+  [[nodiscard]] bool is_to_yield(const Neighbour& neighbour, TimeUs period_us, TimeUs now_us) const;
   /// A request of `bytes`, its reply included, took `took_us`.
   void observe_answer(const NodeId& from, std::size_t bytes, TimeUs took_us);
   void observe_age(const NodeId& partner, const Age& age);

@@ -29,11 +29,12 @@ enum class PartnerPolicy : std::uint8_t {
   regular,               ///< a random one of `degree` fixed neighbours (see circulant_offsets())
   hub,                   ///< the first node; the first node itself chooses anyone
   weighted,              ///< anyone, in proportion to goodput, with a floor (see selection_shares())
+  owner,                 ///< each fragment's owner (gossip/owner.hpp), as Initiator knows it; here: anyone
 };
 
 /// The policies as written in configurations, in the order of the enumeration.
 inline constexpr const char* policy_names[] = {"random", "ring",    "torus", "hypercube", "one-peer-exponential",
-                                               "base",   "regular", "hub",   "weighted"};
+                                               "base",   "regular", "hub",   "weighted",  "owner"};
 
 /// A policy with its parameter.
 struct PartnerRule {

@@ -129,6 +129,18 @@ void Replica::set_finishing(Programs programs, TimeUs now_us, Actions& out) {
   initiator_.start_exchanges(now_us, out);
 }
 
+void Replica::set_keeps(bool keeps, TimeUs now_us, Actions& out) {
+  if (std::exchange(data_.description.keeps, keeps) == keeps) return;
+  if (!keeps) set_finishing(Programs::train, now_us, out);
+  tell_neighbours(out);
+}
+
+/// Nobody here stops a node that keeps the job. Those that finish need it: it may be all that joins them.
+void Replica::finish_with_others(TimeUs now_us, Actions& out) {
+  if (!data_.description.keeps || !data_.runs()) return;
+  set_finishing(data_.neighbours.trainers_finish() ? Programs::finish : Programs::train, now_us, out);
+}
+
 bool Replica::spoiled() const {
   return std::ranges::any_of(data_.fragments, [](const Fragment& fragment) {
     return fragment.is_quarantined() && fragment.freshness == Fragment::Freshness::used &&
@@ -190,12 +202,15 @@ FinishReport Replica::finish_report() const {
   for (const auto& [node, neighbour] : data_.neighbours) {
     if (data_.neighbours.finishes(neighbour)) members.insert(node);
   }
+  if (members.empty()) report.distance = 0;
+  for (const auto& [node, neighbour] : data_.neighbours) {
+    if (neighbour.info.keeps) members.erase(node);  // it has no program that could save
+  }
   if (!finish.is_sound()) {
     FinishReport without_it = spoiled_report(members.size() + 1);
     without_it.spoiled = finish.health == Finish::Health::spoiled;
     return without_it;
   }
-  if (members.empty()) report.distance = 0;
   report.members = members.size() + 1;
   report.saver = members.empty() || data_.self < *members.begin();
   return report;
@@ -317,7 +332,7 @@ void Replica::go_on(std::uint32_t f, TimeUs now_us, Actions& out) {
 
 HeldFragment Replica::held(std::uint32_t f) {
   Fragment& fragment = data_.fragments[f];
-  return {.buffers = fragment.buffers, .steps = fragment.steps, .outer = &fragment.outer};
+  return {.buffers = fragment.buffers, .steps = fragment.steps, .outer = &fragment.outer, .push = &fragment.push};
 }
 
 bool Replica::take_outer_step(std::uint32_t f, TimeUs now_us, Actions& out) {
@@ -523,6 +538,7 @@ void Replica::tick(TimeUs now_us, Actions& out, bool all_dialled) {
     out.send.push_back({to, std::move(reply)});
   initiator_.send_again(out);
   look_at_clocks(now_us);
+  finish_with_others(now_us, out);
   update_finishing(now_us, out);
   look_after_window(now_us, out);
   initiator_.start_exchanges(now_us, out);
@@ -535,11 +551,11 @@ void Replica::look_at_clocks(TimeUs now_us) {
   std::vector<JobClock::Claim> others;
   for (const auto& [node, neighbour] : data_.neighbours) {
     const ReplicaState state = neighbour.info.state;
-    if (neighbour.linked && neighbour.info.job == data_.description.job && state != ReplicaState::absent &&
-        state != ReplicaState::joining)
+    if (neighbour.linked && neighbour.info.job == data_.description.job && !neighbour.info.keeps &&
+        state != ReplicaState::absent && state != ReplicaState::joining)
       others.push_back({node, neighbour.info.clock});
   }
-  job_clock_.look(now_us, data_.clock, std::move(others));
+  job_clock_.look(now_us, data_.clock, std::move(others), !data_.description.keeps);
 }
 
 void Replica::end_the_old(TimeUs now_us, Actions& out) {

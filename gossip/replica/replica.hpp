@@ -51,6 +51,9 @@ class Replica {
   /// see gossip/replica/finishing.hpp. `on` false: the program trains again.
   void set_finishing(Programs programs, TimeUs now_us, Actions& out);
   [[nodiscard]] FinishReport finish_report() const;
+  /// Whether no process here trains the job: the node holds the model for the others. It then finishes when all others
+  /// do, and trains, as neighbours see it, when they train again.
+  void set_keeps(bool keeps, TimeUs now_us, Actions& out);
   /// True if no exchange is under way in any form, so that the replica may end without an effect on others.
   [[nodiscard]] bool idle() const;
   [[nodiscard]] JobInfo own_info() const;
@@ -160,6 +163,7 @@ class Replica {
   void hear(const NodeId& from, const JobInfo& info, Actions& out);
   void pull(const NodeId& from, const PullRequest& request, TimeUs now_us, Actions& out);
   void tell_neighbours(Actions& out) const;
+  void finish_with_others(TimeUs now_us, Actions& out);
   /// Checks how far finishing has come, and tells the neighbours of a change.
   void update_finishing(TimeUs now_us, Actions& out);
   /// True if the program's last values were checked and hold NaN or infinity.

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "gossip/owner.hpp"
 #include "gossip/smoothed.hpp"
 
 namespace gossamer::gossip {
@@ -55,10 +56,17 @@ Age ReplicaData::age_of(const Fragment& fragment) const {
           .cadence = static_cast<std::uint64_t>(std::llround(fragment.cadence))};
 }
 
-Witness ReplicaData::witness_for(const Fragment& fragment, const NodeId& partner) const {
-  Witness witness = fragment.distances.witness(partner);
+NodeId ReplicaData::owner(std::uint32_t f) const {
+  const std::vector<NodeId> owners = neighbours.owners(description.keeps);
+  return owners.empty() ? self : owner_of(f, owners);
+}
+
+Witness ReplicaData::witness_for(std::uint32_t f, const NodeId& partner) const {
+  Witness witness = fragments[f].distances.witness(partner);
   // Other partners will be met, so a single first partner is not believed.
   if (neighbours.partners() >= witnesses_least) witness.alone = false;
+  // What only its owner is asked for is as the owner has it.
+  if (options.partners.policy == PartnerPolicy::owner && owner(f) == partner) witness.alone = true;
   return witness;
 }
 

@@ -76,7 +76,9 @@ struct ReplicaData {
   void spend(const NodeId& to, std::size_t bytes, TimeUs now_us);
 
   [[nodiscard]] Age age_of(const Fragment& fragment) const;
-  [[nodiscard]] Witness witness_for(const Fragment& fragment, const NodeId& partner) const;
+  /// The node that owns the fragment (gossip/owner.hpp), as far as this one knows; itself if nobody else is there.
+  [[nodiscard]] NodeId owner(std::uint32_t f) const;
+  [[nodiscard]] Witness witness_for(std::uint32_t f, const NodeId& partner) const;
   [[nodiscard]] Clip clip_for(const Fragment& fragment, const NodeId& partner) const;
   [[nodiscard]] float factor_for(const Fragment& fragment, const NodeId& partner) const;
   /// Learns from an exchange that was done. `counts`: it was not a follow-up that this node began.

@@ -63,6 +63,8 @@ void Responder::take_request(const NodeId& from, ExchangeRequest&& request, Wait
   // The initiator's values are finite. If both ends are quarantined, the first to recover must be free to ask.
   if (reason == RefuseReason::none || reason == RefuseReason::quarantined)
     data_.fragments[request.fragment].quarantined_at.erase(from);
+  // It may be finite again, and this node may long not come to ask anybody itself.
+  if (reason == RefuseReason::quarantined) client_.want_publication(request.fragment, out);
   if (reason != RefuseReason::none) return turn_down(from, request, ReplyStatus::refused, reason, now_us, out);
   Fragment& fragment = data_.fragments[request.fragment];
   const auto& asked = fragment.waiting.request;
@@ -78,7 +80,9 @@ void Responder::take_request(const NodeId& from, ExchangeRequest&& request, Wait
   if (!data_.runs() || fragment.is_held() || fragment.buffers.empty() || !shift ||
       (client_.is_crowded() && waited == Waited::no) || neighbour == nullptr ||
       (crossing && data_.options.crossing_rule && data_.self < from) || (data_.finish && neighbour->info.quarantined) ||
-      !affordable(*neighbour, fragment, now_us) || (asked && fragment.buffers.out_of_hand())) {
+      !affordable(*neighbour, fragment, now_us) ||
+      data_.neighbours.is_to_yield(*neighbour, data_.pace.period_us(), now_us) ||
+      (asked && fragment.buffers.out_of_hand())) {
     return turn_down(from, request, ReplyStatus::busy, RefuseReason::none, now_us, out);
   }
   if (request.clock != neighbour->info.clock) ++data_.stir;  // it has trained since its last report
@@ -107,7 +111,7 @@ void Responder::answer(const NodeId& from, ExchangeRequest&& request, int shift,
                                                    .range = data_.options.range,
                                                    .factor = data_.factor_for(fragment, from),
                                                    .clip = data_.clip_for(fragment, from),
-                                                   .witness = data_.witness_for(fragment, from)}}});
+                                                   .witness = data_.witness_for(f, from)}}});
 }
 
 RefuseReason Responder::objection(const ExchangeRequest& request) const {
@@ -137,6 +141,13 @@ bool Responder::affordable(const Neighbour& neighbour, const Fragment& fragment,
   return data_.pace.may_answer(debt_bytes, now_us) && Neighbours::may_answer(neighbour, debt_bytes, now_us);
 }
 
+/// The server that this node pushes the fragment to does not see it as its owner's, or was not asked for long. It hears
+/// of what was trained here by the next push.
+bool Responder::is_asked_by_server(std::uint32_t f, const NodeId& from, const Neighbour& neighbour) const {
+  return data_.options.partners.policy == PartnerPolicy::owner && neighbour.info.keeps && !data_.description.keeps &&
+         neighbour.info.finishing == Finishing::no && data_.owner(f) == from;
+}
+
 /// This is a guess from all that is known here: a request does not say whether it is a follow-up.
 bool Responder::follows_up(const Fragment& fragment, const NodeId& from, TimeUs now_us) const {
   return fragment.wide_at == from && now_us - fragment.exchanged_us < data_.pace.period_us() / 2;
@@ -145,6 +156,7 @@ bool Responder::follows_up(const Fragment& fragment, const NodeId& from, TimeUs 
 void Responder::turn_down(const NodeId& from, const ExchangeRequest& request, ReplyStatus status, RefuseReason reason,
                           TimeUs now_us, Actions& out) {
   if (reason != RefuseReason::expired) data_.book.replies().decline({from, request.counter}, now_us);
+  data_.neighbours.note_answer(from, status, now_us);
   ++(status == ReplyStatus::busy ? data_.counters.busy_sent : data_.counters.refused_sent);
   out.send.push_back({from, ExchangeReply{.counter = request.counter,
                                           .job = request.job,
@@ -174,6 +186,7 @@ void Responder::answered(std::uint32_t f, const stage::Answering& at, AnswerTask
                                                         : ExchangeCost::Work{.follow_ups = 1});
     data_.spend(at.initiator, payload_bytes(reply), now_us);
     data_.pace.note_spent(Pace::Spent::on_answer);
+    data_.neighbours.note_answer(at.initiator, reply.status, now_us);
     fragment.exchanged_us = now_us;
     fragment.exchanged_as = Fragment::Role::responder;
     fragment.wide_at.reset();

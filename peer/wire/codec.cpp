@@ -186,6 +186,7 @@ void write(const JobInfo& info, wire::Header::Builder header, Frames&) {
   out.setFinishing(static_cast<std::uint8_t>(info.finishing));
   out.setFirstExchange(info.first_exchange);
   out.setQuarantined(info.quarantined);
+  out.setKeeps(info.keeps);
   write_settings(info.settings, out);
 }
 std::optional<Message> read(wire::JobInfo::Reader in, const Frames& frames) {
@@ -200,6 +201,7 @@ std::optional<Message> read(wire::JobInfo::Reader in, const Frames& frames) {
   info.finishing = static_cast<Finishing>(in.getFinishing());
   info.first_exchange = in.getFirstExchange();
   info.quarantined = in.getQuarantined();
+  info.keeps = in.getKeeps();
   auto settings = read_settings(in.getSettings());
   if (!settings) return std::nullopt;
   info.settings = std::move(*settings);
@@ -212,6 +214,50 @@ void write(const JobQuery& query, wire::Header::Builder header, Frames&) {
 std::optional<Message> read(wire::JobQuery::Reader in, const Frames& frames) {
   if (frames.payload_count != 0) return std::nullopt;
   return JobQuery{read_job(in.getJob())};
+}
+
+void write(const LayoutQuery& query, wire::Header::Builder header, Frames&) {
+  auto out = header.initLayoutQuery();
+  write_job(query.job, out.initJob());
+  out.setFirstTensor(query.first_tensor);
+}
+std::optional<Message> read(wire::LayoutQuery::Reader in, const Frames& frames) {
+  if (frames.payload_count != 0) return std::nullopt;
+  return LayoutQuery{read_job(in.getJob()), in.getFirstTensor()};
+}
+
+void write(const LayoutReply& reply, wire::Header::Builder header, Frames&) {
+  auto out = header.initLayoutReply();
+  write_job(reply.job, out.initJob());
+  out.setFragmentElements(reply.fragment_elements);
+  out.setTensorCount(reply.tensor_count);
+  out.setFirstTensor(reply.first_tensor);
+  auto tensors = out.initTensors(size_of(reply.tensors));
+  for (unsigned i = 0; i < tensors.size(); ++i) {
+    const LayoutTensor& tensor = reply.tensors[i];
+    tensors[i].setName(text_of(tensor.name));
+    tensors[i].setDtype(tensor.dtype);
+    tensors[i].setRole(tensor.role);
+    auto shape = tensors[i].initShape(size_of(tensor.shape));
+    for (unsigned d = 0; d < shape.size(); ++d)
+      shape.set(d, tensor.shape[d]);
+  }
+}
+std::optional<Message> read(wire::LayoutReply::Reader in, const Frames& frames) {
+  if (frames.payload_count != 0 || in.getTensors().size() > max_told_tensors) return std::nullopt;
+  LayoutReply reply{.job = read_job(in.getJob()),
+                    .fragment_elements = in.getFragmentElements(),
+                    .tensor_count = in.getTensorCount(),
+                    .first_tensor = in.getFirstTensor()};
+  for (const auto tensor : in.getTensors()) {
+    const auto shape = tensor.getShape();
+    LayoutTensor& read = reply.tensors.emplace_back(LayoutTensor{.dtype = tensor.getDtype(), .role = tensor.getRole()});
+    if (shape.size() > max_tensor_dimensions || !read_text(tensor.getName(), max_tensor_name_bytes, read.name))
+      return std::nullopt;
+    for (const std::uint64_t size : shape)
+      read.shape.push_back(size);
+  }
+  return reply;
 }
 
 void write(const PullRequest& request, wire::Header::Builder header, Frames&) {
@@ -417,6 +463,10 @@ std::expected<Packet, DecodeError> packet_of(wire::Header::Reader header, const 
       return checked(read(header.getJobInfo(), frames));
     case wire::Header::JOB_QUERY:
       return checked(read(header.getJobQuery(), frames));
+    case wire::Header::LAYOUT_QUERY:
+      return checked(read(header.getLayoutQuery(), frames));
+    case wire::Header::LAYOUT_REPLY:
+      return checked(read(header.getLayoutReply(), frames));
     case wire::Header::PULL_REQUEST:
       return checked(read(header.getPullRequest(), frames));
     case wire::Header::PULL_REPLY:

@@ -139,6 +139,28 @@ Fault check(const JobQuery&) {
   return {};
 }
 
+Fault check(const LayoutQuery& query) {
+  return query.first_tensor >= max_layout_tensors ? "tensor out of bounds" : Fault{};
+}
+
+Fault check(const LayoutTensor& tensor) {
+  if (tensor.name.empty() || !is_plain_text(tensor.name, max_tensor_name_bytes))
+    return "the name of a tensor is empty, too long or not plain UTF-8";
+  if (tensor.dtype > max_tensor_dtype || tensor.role > max_tensor_role) return "a tensor of an unknown kind";
+  return tensor.shape.size() > max_tensor_dimensions ? "a tensor with too many dimensions" : Fault{};
+}
+
+Fault check(const LayoutReply& reply) {
+  if (reply.tensor_count > max_layout_tensors || reply.tensors.size() > max_told_tensors) return "too many tensors";
+  if (reply.tensors.size() > reply.tensor_count || reply.first_tensor > reply.tensor_count - reply.tensors.size())
+    return "tensors beyond the last";
+  if (reply.fragment_elements > max_fragment_elements) return "fragment size out of bounds";
+  for (const LayoutTensor& tensor : reply.tensors) {
+    if (const Fault fault = check(tensor)) return fault;
+  }
+  return {};
+}
+
 Fault check(const PullRequest& request) {
   return request.fragment >= max_fragments ? "fragment index out of bounds" : Fault{};
 }

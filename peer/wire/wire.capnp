@@ -45,6 +45,9 @@ struct Header {
     # (gossip/average_messages.hpp).
     average @22 :Average;
     averageValues @23 :AverageValues;
+    # The tensors of a job, for a node that is to keep it, on the control channel.
+    layoutQuery @24 :LayoutQuery;
+    layoutReply @25 :LayoutReply;
   }
 }
 
@@ -159,6 +162,7 @@ struct JobInfo {
   firstExchange @8 :UInt64;
   quarantined @9 :Bool;
   settings @10 :JobSettings;
+  keeps @11 :Bool;
 }
 
 struct JobSetting {
@@ -174,6 +178,26 @@ struct JobSettings {
 
 struct JobQuery {
   job @0 :Job;
+}
+
+struct LayoutQuery {
+  job @0 :Job;              # layoutHash 0: any
+  firstTensor @1 :UInt32;
+}
+
+struct LayoutTensor {
+  name @0 :Text;
+  dtype @1 :UInt8;
+  role @2 :UInt8;
+  shape @3 :List(UInt64);
+}
+
+struct LayoutReply {
+  job @0 :Job;
+  fragmentElements @1 :UInt32;
+  tensorCount @2 :UInt32;   # 0: not known, and the rest is empty
+  firstTensor @3 :UInt32;
+  tensors @4 :List(LayoutTensor);
 }
 
 struct PullRequest {

@@ -110,7 +110,8 @@ Result<std::unique_ptr<ClientRun>> ClientRun::open(const gossamer_options& optio
     return fail(GOSSAMER_BAD_ARGUMENT, "the job needs a name of 1 to " + std::to_string(layout::max_job_bytes) +
                                            " letters, digits, '.', '_' or '-', not starting with '.'");
   }
-  if (options.flags != 0) return fail(GOSSAMER_BAD_ARGUMENT, "unknown flags: this library is older than the program");
+  if ((options.flags & ~std::uint32_t{GOSSAMER_KEEPS}) != 0)
+    return fail(GOSSAMER_BAD_ARGUMENT, "unknown flags: this library is older than the program");
   if (options.memory > GOSSAMER_MEMORY_LEAN || options.device > GOSSAMER_CUDA) {
     return fail(GOSSAMER_BAD_ARGUMENT,
                 "memory is none of gossamer_memory, or device none of gossamer_device, that this library knows");

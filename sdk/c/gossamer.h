@@ -112,9 +112,17 @@ typedef enum gossamer_state {
 
 /* What the processes of a job do with each other: one of the job's settings, the same for all of them. */
 typedef enum gossamer_method {
-  GOSSAMER_GOSSIP = 0, /* the daemons exchange the model, and no step waits */
-  GOSSAMER_AVERAGE = 1 /* the daemons exchange nothing; the program calls gossamer_average() */
+  GOSSAMER_GOSSIP = 0,  /* the daemons exchange the model, and no step waits */
+  GOSSAMER_AVERAGE = 1, /* the daemons exchange nothing; the program calls gossamer_average() */
+  GOSSAMER_SERVER = 2   /* the daemons exchange each part of the model with the node that owns it, and no step waits */
 } gossamer_method;
+
+/* Bits of gossamer_options.flags. */
+typedef enum gossamer_flag {
+  GOSSAMER_KEEPS = 1 /* nobody trains with the run: it holds the model for the other nodes. It begins with what it pulls
+                        from them, and waits until there is something to pull. The program calls gossamer_step() every
+                        few milliseconds with 0 samples, or with those by which the job's clock is ahead of its own */
+} gossamer_flag;
 
 typedef struct gossamer_run gossamer_run;
 
@@ -124,7 +132,7 @@ typedef struct gossamer_options {
   const char* socket_path;        /* NULL: $GOSSAMER_SOCKET, or else gossamerd's default place */
   uint32_t fragment_elements;     /* unit of exchange, a power of two from 256 to 4194304, the same for all replicas.
                                      0: 1048576, or the smallest power of two that holds the model if that is less */
-  uint32_t flags;                 /* 0 */
+  uint32_t flags;                 /* gossamer_flag, or 0 */
   uint64_t step_budget_bytes;     /* one step publishes at most this many bytes of fragments (4 an element), but always
                                      one fragment; more limits staleness, less limits a step's time. 0: 16 MiB */
   uint64_t initial_clock_samples; /* samples trained before, if the program continues from a checkpoint */

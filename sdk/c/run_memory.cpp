@@ -164,6 +164,7 @@ void RunMemory::describe(const ClientReplica& replica, const gossamer_options& o
   const std::string_view job = options.job;
   std::memcpy(header->job, job.data(), job.size());  // is_job_name() limits the length; the rest is zero
   header->window_bytes = window_bytes_;
+  header->flags = (options.flags & GOSSAMER_KEEPS) != 0 ? layout::flag_keeps : 0;
   if (options.settings != nullptr) {
     header->settings_bytes = std::string_view(options.settings).size();  // ClientRun::open() limits it
     std::memcpy(base_ + layout::settings_offset, options.settings, header->settings_bytes);

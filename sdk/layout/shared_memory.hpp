@@ -209,6 +209,7 @@ enum class RunState : std::uint32_t {
 enum class Method : std::uint8_t {
   gossip = 0,   ///< the daemons exchange the model, and no step waits
   average = 1,  ///< the daemons exchange nothing; the processes call for exact means (sdk/layout/average.hpp)
+  server = 2,   ///< the daemons exchange each part of the model with the node that owns it, and no step waits
 };
 
 /// What the job's settings ask of its programs, beside the outer momentum.
@@ -257,6 +258,9 @@ enum class BuffersIn : std::uint64_t {
   device = 1,  ///< in GPU memory that is handed over beside this one (sdk/layout/attach.hpp); those here have no pages
 };
 
+/// Header::flags: nobody trains with the run, which holds the model for the other nodes.
+inline constexpr std::uint64_t flag_keeps = 1;
+
 struct Header {
   // The client writes these once before the memory is handed over. The daemon copies and validates them, and then uses
   // its copy.
@@ -278,7 +282,7 @@ struct Header {
   std::uint64_t window_bytes;    ///< 0: all buffers have pages. Otherwise lean: at most this much has pages
   std::uint64_t buffers_in;      ///< a BuffersIn
   std::uint64_t settings_bytes;  ///< of the settings' text; 0: the program gives none
-  std::uint64_t reserved_once;   ///< must be 0
+  std::uint64_t flags;           ///< flag_keeps, or 0
 
   // The client writes these while it trains.
   alignas(64) std::atomic<std::uint64_t> clock;  ///< samples trained
@@ -356,6 +360,9 @@ struct Plan {
   p.total_bytes =
       align_to_page(p.buffers_offset + std::uint64_t{p.fragment_count} * buffers_per_fragment * p.buffer_stride);
   return p;
+}
+[[nodiscard]] constexpr std::uint32_t tensor_count(const Plan& p) {
+  return static_cast<std::uint32_t>((p.names_offset - p.tensors_offset) / sizeof(TensorEntry));
 }
 /// The offset of buffer `index` (0–2) of a fragment.
 [[nodiscard]] constexpr std::uint64_t buffer_offset(const Plan& p, std::uint32_t fragment, std::uint8_t index) {

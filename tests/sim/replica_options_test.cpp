@@ -1,9 +1,11 @@
 // What a replica's options promise, in a simulated cluster: messages lost on a standing link do no harm, rates hold,
 // partners follow the rule, the cadence keeps to its share.
 
+#include <map>
 #include <set>
 
 #include "catch.hpp"
+#include "gossip/owner.hpp"
 #include "tools/sim/cluster.hpp"
 #include "tools/sim/draw.hpp"
 
@@ -14,7 +16,9 @@ using gossip::PartnerPolicy;
 using gossip::ReplicaCounters;
 
 struct World {
-  World(std::size_t nodes, std::uint64_t seed, const gossip::ReplicaOptions& replica, PathConditions path = {})
+  /// The last `keepers` nodes hold the job without training it.
+  World(std::size_t nodes, std::uint64_t seed, const gossip::ReplicaOptions& replica, PathConditions path = {},
+        std::size_t keepers = 0)
       : network(schedule, gossip::Random(seed), nodes, path),
         cluster({.elements = 2048, .replica = replica, .seed = seed + 1}, schedule, network) {
     gossip::Random random(seed + 2);
@@ -23,6 +27,7 @@ struct World {
       for (float& value : model)
         value = static_cast<float>(random.uniform() - 0.5);
       cluster.add_node(model);
+      cluster.node(i).keeps = i + keepers >= nodes;
       cluster.start_daemon(i, false);
     }
     cluster.link_all();
@@ -109,6 +114,78 @@ TEST_CASE("Partners follow the rule, and the replicas agree whichever it is", "[
     CHECK(pairs.contains({7, 0}));
     CHECK(pairs.contains({0, 7}));
   }
+}
+
+TEST_CASE("A fragment is exchanged with its owner only, also after an owner's death") {
+  constexpr std::size_t nodes = 6;
+  const std::size_t keepers = GENERATE(0, 1, 2);
+  CAPTURE(keepers);
+  World world(nodes, 21, {.period_us = 5'000, .partners = {.policy = PartnerPolicy::owner}}, {}, keepers);
+  std::vector<NodeId> owners;
+  for (std::size_t i = keepers > 0 ? nodes - keepers : 0; i < nodes; ++i)
+    owners.push_back(id_of(i));
+  std::map<std::uint32_t, std::size_t> exchanges;
+  const auto watch = [&](const Cluster::Event& event) {
+    if (event.kind != Cluster::Event::Kind::answered) return;
+    const NodeId owner = gossip::owner_of(event.fragment, owners);
+    CHECK((id_of(event.node) == owner || id_of(event.other) == owner));
+    ++exchanges[event.fragment];
+  };
+  const double apart = world.cluster.distance();
+  world.cluster.run_until(50'000);  // until all know of all
+  world.cluster.on_event = watch;
+  world.cluster.run_until(4 * us_per_s);
+  CHECK(world.cluster.distance() < 1e-4 * apart);
+  CHECK(exchanges.size() == world.cluster.fragments());
+  // Whoever has only the owner to compare itself with believes it, also when they are far apart.
+  for (float& value : world.cluster.node(0).client.model)
+    value += 3;
+  world.cluster.run_until(world.cluster.now_us() + 4 * us_per_s);
+  CHECK(world.cluster.distance() < 1e-4);
+
+  if (keepers == 1) return;
+  const std::size_t dead = number_of(gossip::owner_of(0, owners));
+  world.cluster.on_event = {};
+  world.cluster.kill_node(dead);
+  for (std::size_t i = 0; i < nodes; ++i) {
+    if (i != dead) world.cluster.declare_dead(i, dead);
+  }
+  world.cluster.run_until(world.cluster.now_us() + 50'000);
+  std::erase(owners, id_of(dead));
+  exchanges.clear();
+  world.cluster.on_event = watch;
+  world.cluster.run_until(world.cluster.now_us() + us_per_s);
+  CHECK(exchanges.size() == world.cluster.fragments());
+}
+
+TEST_CASE("Servers hold the mean of what late and unequal workers have trained") {
+  const Codec codec = GENERATE(Codec::f32, Codec::q8);
+  const std::size_t keepers = GENERATE(1, 2);
+  CAPTURE(codec_name(codec), keepers);
+  constexpr std::size_t workers = 5;
+  World world(workers + keepers, 31, {.codec = codec, .period_us = 5'000, .partners = {.policy = PartnerPolicy::owner}},
+              {.latency_us = 30'000, .jitter_us = 10'000, .loss = 0.02, .duplicate = 0.02}, keepers);
+  world.cluster.run_until(3 * us_per_s);  // they have come to one model
+  const std::vector<double> begun = world.cluster.whole(workers);
+  std::uint64_t trained = 0;
+  bool trains = true;
+  for (std::size_t i = 0; i < workers; ++i) {
+    world.cluster.node(i).client.speed = 1 / static_cast<double>(1 + i);
+    world.cluster.node(i).client.train = [&](std::span<float> model) {
+      for (float& value : model)
+        value += trains ? 1e-4F : 0;
+      trained += trains ? 1 : 0;
+      return std::uint64_t{1};
+    };
+  }
+  world.cluster.run_until(13 * us_per_s);
+  trains = false;
+  world.cluster.run_until(18 * us_per_s);
+  CHECK(world.cluster.distance() < 1e-6);
+  const double expected = 1e-4 * static_cast<double>(trained) / workers;
+  const std::vector<double> end = world.cluster.whole(workers);
+  for (const std::size_t e : {0UL, 700UL, 2047UL})
+    CHECK(end[e] - begun[e] == Approx(expected).epsilon(0.05));
 }
 
 namespace {

@@ -35,7 +35,8 @@ struct WorldOptions {
   TimeUs task_us = 100;     // likewise
   double repeat_probability = 0;
   double full_probability = 0;
-  bool learning = false;  // clients add noise to their models at every step
+  std::size_t keepers = 0;  // the last nodes, which hold the job without training it
+  bool learning = false;    // clients add noise to their models at every step
   gossip::ReplicaOptions replica = {};
   std::uint64_t seed = 1;
 };
@@ -62,6 +63,7 @@ struct World {
       for (float& value : model)
         value = static_cast<float>(random.uniform() - 0.5);
       cluster.add_node(model, options.learning ? noise(random.next()) : TrainStep{});
+      cluster.node(i).keeps = i + options.keepers >= options.nodes;
       cluster.start_daemon(i, false);
     }
     cluster.link_all();
@@ -216,6 +218,32 @@ TEST_CASE("replicas that finish agree, all know it, and one is to save") {
     CHECK(world.cluster.node(i).replica->finish_report().members == nodes);
     CHECK(world.cluster.node(i).replica->finish_report().distance < gossip::finish_tolerance);
   }
+}
+
+TEST_CASE("those that only a keeper joins finish with it, and it saves nothing") {
+  const bool apart = GENERATE(false, true);
+  CAPTURE(apart);
+  WorldOptions options{.nodes = 3, .keepers = 1, .learning = true};
+  options.replica.period_us = 20'000;
+  World world(options);
+  if (apart) world.cluster.unlink(0, 1);
+  world.run_for(gossip::finish_alone_us);
+  world.cluster.finish(0);
+  world.run_for(us_per_s);
+  CHECK_FALSE(over(world.cluster, 0));
+  world.cluster.finish(1);
+  REQUIRE(run_until_over(world, 2, 5 * us_per_s));
+  const double allowed = 2 * gossip::finish_tolerance * magnitude;
+  CHECK(world.cluster.distance() < allowed * allowed);
+  const auto report = world.cluster.node(0).replica->finish_report();
+  CHECK(report.members == (apart ? 1 : 2));
+  CHECK(report.distance > 0);
+  if (!apart) CHECK(savers(world.cluster, 2) == 1);
+  world.cluster.finish(0, false);
+  world.cluster.finish(1, false);
+  world.run_for(us_per_s);
+  CHECK(world.cluster.node(2).replica->own_info().finishing == Finishing::no);
+  CHECK(world.cluster.node(2).replica->clock() > 0);  // it follows the others'
 }
 
 TEST_CASE("nobody is over while one still trains, and all are once it has stopped") {

@@ -19,6 +19,7 @@ from machine import Machine, why_not
 
 SKIPPED = 77  # CTest's status for "skipped"
 UNIT = REPOSITORY / "daemon" / "gossamerd.service.in"
+KEEP_UNIT = REPOSITORY / "tools" / "ctl" / "gossamer-keep@.service.in"
 GPU_DROP_IN = REPOSITORY / "daemon" / "gpu.conf"
 # The greatest exposure that `systemd-analyze security` may find for the unit without GPUs.
 MOST_EXPOSURE = 1.5
@@ -154,6 +155,20 @@ class Service(unittest.TestCase):
         wait_until(lambda: self.shown()["ActiveState"] == "inactive", PATIENCE_S, "it has ended")
         shown = self.shown()
         self.assertEqual((shown["Result"], shown["MainPID"]), ("success", "0"), self.journal())
+
+    def test_a_kept_job(self) -> None:
+        unit = KEEP_UNIT.read_text().replace("@CMAKE_INSTALL_FULL_BINDIR@", f"{INSTALLED}/bin")
+        self.inside("cp", "/dev/stdin", "/run/systemd/system/gossamer-keep@.service", given=unit)
+        self.inside("systemctl", "daemon-reload")
+        self.start()
+        self.inside("systemctl", "start", "gossamer-keep@kept")  # it waits for somebody who runs the job
+        self.trainer()
+        wait_until(lambda: self.status().get("clients") == 2, PATIENCE_S, "the trainer and the keeper are attached")
+        clients = json.loads(self.asked("--json", "clients").stdout)["clients"]
+        self.assertEqual([client["keeps"] for client in clients], [False, True])
+        self.inside("systemctl", "stop", "gossamer-keep@kept")
+        shown = self.inside("systemctl", "show", "gossamer-keep@kept", "--property=Result")
+        self.assertEqual(shown.strip(), "Result=success")
 
     def exposure(self) -> float:
         found = self.inside("systemd-analyze", "security", "--no-pager", "gossamerd.service")

@@ -61,6 +61,7 @@ void add_explain_command(CLI::App& app, CommandAction& chosen);
 void add_gpus_command(CLI::App& app, CommandAction& chosen);
 /// job set
 void add_job_commands(CLI::App& app, CommandAction& chosen);
+void add_keep_command(CLI::App& app, CommandAction& chosen);
 /// drain, leave: they change what this node does
 void add_node_commands(CLI::App& app, CommandAction& chosen);
 void add_run_command(CLI::App& app, CommandAction& chosen);

@@ -101,6 +101,7 @@ int main(int argc, char** argv) {
   ctl::add_checkpoint_commands(app, chosen);
   ctl::add_gpus_command(app, chosen);
   ctl::add_job_commands(app, chosen);
+  ctl::add_keep_command(app, chosen);
   ctl::add_run_command(app, chosen);
   // Arguments after -- belong to another program.
   char** const own_end = std::find(argv, argv + argc, std::string_view("--"));

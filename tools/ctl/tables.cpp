@@ -179,6 +179,9 @@ std::string job_state(const Members& job, const std::string& state) {
   const double handed_over = job.number("fragments_handed_over");
   if (handed_over > 0)
     return fmt::format("handed over {:.0f} of {:.0f} fragments", handed_over, job.number("fragments"));
+  const json processes = job.object.value("processes", json::array());
+  const auto keeps = [](const json& process) { return process.value("keeps", false); };
+  if (state == "running" && !processes.empty() && std::ranges::all_of(processes, keeps)) return "kept";
   return state;
 }
 

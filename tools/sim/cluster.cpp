@@ -22,6 +22,7 @@ using gossip::Replica;
 constexpr JobKey job{.name_hash = 7, .layout_hash = 9};
 /// A message's header frame, with ZeroMQ's and CURVE's framing of its frames.
 constexpr std::size_t header_bytes = 240;
+constexpr std::uint64_t keeper_steps = 64;  // after so many looks a client that keeps the job follows the job's clock
 
 std::size_t payload_of(const Message& message) {
   if (const auto* request = std::get_if<ExchangeRequest>(&message)) return payload_bytes(*request);
@@ -370,7 +371,7 @@ void Cluster::attach(std::size_t i, bool joins) {
   }
   ++node.replica_life;
   node.followed = {};
-  replace_replica(i, std::make_unique<Replica>(options_.replica, id_of(i), description(), std::move(fragments),
+  replace_replica(i, std::make_unique<Replica>(options_.replica, id_of(i), description(node), std::move(fragments),
                                                *node.counter, gossip::Random(random_.next())));
   if (options_.lean_window > 0) {
     vacate_unused(node.client);
@@ -593,12 +594,13 @@ std::size_t Cluster::padded_of(std::uint32_t f) const {
   return (elements_of(f) + block_elements - 1) / block_elements * block_elements;
 }
 
-JobInfo Cluster::description() const {
+JobInfo Cluster::description(const Node& node) const {
   return {.job = job,
           .name = "simulated",
           .elements = options_.elements,
           .fragments = fragments_,
-          .fragment_elements = static_cast<std::uint32_t>(options_.fragment_elements)};
+          .fragment_elements = static_cast<std::uint32_t>(options_.fragment_elements),
+          .keeps = node.keeps};
 }
 
 std::vector<double> Cluster::whole(std::size_t i, std::uint32_t f) const {
@@ -681,8 +683,14 @@ void Cluster::step(std::size_t i, std::uint64_t life) {
 }
 
 void Cluster::train(std::size_t i) {
-  Client& client = nodes_[i].client;
-  if (client.train) {
+  Node& node = nodes_[i];
+  Client& client = node.client;
+  if (node.keeps) {
+    if (client.steps % keeper_steps == 0 && node.replica) {
+      const std::uint64_t job_clock = node.replica->job_clock().value();
+      client.clock = std::max(client.clock, job_clock - std::min(job_clock, client.clock_base));
+    }
+  } else if (client.train) {
     say({.kind = Event::Kind::training, .node = i});
     client.clock += client.train(client.model);
     say({.kind = Event::Kind::trained, .node = i});
@@ -690,7 +698,7 @@ void Cluster::train(std::size_t i) {
     client.clock += 1;
   }
   ++client.steps;
-  if (nodes_[i].replica && !nodes_[i].paused) nodes_[i].replica->set_clock(client.clock_base + client.clock);
+  if (node.replica && !node.paused) node.replica->set_clock(client.clock_base + client.clock);
 }
 
 TimeUs Cluster::serve_due(std::size_t i) {
@@ -797,7 +805,7 @@ void Cluster::tick(std::size_t i) {
   node.beginning->tick(node.settled);
   tell_time_taken(i);
   decide(i, [&](Actions& out) {
-    if (node.client.alive) tell_finishing(i, out);
+    if (node.client.alive && !node.keeps) tell_finishing(i, out);
     node.replica->tick(now_us(), out, node.settled);
   });
   const bool given_up = now_us() - node.client_gone_us >= options_.client_grace_us;

@@ -146,6 +146,7 @@ class Cluster {
     std::unique_ptr<gossip::Beginning> beginning;  ///< null with `replica`
     std::vector<SavedValues> saved;                ///< what a joining client may begin with, the best first
     bool joins = false;                            ///< its client is new
+    bool keeps = false;                            ///< its client does not train (set before start_daemon())
     bool paused = false;
     bool settled = true;
     std::deque<Schedule::Action> held_back;  ///< events that came while it was paused
@@ -269,7 +270,7 @@ class Cluster {
   TimeUs task_time_us(std::size_t elements);
   [[nodiscard]] std::size_t elements_of(std::uint32_t f) const;
   [[nodiscard]] std::size_t padded_of(std::uint32_t f) const;
-  [[nodiscard]] JobInfo description() const;
+  [[nodiscard]] JobInfo description(const Node& node) const;
   void make_buffers(Client& client);
   void vacate_unused(Client& client) const;
 

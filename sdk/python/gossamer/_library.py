@@ -52,7 +52,7 @@ HOST, CUDA = range(2)
 
 # The index is a gossamer_path.
 PATHS = ("host", "device", "pinned")
-METHODS = ("gossip", "average")
+METHODS = ("gossip", "average", "server")
 AVERAGE_CODECS = ("f32", "q8")
 
 

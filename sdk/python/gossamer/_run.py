@@ -82,7 +82,7 @@ class RunInfo:
     # GPU's memory, or "pinned", which is host memory that the GPU reads and writes.
     path: str
     trained: int  # samples that step() has counted in this run
-    # What the job's settings ask of the program: "gossip", or "average" for exact means (docs/how-to/average-exactly.md).
+    # What the job's settings ask of the program: "gossip", "server", or "average" for exact means.
     method: str
     average_steps: int  # with "average". 1: gradients before each step; more: models after so many steps
     average_members: int  # with "average": so many processes at least take part in a mean

@@ -301,7 +301,7 @@ TEST_CASE("docs/reference/shared-memory.md states the offsets in the code") {
   CHECK_FIELD(Header, window_bytes);
   CHECK_FIELD(Header, buffers_in);
   CHECK_FIELD(Header, settings_bytes);
-  CHECK_FIELD(Header, reserved_once);
+  CHECK_FIELD(Header, flags);
   CHECK_FIELD(Header, clock);
   CHECK_FIELD(Header, steps);
   CHECK_FIELD(Header, publications);

@@ -5,7 +5,8 @@
 //   exactly once  Each end of an exchange commits at most once, the responder first, by opposite amounts. One end
 //                 commits alone only if something happened that may part the two. Its half is then undone, even if
 //                 daemons died. If a client has died, it may stay; the survivor then counts it.
-//   the ledger    The sum over nodes is their first models and training, without the dead ones', plus the lone halves.
+//   the ledger    The sum over nodes is their first models and training, without the dead ones', plus the lone halves,
+//                 and what pushes to servers have changed, which are measured and not foreseen.
 //   bounds        A replica's tables stay within their named bounds.
 //   partners      Nobody asks or answers a node that it was told is dead. A draining node answers nothing new.
 //   numbers       NaN appears only where it was put.

@@ -94,6 +94,14 @@ void draw_nan(gossip::Random random, Swarm& swarm) {
   swarm.faults_us = std::min(2 * allowed_us(swarm), longest_faults_us);
 }
 
+/// Draws, from its own seed, whether nodes keep the job without training it, and whether owners are asked.
+void draw_keepers(gossip::Random random, Swarm& swarm) {
+  if (chance(random, 0.25)) swarm.keepers = 1 + random.below(std::min<std::size_t>(2, swarm.nodes - 1));
+  const bool sees_all = !swarm.membership || swarm.full_view_limit >= swarm.nodes + max_arrivals;
+  if (sees_all && chance(random, swarm.keepers > 0 ? 0.7 : 0.1))
+    swarm.cluster.replica.partners.policy = gossip::PartnerPolicy::owner;
+}
+
 /// Draws, from its own seed, whether a client's pass over a fragment takes time, as on a GPU.
 void draw_pass(gossip::Random random, Swarm& swarm) {
   if (chance(random, 0.4))
@@ -161,6 +169,7 @@ Swarm draw_swarm(std::uint64_t seed) {
   draw_pass(gossip::Random(seed ^ 0x9a55ULL), swarm);
   draw_saved(gossip::Random(seed ^ 0x5a7edULL), swarm);
   draw_end(gossip::Random(seed ^ 0xe4dULL), swarm);
+  draw_keepers(gossip::Random(seed ^ 0x4ee9ULL), swarm);
   return swarm;
 }
 
@@ -192,6 +201,7 @@ std::string describe(const Swarm& swarm) {
   say(swarm.behind_nat > 0, "NAT;");
   say(swarm.one_stays_dead, "one stays dead;");
   say(swarm.finishes, "programs that finish;");
+  if (swarm.keepers > 0) deeds += fmt::format(" {} that keep the job;", swarm.keepers);
   deeds += fmt::format(" partners {};", gossip::policy_name(replica.partners.policy));
   say(replica.outer.on(), "outer steps;");
   say(replica.clip > 0, "clipping;");
@@ -420,6 +430,7 @@ void World::populate() {
     if (swarm_.node_bytes_per_s > 0) network_.set_node_rate(i, swarm_.node_bytes_per_s, swarm_.node_bytes_per_s);
   }
   for (std::size_t i = 0; i < swarm_.nodes; ++i) {
+    cluster_.node(i).keeps = i > 0 && i <= swarm_.keepers;
     cluster_.set_settled(i, !swarm_.founders_join);
     joins_[i] = swarm_.founders_join;
     if (joins_[i]) prepare_to_join(i);
@@ -520,7 +531,7 @@ void World::change_settings(std::size_t i) {
 }
 
 void World::sicken(std::size_t i) {
-  if (!cluster_.client_alive(i) || !trainers_[i].before_nan.empty() || joins_[i]) return;
+  if (!cluster_.client_alive(i) || !trainers_[i].before_nan.empty() || joins_[i] || cluster_.node(i).keeps) return;
   tell(fmt::format("node {}'s client goes NaN", i));
   invariants_.allow_nan(i);
   progress_.set_finite(i, false);
@@ -745,6 +756,7 @@ void World::come_together() {
 }
 
 void World::stop_program(std::size_t i) {
+  if (cluster_.node(i).keeps) return;
   tell(fmt::format("node {}'s program stops", i));
   cluster_.finish(i);
 }
@@ -763,7 +775,7 @@ void World::check_end(std::size_t i) {
     return;  // in partial views it may be over in one neighbourhood earlier than in another
   for (std::size_t j = 0; j < cluster_.size(); ++j) {
     const Cluster::Node& other = cluster_.node(j);
-    if (other.client.finishing || !other.replica || other.paused || !network_.can_link(i, j)) continue;
+    if (other.client.finishing || other.keeps || !other.replica || other.paused || !network_.can_link(i, j)) continue;
     throw Violation({.node = i, .other = j}, "the end: for node {} the run is over, and node {} still trains", i, j);
   }
 }
@@ -797,8 +809,10 @@ void World::finish() {
   }
   const auto trains_on = [this] {
     std::size_t i = 0;
-    while (i < cluster_.size() && cluster_.node(i).client.finishing && cluster_.node(i).replica &&
-           cluster_.node(i).replica->finish_report().over)
+    const auto is_over = [](const Cluster::Node& node) {
+      return node.keeps || (node.client.finishing && node.replica && node.replica->finish_report().over);
+    };
+    while (i < cluster_.size() && is_over(cluster_.node(i)))
       ++i;
     return i;
   };

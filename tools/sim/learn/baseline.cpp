@@ -107,6 +107,7 @@ constexpr Named<Make> methods[] = {{"gossip", nullptr},  // run_gossip() runs th
                                    {"choco", make_choco},
                                    {"diloco", make_diloco},
                                    {"async-local", make_async_local},
+                                   {"server", make_server},
                                    {"tracking", make_gradient_tracking},
                                    {"pushsum", make_push_sum}};
 

@@ -92,6 +92,10 @@ void round_to_levels(std::span<float> values, int bits);
 /// Asynchronous local SGD with one server (Liu et al. 2024, 2401.09135, algorithms 1 to 3). Its outer step is plain,
 /// Nesterov's or delayed Nesterov's, by the experiment's `outer_rule`. A round is one arrival.
 [[nodiscard]] Baseline make_async_local(const Population& nodes);
+/// A parameter server to which progress is added (Dean et al. 2012, "Large scale distributed deep networks", Downpour),
+/// times outer_rate, and over its age in pushes of others with `age_damping` (Zhang et al. 2016, 1511.05950). A round
+/// is one step of one worker.
+[[nodiscard]] Baseline make_server(const Population& nodes);
 /// Gradient tracking, DIGing (Nedić, Olshevsky & Shi 2017, 1607.03218, eq. 2): x ← W·x − η·y; y ← W·y + g⁺ − g.
 [[nodiscard]] Baseline make_gradient_tracking(const Population& nodes);
 /// Stochastic gradient push (Assran et al. 2019, 1811.10792, algorithm 1) on the one-peer directed exponential graph.

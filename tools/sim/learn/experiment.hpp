@@ -40,6 +40,7 @@ struct Experiment {
   double byte_scale = 1;        ///< messages count this many times: a small model stands for a large one
 
   // Options of gossip only.
+  std::size_t keepers = 0;  ///< so many further nodes hold a replica without training it
   gossip::ReplicaOptions replica = {};
   std::size_t fragments = 4;
   AttackKind attack = AttackKind::none;  ///< the last node is hostile; only the others are measured

@@ -22,7 +22,8 @@ class GossipRun {
         honest_(experiment.nodes - (experiment.attack == AttackKind::none ? 0 : 1)),
         trainers_(make_trainers(workload, experiment)),
         attacker_(experiment.attack, workload.initial(experiment.seed), experiment.seed + 3),
-        network_(schedule_, gossip::Random(experiment.seed + 1), experiment.nodes, experiment.path),
+        network_(schedule_, gossip::Random(experiment.seed + 1), experiment.nodes + experiment.keepers,
+                 experiment.path),
         cluster_({.elements = workload.elements(),
                   .fragment_elements = fragment_elements(workload.elements(), experiment.fragments),
                   .replica = experiment.replica,
@@ -33,13 +34,15 @@ class GossipRun {
                   .byte_scale = experiment.byte_scale,
                   .seed = experiment.seed + 2},
                  schedule_, network_) {
-    const Graph graph = make_graph(experiment.topology, experiment.nodes);
+    const std::size_t nodes = experiment.nodes + experiment.keepers;
+    const Graph graph = make_graph(experiment.topology, nodes);
     const std::vector<float> initial = workload.initial(experiment.seed);
-    for (std::size_t i = 0; i < experiment.nodes; ++i) {
+    for (std::size_t i = 0; i < nodes; ++i) {
       if (experiment.node_bytes_per_s > 0)
         network_.set_node_rate(i, experiment.node_bytes_per_s, experiment.node_bytes_per_s);
       cluster_.add_node(
           initial, [this, i](std::span<float> model) { return train(i, model); }, experiment.speed(i));
+      cluster_.node(i).keeps = i >= experiment.nodes;
       cluster_.start_daemon(i, false);
       cluster_.node(i).replica->set_capacity(experiment.node_bytes_per_s);
     }
@@ -102,7 +105,7 @@ class GossipRun {
     record.time_s = static_cast<double>(schedule_.now_us()) / us_per_s;
     record.samples = samples_;
     record.bytes = bytes / static_cast<double>(honest_);
-    for (std::size_t i = 0; i < cluster_.size(); ++i)
+    for (std::size_t i = 0; i < experiment_.nodes; ++i)
       record.clocks.push_back(cluster_.node(i).client.clock);
     return record;
   }
@@ -115,11 +118,11 @@ class GossipRun {
                                &Counters::publications, &Counters::blocks, &Counters::wide_blocks})
       sums.*counter = cluster_.count(counter);
     double computed_s = 0;
-    for (std::size_t i = 0; i < cluster_.size(); ++i) {
+    for (std::size_t i = 0; i < experiment_.nodes; ++i) {
       const auto steps = static_cast<double>(cluster_.node(i).client.steps);
       computed_s += steps * static_cast<double>(experiment_.step_us) / us_per_s / experiment_.speed(i);
     }
-    run.computing = computed_s / (run.records.back().time_s * static_cast<double>(cluster_.size()));
+    run.computing = computed_s / (run.records.back().time_s * static_cast<double>(experiment_.nodes));
     for (std::size_t i = 0; i < cluster_.size(); ++i)
       sums.shift_sum += cluster_.node(i).replica->counters().shift_sum;
     if (sums.blocks > 0) run.wide_share = static_cast<double>(sums.wide_blocks) / static_cast<double>(sums.blocks);
@@ -127,7 +130,7 @@ class GossipRun {
 
   const Workload& workload_;
   const Experiment& experiment_;
-  std::size_t honest_;  ///< the first so many nodes
+  std::size_t honest_;  ///< the first so many nodes are measured
   std::vector<Trainer> trainers_;
   Attacker attacker_;
   Schedule schedule_;
@@ -140,6 +143,8 @@ class GossipRun {
 
 LearningRun run_gossip(const Workload& workload, const Experiment& experiment) {
   if (experiment.nodes < 2) throw UsageError("gossip takes at least 2 nodes");
+  if (experiment.keepers > 0 && experiment.attack != AttackKind::none)
+    throw UsageError("--keepers does not go with --attack");
   return GossipRun(workload, experiment).run();
 }
 

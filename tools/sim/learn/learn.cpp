@@ -110,7 +110,7 @@ void complete_gossip(const LearnOptions& options, Experiment& experiment) {
   const auto policy = gossip::policy_of(options.partners);
   if (!policy) throw UsageError("unknown partner rule '" + options.partners + "'");
   replica.partners = {*policy, options.degree};
-  const auto objection = gossip::objection(replica.partners, experiment.nodes);
+  const auto objection = gossip::objection(replica.partners, experiment.nodes + experiment.keepers);
   if (objection && experiment.nodes > 1) throw UsageError(*objection);
   experiment.outer_rule = value_named("outer optimiser", options.outer, outer_rules);
   if (experiment.outer_rule == OuterRule::delayed) {
@@ -234,7 +234,7 @@ void add_learning_options(CLI::App& command, LearnOptions& options) {
   command.add_option("--alpha", experiment.sharding.alpha, "of dirichlet (0.5)");
   command.add_option(
       "--method", options.methods,
-      "gossip, allreduce, local, dpsgd, scclip, choco, diloco, async-local, tracking, pushsum; several "
+      "gossip, allreduce, local, dpsgd, scclip, choco, diloco, async-local, server, tracking, pushsum; several "
       "with commas, each with options of its own after colons, as gossip:codec=q4:period-steps=16 (gossip)");
   command.add_option("--steps", options.steps, "training steps a node, on average (1000)");
   command.add_option("--samples", options.samples, "samples of all nodes together, instead of --steps");
@@ -280,7 +280,7 @@ void add_cluster_options(CLI::App& command, LearnOptions& options) {
   command.add_option("--drop", experiment.path.loss, "probability that a message is lost (0)");
   command.add_option("--mbit", options.mbit, "a node's bandwidth each way in Mbit/s; 0: not limited (0)");
   command.add_option("--model-scale", experiment.byte_scale, "messages count as so many times their size (1)");
-  command.add_option("--outer-rate", experiment.outer_rate, "of diloco, async-local and --outer (0.7)");
+  command.add_option("--outer-rate", experiment.outer_rate, "of diloco, async-local, server and --outer (0.7)");
   command.add_option("--outer-momentum", experiment.outer_momentum, "of diloco, async-local and --outer (0.9)");
   command.add_option("--age-damping", experiment.replica.age_damping, "old values weigh less: 1 or 0 (1)");
   command.add_option(
@@ -289,7 +289,9 @@ void add_cluster_options(CLI::App& command, LearnOptions& options) {
   command.add_option("--outer-period-steps", options.outer_period_steps, "of --outer (50)");
   command.add_option("--partners", options.partners,
                      "whom gossip chooses among its neighbours: random, ring, torus, hypercube, one-peer-exponential, "
-                     "base, regular, hub or weighted (random)");
+                     "base, regular, hub, weighted, or owner as with the method server (random)");
+  command.add_option("--keepers", experiment.keepers,
+                     "so many further nodes hold a replica without training it, and own all parts of the model (0)");
   command.add_option("--degree", options.degree, "of --partners regular (4)");
   command.add_option("--time-share", experiment.replica.time_share,
                      "most that gossip may take of the training's time; 0: no limit (0.02)");

@@ -173,8 +173,10 @@ TEST_CASE("settings are taken as they were given, or refused") {
   raw.header().settings_bytes = layout::max_settings_bytes + 1;
   CHECK_THAT(map(raw).error().message, Contains("settings_bytes is 3073"));
   raw.give_settings("");
-  raw.header().reserved_once = 1;
-  CHECK_THAT(map(raw).error().message, Contains("reserved_once"));
+  raw.header().flags = layout::flag_keeps;
+  CHECK(map(raw)->keeps());
+  raw.header().flags = 2;
+  CHECK_THAT(map(raw).error().message, Contains("flags is 0x2"));
 }
 
 TEST_CASE("lean memory that breaks its own rules is refused") {

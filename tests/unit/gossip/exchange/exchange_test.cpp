@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <deque>
 #include <limits>
 #include <map>
 
@@ -28,6 +29,7 @@ struct End {
   FragmentBuffers buffers;
   BlockSteps steps;
   std::vector<float> x;  // the client's live values
+  PushState push = {};
 
   explicit End(std::size_t block_count)
       : blocks(block_count),
@@ -41,7 +43,14 @@ struct End {
   /// As a task has it: the client has not begun to serve it.
   HeldFragment held() {
     if (buffers.out_of_hand()) buffers.recall();
-    return {buffers, steps};
+    return {.buffers = buffers, .steps = steps, .push = &push};
+  }
+  /// The client trains by so much, and publishes.
+  void train(const std::vector<float>& by) {
+    if (!buffers.parts().with_client) buffers.hand_over();
+    for (std::size_t e = 0; e < x.size(); ++e)
+      x[e] += by[e];
+    client_step();
   }
   void set(const std::vector<float>& values) { memory[buffers.parts().publication] = x = values; }
   /// The live values with all that is on its way to them.
@@ -164,6 +173,134 @@ std::vector<std::uint32_t> random_subset(std::size_t blocks, Random& random) {
 }
 
 }  // namespace
+
+// --- pushes -------------------------------------------------------------------------------------------------------
+
+namespace {
+
+/// A worker's exchange with the server that owns the fragment.
+ConcludeTask::Result push_to(End& server, End& worker, Codec codec, std::size_t workers, std::uint64_t seed,
+                             const std::vector<float>* trained_meanwhile = nullptr) {
+  const PushRule rule = push_rule(workers);
+  auto sent = EncodeTask{.request = {.counter = 5,
+                                     .job = job,
+                                     .codec = codec,
+                                     .seed = seed,
+                                     .min_shift = static_cast<std::uint8_t>(rule.shift)},
+                         .push = rule}
+                  .run(worker.held());
+  REQUIRE((sent.finite && sent.pushed));
+  const auto answered = answer(server, sent.request);
+  REQUIRE(answered.reply.status == ReplyStatus::done);
+  if (trained_meanwhile != nullptr) worker.train(*trained_meanwhile);
+  auto result =
+      ConcludeTask{.reply = answered.reply, .blocks = sent.blocks, .exponents = sent.exponents, .push = rule}.run(
+          worker.held());
+  REQUIRE(result.accepted);
+  if (result.commit) worker.buffers.finish_commit();
+  worker.push.abandon();
+  return result;
+}
+
+double mean_of(const std::vector<double>& values) {
+  double sum = 0;
+  for (const double value : values)
+    sum += value;
+  return sum / static_cast<double>(values.size());
+}
+
+}  // namespace
+
+TEST_CASE("a worker holds what the server holds after a push, and what it trained meanwhile on top", "[exchange]") {
+  constexpr std::size_t blocks = 3;
+  Random random(5);
+  End server(blocks);
+  End worker(blocks);
+  server.set(random_values(blocks, random, 1));
+  worker.set(random_values(blocks, random, 1));
+  for (int turn = 0; turn < 5; ++turn) {
+    worker.train(random_values(blocks, random, 0.1));
+    const auto meanwhile = random_values(blocks, random, 0.1);
+    push_to(server, worker, Codec::f32, 3, random.next(), turn % 2 == 0 ? &meanwhile : nullptr);
+    const auto here = worker.whole();
+    const auto there = server.whole();
+    for (std::size_t e = 0; e < here.size(); ++e) {
+      const double expected = there[e] + (turn % 2 == 0 ? meanwhile[e] : 0);
+      REQUIRE(std::fabs(here[e] - expected) < 2e-6);
+    }
+  }
+}
+
+TEST_CASE("a server comes to add the mean of its workers' progress, whatever their speeds and turns", "[exchange]") {
+  const std::size_t workers = GENERATE(1, 2, 3, 5, 8);
+  const Codec codec = GENERATE(Codec::f32, Codec::q8);
+  CAPTURE(workers, codec_name(codec));
+  constexpr std::size_t blocks = 1;
+  Random random(7);
+  End server(blocks);
+  server.set(std::vector<float>(block_elements, 0.25F));
+  std::deque<End> all;
+  double mean_progress = 0;
+  for (std::size_t w = 0; w < workers; ++w)
+    all.emplace_back(blocks).set(std::vector<float>(block_elements, 0.25F));
+  constexpr int turns = 400;
+  for (int turn = 0; turn < turns; ++turn) {
+    for (std::size_t w = 0; w < workers; ++w) {
+      const double each = 0.001 * static_cast<double>(1 + w);
+      all[w].train(std::vector<float>(block_elements, static_cast<float>(each)));
+      mean_progress += each / static_cast<double>(workers);
+      if (w > 0 && turn % (w + 1) != 0) continue;  // comes more rarely
+      push_to(server, all[w], codec, workers, random.next());
+    }
+  }
+  CHECK(mean_of(server.whole()) - 0.25 == Approx(mean_progress).epsilon(0.03));
+}
+
+TEST_CASE("blocks out of range take no part in a push, and are in the next", "[exchange]") {
+  constexpr std::size_t blocks = 4;
+  Random random(9);
+  End server(blocks);
+  End worker(blocks);
+  const auto begin = random_values(blocks, random, 1);
+  server.set(begin);
+  worker.set(begin);
+  std::vector<float> trained(begin.size(), 1e-3F);
+  worker.train(trained);
+  push_to(server, worker, Codec::q8, 2, random.next());
+  for (std::size_t e = 2 * block_elements; e < 3 * block_elements; ++e)
+    trained[e] = 1000;  // one block goes far
+  worker.train(trained);
+  const auto before = worker.whole();
+  const auto result = push_to(server, worker, Codec::q8, 2, random.next());
+  REQUIRE(result.wide == std::vector<std::uint32_t>{2});
+  const auto after = worker.whole();
+  for (std::size_t e = 2 * block_elements; e < 3 * block_elements; ++e)
+    REQUIRE(after[e] == before[e]);
+  for (int turn = 0; turn < 60; ++turn)
+    push_to(server, worker, Codec::q8, 2, random.next());
+  CHECK(farthest(server, worker, 2) < 1);
+  CHECK(mean_of(server.whole()) > 180);  // the block is a quarter of all, and one push adds three quarters of it
+}
+
+TEST_CASE("what other exchanges have moved is no progress", "[exchange]") {
+  constexpr std::size_t blocks = 1;
+  Random random(11);
+  End server(blocks);
+  End worker(blocks);
+  End other(blocks);
+  server.set(std::vector<float>(block_elements, 0));
+  worker.set(std::vector<float>(block_elements, 0));
+  other.set(std::vector<float>(block_elements, 8));
+  push_to(server, worker, Codec::f32, 1, 1);
+  believe_anything(other);
+  believe_anything(worker);
+  believe_anything(server);
+  exchange(worker, other, {.codec = Codec::f32});  // the worker is at 4
+  push_to(server, worker, Codec::f32, 1, 2);
+  // Taken for training it would count twice, and the server be at 4.
+  CHECK(mean_of(server.whole()) == Approx(2));
+  CHECK(mean_of(worker.whole()) == Approx(2));
+}
 
 // --- what an exchange moves ---------------------------------------------------------------------------------------
 

@@ -614,6 +614,36 @@ TEST_CASE("the group's clock is the mean of what its clients have trained, and n
   CHECK(group.clock() == 119);
 }
 
+TEST_CASE("a client that keeps the job follows the copy, and counts for no mean while another trains") {
+  LocalGroup group(1, 100);
+  group.add(1, LocalGroup::Arrival::with_values, 100, {.keeps = true});
+  group.observe_clock(1, 110);  // nobody trains: it follows the job
+  CHECK(group.clock() == 110);
+  group.gathered(0, std::nullopt, false, 0);
+  group.add(2, LocalGroup::Arrival::without_values, 0);
+  const auto given = group.begin(0, false, 1'000);
+  for (const LocalGroup::Part& part : given.parts)
+    CHECK(part.replace == (part.id == 2));
+  group.done(0, given, std::vector<LocalMeanTask::Outcome>(given.parts.size()));
+  for (const LocalGroup::ClientId id : {1, 2})
+    group.published(id, 0, 2'000);
+  group.end(0);
+  const auto first = group.take_in(0);
+  group.done(0, first, std::vector<LocalMeanTask::Outcome>(first.parts.size()));
+  group.observe_clock(1, 210);
+  CHECK(group.clock() == 110);
+  group.observe_clock(2, 50);
+  CHECK(group.clock() == 160);
+  const auto offered = group.begin(0, true, 3'000);
+  group.done(0, offered, std::vector<LocalMeanTask::Outcome>(offered.parts.size()));
+  group.published(2, 0, 4'000);
+  group.end(0);
+  const auto taken = group.take_in(0);
+  REQUIRE(taken.parts.size() == 1);
+  CHECK(taken.parts[0].id == 2);
+  CHECK(taken.parts[0].weight == 1.0F);
+}
+
 TEST_CASE("rounds begin once a period while somebody trains, and once more to share the last") {
   Played node(2);
   const auto wanted = [&] { return !node.group.wanted(1000, node.now_us, 8).empty(); };

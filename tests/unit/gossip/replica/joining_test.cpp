@@ -40,8 +40,8 @@ struct Newcomer {
   Joining::Actions out = {};
   TimeUs now_us = 0;
 
-  explicit Newcomer(std::uint8_t self, std::uint32_t fragments = 4, std::uint64_t clock = 0)
-      : joining({}, node_id(self), job, clock, std::vector<std::uint32_t>(fragments, 2)) {}
+  explicit Newcomer(std::uint8_t self, std::uint32_t fragments = 4, std::uint64_t clock = 0, bool keeps = false)
+      : joining({}, node_id(self), job, clock, std::vector<std::uint32_t>(fragments, 2), keeps) {}
 
   void link_up(std::uint8_t from) { joining.link_up(node_id(from), now_us, out); }
   void link_down(std::uint8_t from) { joining.link_down(node_id(from), now_us, out); }
@@ -105,6 +105,39 @@ TEST_CASE("alone, a newcomer begins with its own model", "[joining]") {
   one.forget();
   one.tick(10 * us_per_s);
   CHECK_FALSE(one.out.finished);  // once
+}
+
+TEST_CASE("one that keeps the job begins nothing without a trained model, and nobody waits for it", "[joining]") {
+  Newcomer keeper(1, 4, 0, true);
+  keeper.tick(us_per_s);
+  keeper.tick(us_per_s);
+  CHECK_FALSE(keeper.out.finished);
+  Newcomer trainer(2);
+  trainer.link_up(1);
+  JobInfo told = info(ReplicaState::joining);
+  told.keeps = true;
+  trainer.hear(1, told);
+  trainer.tick();
+  CHECK(trainer.out.finished);
+  keeper.link_up(2);
+  keeper.hear(2, info(ReplicaState::joining));
+  keeper.tick();
+  CHECK_FALSE(keeper.out.finished);
+  keeper.hear(2, info(ReplicaState::running));
+  CHECK(keeper.pulls_from(2).size() == 2);
+  keeper.link_down(2);  // the rest would be the zeros that it began with
+  keeper.tick(us_per_s);
+  CHECK_FALSE(keeper.out.finished);
+
+  Newcomer saved(1, 4, 500, true);
+  saved.tick();
+  CHECK(saved.out.finished);
+  Newcomer waiting(2);
+  waiting.link_up(1);
+  told.clock = 500;
+  waiting.hear(1, told);
+  waiting.tick();
+  CHECK_FALSE(waiting.out.finished);
 }
 
 TEST_CASE("nothing is decided before the neighbours to be dialled are settled", "[joining]") {

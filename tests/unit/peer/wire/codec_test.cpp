@@ -180,6 +180,9 @@ std::vector<Message> all_messages() {
           a_job(),
           JobInfo{},
           JobQuery{{1, 2}},
+          LayoutQuery{{1, 2}, 64},
+          LayoutReply{{1, 2}, 1024, 3, 1, {{"weights", 0, 0, {3, 4}}, {"count", 7, 2, {}}}},
+          LayoutReply{.job = {1, 2}},
           fullest_summaries(),
           Summaries{},
           PullRequest{{1, 2}, 3},
@@ -263,10 +266,12 @@ TEST_CASE("every field of the messages with most fields comes back") {
   finishing.finishing = Finishing::settled;
   finishing.first_exchange = 77;
   finishing.quarantined = true;
+  finishing.keeps = true;
   const auto finishing_packet = decode(encode(Message(finishing)));
   CHECK(std::get<JobInfo>(std::get<Message>(*finishing_packet)).finishing == Finishing::settled);
   CHECK(std::get<JobInfo>(std::get<Message>(*finishing_packet)).first_exchange == 77);
   CHECK(std::get<JobInfo>(std::get<Message>(*finishing_packet)).quarantined);
+  CHECK(std::get<JobInfo>(std::get<Message>(*finishing_packet)).keeps);
 
   JobInfo set = a_job();
   set.settings = {7, NodeId{{1, 2, 3}}, {{"codec", "q4"}, {"later", "größer"}}};

@@ -1,0 +1,72 @@
+#include "gossip/exchange/push.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <utility>
+
+#include "gossip/exchange/outer.hpp"
+#include "gossip/messages.hpp"
+
+namespace gossamer::gossip {
+
+PushRule push_rule(std::size_t workers) {
+  const auto n = std::max<std::size_t>(workers, 1);
+  const int shift = std::clamp<int>(std::bit_width(n - 1), min_shift_bound, max_shift_bound);
+  // With p the part that one push adds of n in a turn, and D the sum of the n: p = 2^-a · (γ·progress − (D − p)).
+  return {.shift = shift, .ahead = (std::ldexp(1.0F, shift) - 1) / static_cast<float>(n)};
+}
+
+const float* PushState::begin(const Device& device, const FragmentBuffers& buffers, float ahead) {
+  const std::size_t blocks = buffers.block_count();
+  const std::size_t elements = blocks * block_elements;
+  abandon();
+  pushed_commits_ = buffers.parts().commits;
+  if (!knows(pushed_commits_)) taken_.reset();
+  pushed_ = device.allocate(elements);
+  if (pushed_ == nullptr) return nullptr;
+  bool done = false;
+  if (taken_ == nullptr || ahead == 0) {
+    done = device.sum(buffers.y(), blocks, pushed_.get());
+  } else {
+    // An outer step with the anchor b goes as far beyond y as y is from b.
+    extra_ = device.allocate(elements);
+    const Device::Floats momentum = device.allocate(elements);
+    const OuterOptions beyond{.momentum = 1, .rate = ahead};
+    done = extra_ != nullptr && momentum != nullptr && device.copy(pushed_.get(), taken_.get(), elements) &&
+           device.clear(momentum.get(), elements) &&
+           device.outer_step(beyond, {.y = buffers.y(),
+                                      .block_count = blocks,
+                                      .in = nullptr,
+                                      .out = extra_.get(),
+                                      .anchor = pushed_.get(),
+                                      .momentum = momentum.get(),
+                                      .left_out = {}});
+  }
+  if (done) return pushed_.get();
+  abandon();
+  return nullptr;
+}
+
+bool PushState::keep_only(const Device& device, std::span<const std::uint32_t> blocks, std::size_t block_count) {
+  if (extra_ == nullptr) return true;
+  const auto restore = [&](std::size_t from, std::size_t to) {
+    const std::size_t first = from * block_elements;
+    const std::size_t count = (to - from) * block_elements;
+    return count == 0 || (device.clear(extra_.get() + first, count) &&
+                          device.copy(pushed_.get() + first, taken_.get() + first, count));
+  };
+  std::size_t next = 0;
+  for (const std::uint32_t block : blocks) {
+    if (!restore(std::exchange(next, block + 1), block)) return false;
+  }
+  return restore(next, block_count);
+}
+
+void PushState::finish(bool undisturbed, bool keeps, std::uint32_t commits) {
+  taken_ = undisturbed && keeps ? std::move(pushed_) : nullptr;
+  taken_commits_ = commits;
+  abandon();
+}
+
+}  // namespace gossamer::gossip

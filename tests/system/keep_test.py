@@ -1,0 +1,187 @@
+"""gossamerctl keep and the method server: nodes that hold a model without training it, and own its parts."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import threading
+import unittest
+from typing import List
+
+import numpy as np
+
+from support import BUILD, JOB, PATIENCE_S, Client, Node, SystemTest, gossamer, wait_until
+
+FRAGMENT_ELEMENTS = 256
+ELEMENTS = 10 * FRAGMENT_ELEMENTS - 7
+SERVER = {"method": "server"}
+
+
+class Keep(SystemTest):
+    def keep(self, node: Node, *options: str, wait: bool = True) -> subprocess.Popen:
+        keeper = subprocess.Popen(
+            [str(BUILD / "bin" / "gossamerctl"), "--socket", str(node.control_socket), "keep", JOB, *options],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.addCleanup(keeper.stdout.close)
+        self.addCleanup(keeper.stderr.close)
+        self.addCleanup(keeper.wait)
+        self.addCleanup(keeper.kill)
+        if wait:
+            self.step_until(lambda: self.is_kept(node), f"{node.name} keeps the job")
+        return keeper
+
+    def is_kept(self, node: Node) -> bool:
+        job = node.job(JOB)
+        return job is not None and job["state"] == "running" and all(one["keeps"] for one in job["processes"])
+
+    def trainers(self, nodes: List[Node], **options: object) -> List[Client]:
+        return [self.attach(node, np.zeros(ELEMENTS), fragment_elements=FRAGMENT_ELEMENTS, **options) for node in nodes]
+
+    def exchanges_with(self, node: Node, other: Node) -> int:
+        partners = {partner["node"]: partner for partner in node.job(JOB)["partners"]}
+        return partners[other.status()["node"]]["exchanges"]
+
+    def train(self, workers: List[Client], by: List[float]) -> None:
+        """Each worker trains by so much at once. They come to hold one model, moved by about the mean of that: how far
+        exactly depends on who came first."""
+        begun = np.mean(workers[0].array)
+        for worker, change in zip(workers, by):
+            worker.array += change
+
+        def is_settled() -> bool:
+            first = workers[0].array
+            alike = all(np.abs(worker.array - first).max() < 1e-3 for worker in workers)
+            return alike and np.abs(np.mean(first) - begun - np.mean(by)) < 0.25 * np.abs(by).max()
+
+        self.step_until(is_settled, f"all have moved by {np.mean(by)}")
+
+    def test_newcomers_get_the_model_when_all_that_trained_it_have_gone(self) -> None:
+        """Also a model of many tensors, some of them not averaged, and some kept in other types."""
+        nodes = self.start_nodes(2)
+        tensors = {f"layer-{number}.weight": np.full((3, 5), number, np.float32) for number in range(150)}
+        tensors["wide"] = np.full(700, -2.5, np.float64)
+        run = gossamer.attach(tensors, job=JOB, socket=str(nodes[0].client_socket))
+        self.addCleanup(run.close)
+        keeper = self.keep(nodes[1], wait=False)
+
+        def kept() -> bool:
+            run.step()
+            return self.is_kept(nodes[1])
+
+        wait_until(kept, PATIENCE_S, "the job is kept")
+        run.close()
+        wait_until(lambda: nodes[0].job(JOB) is None, PATIENCE_S, "the trainer's node has let the job go")
+        again = {name: np.zeros_like(values) for name, values in tensors.items()}
+        joiner = gossamer.attach(again, job=JOB, socket=str(nodes[0].client_socket))
+        self.addCleanup(joiner.close)
+        self.assertTrue(joiner.ready)
+        for name, values in tensors.items():
+            np.testing.assert_array_equal(again[name], values)
+        self.assertIn("kept, 2950 numbers", self.end(keeper))
+
+    def end(self, keeper: subprocess.Popen) -> str:
+        """Its words on the way."""
+        keeper.send_signal(signal.SIGTERM)
+        out, words = keeper.communicate(timeout=PATIENCE_S)
+        self.assertEqual(keeper.returncode, 0, words)
+        self.assertIn("is no longer kept here", out)
+        return words
+
+    def test_workers_exchange_with_the_servers_only(self) -> None:
+        nodes = self.start_nodes(4)
+        workers = self.trainers(nodes[:2], settings=SERVER)
+        keepers = [self.keep(node) for node in nodes[2:]]
+        before = self.exchanges_with(nodes[0], nodes[1])
+        self.train(workers, [4.0, -8.0])
+        for worker in nodes[:2]:
+            for keeper in nodes[2:]:
+                self.assertGreater(self.exchanges_with(worker, keeper), 0)
+        self.assertEqual(self.exchanges_with(nodes[0], nodes[1]), before)
+        # The one goes, with what it had got: the other owns all.
+        self.end(keepers[0])
+        self.train(workers, [3.0, 0.0])
+        # The daemon of the other is killed: the keeper goes on with the next one.
+        nodes[3].kill()
+        nodes[3].start()
+        self.train(workers, [0.0, 6.0])
+
+    def test_trainers_of_a_job_that_nobody_keeps_own_it(self) -> None:
+        nodes = self.start_nodes(3)
+        workers = self.trainers(nodes, settings=SERVER)
+        workers[0].array += 9
+        self.converge(workers, np.full(ELEMENTS, 9.0))
+
+    def test_a_keeper_beside_a_trainer_takes_nothing_from_it(self) -> None:
+        nodes = self.start_nodes(2)
+        alone = self.trainers(nodes[:1])[0]
+        self.keep(nodes[0], wait=False)
+        self.step_until(lambda: alone.job()["clients"] == 2, "both are attached")
+        self.step_until(lambda: not any(one["state"] == "joining" for one in alone.job()["processes"]), "both run")
+        for _ in range(50):
+            alone.array += 1
+            alone.step()
+        self.step_until(lambda: alone.job()["age_samples"] == 0, "the node has what was trained")
+        joiner = self.attach(nodes[1], np.full(ELEMENTS, -7.0), fragment_elements=FRAGMENT_ELEMENTS, wait=False)
+        self.step_until(lambda: joiner.run.ready, "the newcomer has the model")
+        self.converge([alone, joiner], np.full(ELEMENTS, 100.0))
+        self.assertEqual(alone.run.clock, joiner.run.info().global_clock)
+
+    def test_those_that_only_a_keeper_joins_finish(self) -> None:
+        nodes = self.start_nodes(3)
+        trainers = self.trainers(nodes[:2])
+        self.keep(nodes[2])
+        trainers[0].array += 3
+        trainers[0].step()
+        results = {}
+
+        def finish(client: Client) -> None:
+            results[client] = client.run.finish(timeout_s=PATIENCE_S)
+
+        threads = [threading.Thread(target=finish, args=(client,)) for client in trainers]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertTrue(all(result.agreed and result.members == 2 for result in results.values()), results)
+        self.assertEqual(sum(result.saver for result in results.values()), 1)
+        self.assertLess(np.abs(trainers[0].array - 1).max(), 1e-3)
+        for client in trainers:
+            client.step()  # trains again
+        self.assert_still_exchanges(trainers)
+
+    def test_nothing_to_keep(self) -> None:
+        nodes = self.start_nodes(2)
+        nobody = self.keep(nodes[0], "--wait", "0.3", wait=False)
+        _, words = nobody.communicate(timeout=PATIENCE_S)
+        self.assertEqual(nobody.returncode, 3)
+        self.assertIn(f"no node in reach runs job {JOB}", words)
+        # Two models under one name are told apart, and both are named.
+        for node, size in zip(nodes, (300, 400)):
+            self.attach(node, np.zeros(size))
+        third = self.cluster.start("node-3")
+        self.wait_for_links([*nodes, third])
+        confused = self.keep(third, "--wait", "5", wait=False)
+        _, words = confused.communicate(timeout=PATIENCE_S)
+        self.assertEqual(confused.returncode, 3)
+        self.assertIn("with different models", words)
+
+    def test_it_ends_as_asked(self) -> None:
+        nodes = self.start_nodes(1)
+        waiting = self.keep(nodes[0], wait=False)
+        trainer = self.trainers(nodes)[0]
+        self.step_until(lambda: trainer.job()["clients"] == 2, "the keeper has come")
+        waiting.send_signal(signal.SIGINT)
+        self.assertEqual(waiting.wait(PATIENCE_S), 0)
+        as_json = self.keep(nodes[0], "--json", wait=False)
+        self.step_until(lambda: trainer.job()["clients"] == 2, "the next keeper has come")
+        as_json.send_signal(signal.SIGTERM)
+        out, _ = as_json.communicate(timeout=PATIENCE_S)
+        self.assertEqual(json.loads(out)["job"], JOB)
+
+
+if __name__ == "__main__":
+    unittest.main()

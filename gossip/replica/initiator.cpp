@@ -137,6 +137,10 @@ bool Initiator::somebody_left_to_ask(const Fragment& fragment) const {
 }
 
 bool Initiator::may_spend(TimeUs now_us) const {
+  // A request is charged when it is sent. Several that are encoded at once would make a debt in which nobody is
+  // answered.
+  const bool capped = data_.options.bytes_per_s > 0 || data_.options.link_bytes_per_s > 0;
+  if (capped && encoding_count_ > 0) return false;
   const std::size_t fragment_bytes = data_.fragments.count() == 0 ? 0 : data_.sent_bytes(data_.fragments[0]);
   return data_.pace.may_spend(fragment_bytes, data_.leaving || data_.finish, now_us);
 }
@@ -298,6 +302,7 @@ void Initiator::start(std::uint32_t f, const NodeId& partner, int follow_up, Cod
   fragment.own = OwnExchange{.partner = partner, .follow_up = follow_up, .begun_us = now_us, .push = push};
   fragment.own->request.counter = request.counter;
   ++own_count_;
+  ++encoding_count_;
   if (Neighbour* neighbour = data_.neighbours.find(partner)) ++neighbour->own_count;
   out.run.push_back({f, EncodeTask{.request = std::move(request),
                                    .blocks = std::move(blocks),
@@ -311,6 +316,7 @@ void Initiator::start(std::uint32_t f, const NodeId& partner, int follow_up, Cod
 void Initiator::encoded(std::uint32_t f, EncodeTask::Result&& result, TimeUs now_us, Actions& out) {
   Fragment& fragment = data_.fragments[f];
   OwnExchange& own = *fragment.own;
+  --encoding_count_;
   if (!result.finite) {
     data_.quarantine(fragment);
     return end_own(fragment, 1, now_us);

@@ -58,7 +58,12 @@ class Initiator {
   void start(std::uint32_t f, const NodeId& partner, int follow_up, Codec codec, std::vector<std::uint32_t> blocks,
              std::vector<std::int8_t> exponents, TimeUs now_us, Actions& out);
 
-  [[nodiscard]] bool has_room() const { return own_count_ + starting_count_ < client_.most_in_flight(); }
+  /// Fragments that wait for the client's next step take places as well, but for those that would have begun by then.
+  [[nodiscard]] bool has_room() const {
+    const std::size_t most = client_.most_in_flight();
+    const std::size_t waiting = client_.is_lean() ? 0 : data_.pace.begins_within(data_.step_us);
+    return own_count_ < most && own_count_ + starting_count_ < std::max(most, waiting);
+  }
   [[nodiscard]] bool may_spend(TimeUs now_us) const;
   [[nodiscard]] bool may_start(const Fragment& fragment, TimeUs now_us) const;
   /// The startable fragment whose last exchange is longest ago, within a bounded look.
@@ -92,6 +97,7 @@ class Initiator {
   ClientSide& client_;
   std::size_t own_count_ = 0;       // own exchanges under way
   std::size_t starting_count_ = 0;  // fragments that wait for a publication to start one
+  std::size_t encoding_count_ = 0;  // own exchanges whose request is being encoded
   std::size_t next_fragment_ = 0;
 };
 

@@ -61,6 +61,11 @@ double Pace::may_begin(TimeUs now_us) const {
   return std::min(saved_up, begins_left_ + since);
 }
 
+std::size_t Pace::begins_within(TimeUs time_us) const {
+  const double periods = static_cast<double>(time_us) / static_cast<double>(std::max<TimeUs>(period_us(), 1));
+  return static_cast<std::size_t>(std::min(periods, 1.0) * static_cast<double>(fragments_));
+}
+
 void Pace::count_begins(double count, TimeUs now_us) {
   begins_left_ = may_begin(now_us) - count;
   begins_left_at_ = cadence_.passed(now_us);

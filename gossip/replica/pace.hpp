@@ -68,6 +68,8 @@ class Pace {
   /// Negative: too many were begun.
   [[nodiscard]] double may_begin(TimeUs now_us) const;
   void count_begins(double count, TimeUs now_us);
+  /// Number of exchanges that begin in this time at the present period.
+  [[nodiscard]] std::size_t begins_within(TimeUs time_us) const;
 
   // --- bytes
   /// True if an own exchange may be begun. `fragment_bytes`: its size. `hurry`: the node leaves or finishes; the share

@@ -498,7 +498,7 @@ bool Replica::give_model(std::uint32_t f, TimeUs now_us, Actions& out) {
   // that stands still is not waited for.
   const Age age = data_.age_of(fragment);
   const bool stale = age.samples > pull_cadences * age.cadence;
-  const TimeUs patience_us = std::max(pull_patience_us, pull_patience_steps * step_us_);
+  const TimeUs patience_us = std::max(pull_patience_us, pull_patience_steps * data_.step_us);
   if (empty || (stale && now_us - waiting.pulls_since_us < patience_us)) {
     client_.want_publication(f, out);
     if (!client_.is_lean()) ask_for_what_follows(f, out);

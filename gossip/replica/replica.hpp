@@ -73,7 +73,7 @@ class Replica {
   /// The client has spent this much more time on serving fragments. The cadence keeps that time within time_share.
   void add_time_taken(TimeUs taken_us);
   /// The time between two of the client's steps. 0: not known.
-  void set_step_time(TimeUs step_us) { step_us_ = step_us; }
+  void set_step_time(TimeUs step_us) { data_.step_us = step_us; }
   /// The node's network capacity in bytes per second, configured or measured. The cadence keeps gossip within
   /// network_share of it. 0: not known.
   void set_capacity(double bytes_per_s) { data_.pace.set_capacity(bytes_per_s); }
@@ -182,7 +182,6 @@ class Replica {
   /// When it last began to expect a partner: at the beginning, or because one had gone, perhaps for a moment.
   std::optional<TimeUs> expects_since_us_;
   std::uint64_t losses_ = 0;  ///< of the neighbours, as far as they are known
-  TimeUs step_us_ = 0;        ///< between two of the client's steps
   bool all_dialled_ = true;
   TimeUs ticked_us_ = 0;
   TimeUs info_sent_us_ = 0;

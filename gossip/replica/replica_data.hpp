@@ -59,6 +59,7 @@ struct ReplicaData {
   Tracer tracer;
   ReplicaCounters counters;
   std::uint64_t clock = 0;  ///< samples that this replica has seen
+  TimeUs step_us = 0;       ///< between two of the client's steps; 0: not known
   std::optional<Leaving> leaving;
   std::optional<Finish> finish;
   /// Counts events that may have changed a model: a clock has moved here or at a neighbour, a neighbour has come or

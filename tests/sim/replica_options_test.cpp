@@ -158,6 +158,27 @@ TEST_CASE("A fragment is exchanged with its owner only, also after an owner's de
   CHECK(exchanges.size() == world.cluster.fragments());
 }
 
+TEST_CASE("Clients with long steps are asked for all fragments that are due, and not for a few a step") {
+  constexpr std::size_t fragments = 400;
+  Schedule schedule;
+  Network network(schedule, gossip::Random(3), 2, {});
+  Cluster cluster({.elements = fragments * 256,
+                   .fragment_elements = 256,
+                   .replica = {.period_us = 50'000},
+                   .step_us = 3 * us_per_s},
+                  schedule, network);
+  for (std::size_t i = 0; i < 2; ++i) {
+    cluster.add_node(std::vector<float>(fragments * 256, static_cast<float>(i)));
+    cluster.start_daemon(i, false);
+    cluster.node(i).replica->set_step_time(3 * us_per_s);
+  }
+  cluster.link_all();
+  cluster.run_until(10 * us_per_s);  // three steps
+  // Each has published all of its model at the beginning, and once more.
+  for (std::size_t i = 0; i < 2; ++i)
+    CHECK(cluster.node(i).replica->counters().publications > 3 * fragments / 2);
+}
+
 TEST_CASE("Servers hold the mean of what late and unequal workers have trained") {
   const Codec codec = GENERATE(Codec::f32, Codec::q8);
   const std::size_t keepers = GENERATE(1, 2);

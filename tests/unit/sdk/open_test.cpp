@@ -265,7 +265,7 @@ TEST_CASE("bad options are refused") {
   CHECK(gossamer_open(&options, &tensor, 1, &run, message, sizeof message) == GOSSAMER_BAD_ARGUMENT);
   CHECK(std::string(message).find("gossamer_device") != std::string::npos);
   options.device = GOSSAMER_HOST;
-  options.flags = 1;
+  options.flags = 2;
   CHECK(gossamer_open(&options, &tensor, 1, &run, message, sizeof message) == GOSSAMER_BAD_ARGUMENT);
   CHECK(std::string(message).find("flags") != std::string::npos);
   options.flags = 0;

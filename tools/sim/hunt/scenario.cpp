@@ -98,8 +98,9 @@ void draw_nan(gossip::Random random, Swarm& swarm) {
 void draw_keepers(gossip::Random random, Swarm& swarm) {
   if (chance(random, 0.25)) swarm.keepers = 1 + random.below(std::min<std::size_t>(2, swarm.nodes - 1));
   const bool sees_all = !swarm.membership || swarm.full_view_limit >= swarm.nodes + max_arrivals;
-  if (sees_all && chance(random, swarm.keepers > 0 ? 0.7 : 0.1))
-    swarm.cluster.replica.partners.policy = gossip::PartnerPolicy::owner;
+  if (!sees_all || !chance(random, swarm.keepers > 0 ? 0.7 : 0.1)) return;
+  swarm.cluster.replica.partners.policy = gossip::PartnerPolicy::owner;
+  swarm.liveness_us *= 3;  // all of a fragment's exchanges are with one node, which may have a small byte budget
 }
 
 /// Draws, from its own seed, whether a client's pass over a fragment takes time, as on a GPU.

@@ -138,7 +138,11 @@ TEST_CASE("tables show what the daemon says") {
                                       {"clock", 0},
                                       {"steps", 0},
                                       {"published_s", 0.0},
-                                      {"buffers", "host"}});
+                                      {"buffers", "host"},
+                                      {"keeps", false}});
+  daemon::JobStatus kept = some_job();
+  kept.processes = {{.pid = 43, .state = "running", .keeps = true}};
+  CHECK_THAT(ctl::jobs_table(daemon::jobs_answer({kept}), false), Contains("kept") && !Contains("running"));
   CHECK_THAT(ctl::clients_table(clients, false), Contains("digits") && Contains(" 41 ") && Contains("2.0 s ago"));
   CHECK_THAT(ctl::clients_table(clients, false), Contains("GPU-1") && Contains("host"));
   CHECK_THAT(ctl::jobs_table(daemon::jobs_answer({shared}), false), Contains(" 42  joining"));

@@ -185,6 +185,9 @@ struct JobInfo {
   JobSettings settings = {};
   /// No process here trains the job: the node holds the model for the others.
   bool keeps = false;
+  /// With `keeps`: the replicas in its reach that train, and the smallest id of those that could save the final model.
+  std::uint32_t trainers = 0;
+  NodeId first_trainer = {};
 };
 
 /// "What is the state of this job at your node?" The answer is always a JobInfo.

@@ -19,6 +19,8 @@ namespace {
 
 constexpr TimeUs tell_clients_period_us = 100 * us_per_ms;
 constexpr TimeUs time_taken_period_us = 1 * us_per_s;
+/// A node that keeps the job, and was without others for this long, takes their model over anew.
+constexpr TimeUs left_behind_us = 2 * us_per_s;
 constexpr TimeUs no_memory_warning_period_us = 60 * us_per_s;
 
 /// The name, in the configuration, of the option that keeps the period from being shorter; empty: none does.
@@ -527,6 +529,7 @@ void Job::node_dead(const NodeId& node) {
 
 void Job::received(const NodeId& from, Message&& message) {
   const TimeUs now_us = host_.now_us();
+  look_whether_left_behind(now_us);  // before anything is answered
   if (auto* reply = std::get_if<PullReply>(&message)) return beginning_.pulled(from, std::move(*reply));
   const auto* told = std::get_if<JobInfo>(&message);
   const std::optional<JobInfo> info = told == nullptr ? std::nullopt : std::optional(*told);
@@ -615,6 +618,20 @@ void Job::tell_whether_trained() {
   decide([&](Actions& out) { replica_.set_keeps(keeps, host_.now_us(), out); });
 }
 
+/// What the others have learned while this node was away, or stood still, is not in a model that nobody trains here.
+/// As a server it would draw them back. Its clients attach again, and pull the model.
+void Job::look_whether_left_behind(TimeUs now_us) {
+  if (!runs() || replica_.phase() == gossip::Phase::drained || replica_.neighbours().trainers() == 0) return;
+  const TimeUs before_us = std::exchange(accompanied_us_, now_us);
+  const TimeUs away_us = now_us - before_us;
+  if (before_us == 0 || away_us < left_behind_us || !info().keeps) return;
+  host_.log().info("job {}: was away from the others for {:.1f} s, and takes their model over", name(),
+                   static_cast<double>(away_us) / us_per_s);
+  drain();  // nothing more is answered
+  for (const auto& client : clients_)
+    client->session().close();
+}
+
 LayoutReply Job::layout(std::uint32_t first) const {
   LayoutReply reply{.job = key(), .first_tensor = first};
   if (clients_.empty() || first >= clients_.front()->memory().tensor_count()) return {.job = key()};
@@ -642,6 +659,7 @@ void Job::tick(bool settled) {
     replica_.set_link(node, host_.link_load(node));
   decide([&](Actions& out) { replica_.tick(now_us, out, settled); });
   tick_group();
+  look_whether_left_behind(now_us);
   if (now_us - told_clients_us_ >= tell_clients_period_us) tell_clients();
   ending_.watch({clients_.begin(), clients_.end()}, host_.now_us());
   if (checkpoint_writing_) checkpoint_writing_->tick(now_us, runs());

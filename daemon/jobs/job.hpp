@@ -176,6 +176,7 @@ class Job : public std::enable_shared_from_this<Job>,
   [[nodiscard]] std::vector<std::byte> cursor() const;
   void tell_places();
   void tell_whether_trained();
+  void look_whether_left_behind(TimeUs now_us);
   void tell_clients();
   void tell_run_state(JobClient& client);
   void measure_time_taken(TimeUs now_us);
@@ -203,6 +204,7 @@ class Job : public std::enable_shared_from_this<Job>,
   TimeUs started_us_ = 0;
   TimeUs joined_us_ = 0;
   TimeUs told_clients_us_ = 0;
+  TimeUs accompanied_us_ = 0;  // when it last ran with others in reach; 0: never
   TimeUs time_taken_at_us_ = 0;
   std::uint64_t global_clock_ = 0;     // the largest that clients were told
   std::optional<NodeId> disbelieved_;  // the node that was warned of

@@ -52,14 +52,16 @@ void Ending::set_finishing(Programs programs, TimeUs now_us) {
 
 /// What they do, if all have stopped. While the replica finishes, those that hear that all is over change nothing.
 Programs Ending::programs(const Group::Members& clients) const {
-  if (std::ranges::all_of(clients, [this](const auto& client) { return group_.is_quarantined(*client); }))
+  if (std::ranges::all_of(clients,
+                          [this](const auto& client) { return client->keeps() || group_.is_quarantined(*client); }))
     return Programs::finish_spoiled;
-  const bool over = std::ranges::all_of(clients, [](const auto& client) { return client->has_finished(); });
+  const bool over =
+      std::ranges::all_of(clients, [](const auto& client) { return client->keeps() || client->has_finished(); });
   return over && told_ != Programs::finish ? Programs::have_finished : Programs::finish;
 }
 
 bool Ending::is_left_out(const Member& client) const {
-  return group_.is_quarantined(client) && client.waits_for_nothing();
+  return client.keeps() || (group_.is_quarantined(client) && client.waits_for_nothing());
 }
 
 std::set<std::uint64_t> Ending::left_out(const Group::Members& clients) const {
@@ -93,8 +95,9 @@ void Ending::answer(Member& client, FinishReport report, bool over, bool is_firs
 
 /// The first client that is not quarantined and still to be told that all is over; if there is none, the first client.
 std::uint64_t Ending::first_sound(const Group::Members& clients) const {
-  const auto sound = std::ranges::find_if(
-      clients, [this](const auto& client) { return !group_.is_quarantined(*client) && !client->has_finished(); });
+  const auto sound = std::ranges::find_if(clients, [this](const auto& client) {
+    return !client->keeps() && !group_.is_quarantined(*client) && !client->has_finished();
+  });
   return (sound == clients.end() ? clients.front() : *sound)->number();
 }
 

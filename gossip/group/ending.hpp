@@ -2,7 +2,8 @@
 //
 // Several clients finish as one. When all have stopped training and hold the node's copy, the replica finishes
 // (gossip/replica/finishing.hpp). A quarantined client that has been told so is left out, and so is a client for which
-// the run is over: the others do not wait for it. The daemon and the simulator use it. One owner, the replica's thread.
+// the run is over, or with which nobody trains: the others do not wait for it. The daemon and the simulator use it. One
+// owner, the replica's thread.
 
 #pragma once
 

@@ -221,11 +221,12 @@ bool Initiator::goes_to_owner(const Fragment& fragment) const {
 }
 
 std::optional<PushRule> Initiator::push_rule_for(const Fragment& fragment, const NodeId& partner) const {
-  if (!goes_to_owner(fragment) || client_.is_lean()) return std::nullopt;
-  if (data_.description.keeps) return PushRule{.shift = max_shift_bound};
+  const bool follows = data_.description.keeps && !data_.leaving && (!data_.has_servers() || goes_to_owner(fragment));
+  if (follows) return PushRule{.shift = max_shift_bound};
   const Neighbour* const server = data_.neighbours.find(partner);
-  if (server == nullptr || !server->info.keeps) return std::nullopt;
-  PushRule rule = push_rule(data_.neighbours.trainers() + 1);
+  if (!goes_to_owner(fragment) || client_.is_lean() || server == nullptr || !server->info.keeps) return std::nullopt;
+  // The server may see more workers than this one does.
+  PushRule rule = push_rule(std::max<std::size_t>(data_.neighbours.trainers() + 1, server->info.trainers));
   // At first it is not known what of the fragment is progress: the server comes to meet all of it more than half way.
   if (!fragment.push.knows(fragment.buffers.parts().commits))
     rule.shift = std::max<int>(rule.shift - 1, min_shift_bound);
@@ -257,6 +258,8 @@ std::optional<NodeId> Initiator::choose_partner(std::uint32_t f, TimeUs now_us) 
   const bool hurry = data_.hurries(fragment);
   for (const auto& [node, neighbour] : neighbours) {
     if (neighbour.info.job != data_.description.job) continue;
+    // Who keeps the job follows those that train, and they do not follow it.
+    if (neighbour.info.keeps && !data_.has_servers() && !(data_.leaving && data_.neighbours.trainers() == 0)) continue;
     if (data_.leaving && !fragment.handover.may_ask(node)) continue;
     if (hurry && (!neighbours.finishes(neighbour) || fragment.agreement.has(node))) continue;
     if (data_.finish && data_.finish->is_sound() && neighbour.info.quarantined) continue;
@@ -309,7 +312,7 @@ void Initiator::start(std::uint32_t f, const NodeId& partner, int follow_up, Cod
                                    .exponents = std::move(exponents),
                                    .range = data_.options.range,
                                    .factor = factor,
-                                   .clip = data_.clip_for(fragment, partner),
+                                   .clip = push ? Clip{} : data_.clip_for(fragment, partner),
                                    .push = push}});
 }
 

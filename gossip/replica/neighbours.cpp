@@ -128,6 +128,19 @@ std::size_t Neighbours::trainers() const {
       table_, [this](const auto& item) { return is_partner(item.second) && !item.second.info.keeps; }));
 }
 
+NodeId Neighbours::first_trainer() const {
+  const auto first = [this](bool finishing) {
+    NodeId smallest;
+    smallest.bytes.fill(255);
+    for (const auto& [node, neighbour] : table_) {
+      if (!is_partner(neighbour) || neighbour.info.keeps || (finishing && !finishes(neighbour))) continue;
+      smallest = std::min(smallest, node);
+    }
+    return smallest;
+  };
+  return finishing_partners() > 0 ? first(true) : first(false);
+}
+
 std::size_t Neighbours::finishing_partners() const {
   return static_cast<std::size_t>(
       std::ranges::count_if(table_, [this](const auto& item) { return finishes(item.second); }));

@@ -80,8 +80,10 @@ class Neighbours {
   [[nodiscard]] bool finishes(const Neighbour& neighbour) const;
   [[nodiscard]] std::size_t partners() const;
   [[nodiscard]] std::size_t finishing_partners() const;
-  /// Partners that train the job.
+  /// Partners that train the job; none that keeps it knows of more.
   [[nodiscard]] std::size_t trainers() const;
+  /// The smallest id of the partners that train, or that finish if any does; none: all bytes are 255.
+  [[nodiscard]] NodeId first_trainer() const;
   /// Those that may own fragments (gossip/owner.hpp): the replicas that nobody trains, or all if there are none; this
   /// node is one of them if it keeps the job, too. Ascending. Replicas in quarantine own none.
   [[nodiscard]] std::vector<NodeId> owners(bool self_keeps) const;
@@ -89,6 +91,10 @@ class Neighbours {
   [[nodiscard]] bool trainers_finish() const;
   /// Null: there is none, or more than one.
   [[nodiscard]] const NodeId* only_partner() const;
+  /// A partner with which this node averages: one that trains, or a server.
+  [[nodiscard]] bool is_peer(const Neighbour& neighbour, bool servers) const {
+    return is_partner(neighbour) && (servers || !neighbour.info.keeps);
+  }
   /// This node and its partners, ascending.
   [[nodiscard]] std::vector<NodeId> members() const;
   /// A neighbour with another layout under the job's name, if there is one.

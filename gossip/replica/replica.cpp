@@ -91,6 +91,10 @@ JobInfo Replica::own_info() const {
   info.clock = data_.clock;
   info.finishing = data_.finish ? data_.finish->stage : Finishing::no;
   info.first_exchange = data_.book.first_counter();
+  if (info.keeps) {
+    info.trainers = static_cast<std::uint32_t>(data_.neighbours.trainers());
+    info.first_trainer = data_.neighbours.first_trainer();
+  }
   info.quarantined = data_.fragments.quarantined() > 0 || (data_.finish && data_.finish->spoiled_programs);
   return info;
 }
@@ -138,7 +142,8 @@ void Replica::set_keeps(bool keeps, TimeUs now_us, Actions& out) {
 /// Nobody here stops a node that keeps the job. Those that finish need it: it may be all that joins them.
 void Replica::finish_with_others(TimeUs now_us, Actions& out) {
   if (!data_.description.keeps || !data_.runs()) return;
-  set_finishing(data_.neighbours.trainers_finish() ? Programs::finish : Programs::train, now_us, out);
+  const bool serves = data_.options.partners.policy == PartnerPolicy::owner && data_.options.exchanges;
+  set_finishing(serves && data_.neighbours.trainers_finish() ? Programs::finish : Programs::train, now_us, out);
 }
 
 bool Replica::spoiled() const {
@@ -149,7 +154,9 @@ bool Replica::spoiled() const {
 }
 
 void Replica::update_finishing(TimeUs now_us, Actions& out) {
-  const bool alone = data_.neighbours.partners() == 0;
+  const bool alone = std::ranges::none_of(data_.neighbours, [this](const auto& item) {
+    return data_.neighbours.is_peer(item.second, data_.has_servers());
+  });
   if (!data_.runs() || !alone || !all_dialled_ || accompanied_us_ == 0) accompanied_us_ = now_us;
   if (!data_.finish) return;
   Finish& finish = *data_.finish;
@@ -178,7 +185,7 @@ void Replica::update_finishing(TimeUs now_us, Actions& out) {
         return fragment.is_pending({Pending::work, Pending::own, Pending::client, Pending::correction});
       });
   const bool others_settled = std::ranges::all_of(data_.neighbours, [&](const auto& item) {
-    return !data_.neighbours.is_partner(item.second) || item.second.info.quarantined ||
+    return !data_.neighbours.is_peer(item.second, data_.has_servers()) || item.second.info.quarantined ||
            item.second.info.finishing >= Finishing::settled || finish.over.contains(item.first);
   });
   const Finishing stage = !settled                      ? Finishing::begun
@@ -203,15 +210,21 @@ FinishReport Replica::finish_report() const {
     if (data_.neighbours.finishes(neighbour)) members.insert(node);
   }
   if (members.empty()) report.distance = 0;
+  std::size_t told = 0;
   for (const auto& [node, neighbour] : data_.neighbours) {
-    if (neighbour.info.keeps) members.erase(node);  // it has no program that could save
+    if (!neighbour.info.keeps) continue;
+    members.erase(node);  // it has no program that could save
+    if (!data_.has_servers() || !data_.neighbours.is_partner(neighbour)) continue;
+    told = std::max<std::size_t>(told, neighbour.info.trainers);  // this one included
+    if (neighbour.info.trainers > 0 && neighbour.info.first_trainer != data_.self)
+      members.insert(neighbour.info.first_trainer);
   }
   if (!finish.is_sound()) {
     FinishReport without_it = spoiled_report(members.size() + 1);
     without_it.spoiled = finish.health == Finish::Health::spoiled;
     return without_it;
   }
-  report.members = members.size() + 1;
+  report.members = std::max(members.size() + 1, told);
   report.saver = members.empty() || data_.self < *members.begin();
   return report;
 }

@@ -116,7 +116,8 @@ void ReplicaData::learn(Fragment& fragment, const NodeId& partner, const Exchang
     neighbour->wide_blocks += measure.wide_blocks;
     neighbour->exchanged_us = fragment.exchanged_us;
   }
-  if (finish) {
+  const bool follower = neighbour != nullptr && neighbour->info.keeps && !has_servers();
+  if (finish && !follower) {
     const bool measured = measure.wide_blocks == 0 && measure.blocks == fragment.buffers.block_count();
     fragment.agreement.observe(
         partner, measured ? relative_distance(measure) : std::numeric_limits<double>::infinity(),

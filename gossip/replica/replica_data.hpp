@@ -77,6 +77,10 @@ struct ReplicaData {
   void spend(const NodeId& to, std::size_t bytes, TimeUs now_us);
 
   [[nodiscard]] Age age_of(const Fragment& fragment) const;
+  /// The method `server`: the nodes that keep the job take part. Otherwise they only follow.
+  [[nodiscard]] bool has_servers() const {
+    return options.partners.policy == PartnerPolicy::owner && options.exchanges;
+  }
   /// The node that owns the fragment (gossip/owner.hpp), as far as this one knows; itself if nobody else is there.
   [[nodiscard]] NodeId owner(std::uint32_t f) const;
   [[nodiscard]] Witness witness_for(std::uint32_t f, const NodeId& partner) const;

@@ -105,12 +105,14 @@ void Responder::answer(const NodeId& from, ExchangeRequest&& request, int shift,
                        .part = follows_up(fragment, from, now_us) ? ExchangePart::follow_up : ExchangePart::proper,
                        .asked = f == 0 ? request.tracer : std::nullopt});
   data_.neighbours.observe_age(from, request.age);
+  // Clipping bounds how far both move alike; a push that is clipped would leave its worker ahead of itself.
+  const bool pushes = data_.has_servers() && data_.description.keeps;
   out.run.push_back({f, Actions::Answer{from, place,
                                         AnswerTask{.request = std::move(request),
                                                    .shift = std::min<int>(weight, max_shift_bound),
                                                    .range = data_.options.range,
                                                    .factor = data_.factor_for(fragment, from),
-                                                   .clip = data_.clip_for(fragment, from),
+                                                   .clip = pushes ? Clip{} : data_.clip_for(fragment, from),
                                                    .witness = data_.witness_for(f, from)}}});
 }
 

@@ -187,6 +187,8 @@ void write(const JobInfo& info, wire::Header::Builder header, Frames&) {
   out.setFirstExchange(info.first_exchange);
   out.setQuarantined(info.quarantined);
   out.setKeeps(info.keeps);
+  out.setTrainers(info.trainers);
+  if (info.keeps) out.setFirstTrainer(data_of(info.first_trainer.bytes));
   write_settings(info.settings, out);
 }
 std::optional<Message> read(wire::JobInfo::Reader in, const Frames& frames) {
@@ -202,6 +204,8 @@ std::optional<Message> read(wire::JobInfo::Reader in, const Frames& frames) {
   info.first_exchange = in.getFirstExchange();
   info.quarantined = in.getQuarantined();
   info.keeps = in.getKeeps();
+  info.trainers = in.getTrainers();
+  if (info.keeps && !read_data(in.getFirstTrainer(), info.first_trainer.bytes)) return std::nullopt;
   auto settings = read_settings(in.getSettings());
   if (!settings) return std::nullopt;
   info.settings = std::move(*settings);

@@ -163,6 +163,8 @@ struct JobInfo {
   quarantined @9 :Bool;
   settings @10 :JobSettings;
   keeps @11 :Bool;
+  trainers @12 :UInt32;     # with keeps
+  firstTrainer @13 :Data;   # 16 bytes with keeps, else empty
 }
 
 struct JobSetting {

@@ -220,11 +220,12 @@ TEST_CASE("replicas that finish agree, all know it, and one is to save") {
   }
 }
 
-TEST_CASE("those that only a keeper joins finish with it, and it saves nothing") {
+TEST_CASE("those that only a server joins finish with it, and one of them saves") {
   const bool apart = GENERATE(false, true);
   CAPTURE(apart);
   WorldOptions options{.nodes = 3, .keepers = 1, .learning = true};
   options.replica.period_us = 20'000;
+  options.replica.partners.policy = gossip::PartnerPolicy::owner;
   World world(options);
   if (apart) world.cluster.unlink(0, 1);
   world.run_for(gossip::finish_alone_us);
@@ -236,14 +237,44 @@ TEST_CASE("those that only a keeper joins finish with it, and it saves nothing")
   const double allowed = 2 * gossip::finish_tolerance * magnitude;
   CHECK(world.cluster.distance() < allowed * allowed);
   const auto report = world.cluster.node(0).replica->finish_report();
-  CHECK(report.members == (apart ? 1 : 2));
+  CHECK(report.members == 2);
   CHECK(report.distance > 0);
-  if (!apart) CHECK(savers(world.cluster, 2) == 1);
+  CHECK(savers(world.cluster, 2) == 1);
   world.cluster.finish(0, false);
   world.cluster.finish(1, false);
   world.run_for(us_per_s);
   CHECK(world.cluster.node(2).replica->own_info().finishing == Finishing::no);
   CHECK(world.cluster.node(2).replica->clock() > 0);  // it follows the others'
+}
+
+TEST_CASE("who keeps the job in gossip follows it, and takes nothing from what is learned") {
+  const std::size_t trainers = GENERATE(1, 3);
+  CAPTURE(trainers);
+  WorldOptions options{.nodes = trainers + 2, .keepers = 2};
+  options.replica.period_us = 20'000;
+  World world(options);
+  world.run_for(2 * us_per_s);
+  for (std::size_t i = 0; i < trainers; ++i) {
+    world.cluster.node(i).client.train = [](std::span<float> model) {
+      for (float& value : model)
+        value += 1e-3F;
+      return std::uint64_t{1};
+    };
+  }
+  const auto begun = world.cluster.whole(0);
+  const std::uint64_t clock = world.cluster.node(0).client.clock;
+  world.run_for(10 * us_per_s);
+  const double trained = 1e-3 * static_cast<double>(world.cluster.node(0).client.clock - clock);
+  const double tolerance = 0.02 * trained;
+  CHECK(std::fabs(world.cluster.whole(0)[7] - begun[7] - trained) < tolerance);
+  CHECK(std::fabs(world.cluster.whole(trainers)[7] - world.cluster.whole(0)[7]) < tolerance);
+  // They finish as if nobody kept it.
+  for (std::size_t i = 0; i < trainers; ++i)
+    world.cluster.finish(i);
+  REQUIRE(run_until_over(world, trainers, 10 * us_per_s));
+  CHECK(savers(world.cluster, trainers) == 1);
+  CHECK(world.cluster.node(0).replica->finish_report().members == trainers);
+  CHECK(std::fabs(world.cluster.whole(0)[7] - begun[7] - trained) < tolerance);
 }
 
 TEST_CASE("nobody is over while one still trains, and all are once it has stopped") {

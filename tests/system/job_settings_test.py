@@ -62,7 +62,7 @@ class JobSettings(SystemTest):
         for settings, why in (
             ({"codec": "q5"}, 'codec: "q5" is not known'),
             ({"methods": "average"}, "codec, period_ms"),
-            ({"method": "server"}, 'must be "gossip" or "average"'),
+            ({"method": "master"}, 'must be "gossip", "average" or "server"'),
             ({"period_ms": -1}, "period_ms"),
             ({f"s{i}": 1 for i in range(40)}, "too many"),
         ):

@@ -7,6 +7,7 @@ import copy
 import json
 import os
 import re
+import signal
 import subprocess
 import tempfile
 import unittest
@@ -133,6 +134,7 @@ class Json(SystemTest):
         self.assertEqual(mean["replicas"], 2)
         self.print_json(first, "import", str(exported), "--job", "another")
         self.assertEqual(self.print_json(first, "job", "set", JOB, "codec=q4")["values"], {"codec": "q4"})
+        self.keep(second)
         self.assertTrue(self.print_json(first, "drain")["drained"])
         self.assertFalse(self.print_json(first, "drain", "--off")["drained"])
         doctor = gossamerctl(BUILD, "--socket", str(first.control_socket), "--json", "doctor")
@@ -140,6 +142,22 @@ class Json(SystemTest):
         self.seen.add("doctor")
         self.print_json(second, "leave", "--timeout", "1")
         self.assertEqual(self.seen, set(SCHEMA["commands"]))
+
+    def keep(self, node: Node) -> None:
+        keeper = subprocess.Popen(
+            [BUILD / "bin/gossamerctl", "--socket", node.control_socket, "--json", "keep", JOB],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.addCleanup(keeper.kill)
+        wait_until(
+            lambda: any(process["keeps"] for process in self.print_json(node, "jobs")["jobs"][0]["processes"]),
+            PATIENCE_S,
+            "the job is kept",
+        )
+        keeper.send_signal(signal.SIGTERM)
+        check("keep", json.loads(keeper.communicate(timeout=PATIENCE_S)[0]))
+        self.seen.add("keep")
 
     def test_every_command_is_in_the_schema_and_on_the_page(self) -> None:
         commands = set(subcommands())

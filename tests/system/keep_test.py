@@ -6,8 +6,9 @@ import json
 import signal
 import subprocess
 import threading
+import time
 import unittest
-from typing import List
+from typing import Callable, List
 
 import numpy as np
 
@@ -53,11 +54,54 @@ class Keep(SystemTest):
             worker.array += change
 
         def is_settled() -> bool:
-            first = workers[0].array
-            alike = all(np.abs(worker.array - first).max() < 1e-3 for worker in workers)
-            return alike and np.abs(np.mean(first) - begun - np.mean(by)) < 0.25 * np.abs(by).max()
+            moved = np.mean(workers[0].array) - begun
+            return self.are_alike(workers) and np.abs(moved - np.mean(by)) <= 0.25 * np.abs(by).max() + 1e-3
 
         self.step_until(is_settled, f"all have moved by {np.mean(by)}")
+
+    def are_alike(self, workers: List[Client]) -> bool:
+        return all(np.abs(worker.array - workers[0].array).max() < 1e-3 for worker in workers)
+
+    def finish(self, clients: List[Client]) -> None:
+        results = {}
+
+        def finish_one(client: Client) -> None:
+            results[client] = client.run.finish(timeout_s=PATIENCE_S)
+
+        threads = [threading.Thread(target=finish_one, args=(client,)) for client in clients]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertTrue(all(result.agreed and result.members == 2 for result in results.values()), results)
+        self.assertEqual(sum(result.saver for result in results.values()), 1)
+
+    def test_a_server_that_was_away_takes_the_others_model_over(self) -> None:
+        """Killed, stopped or drained for a while, it must not draw the others back."""
+        nodes = self.start_nodes(3)
+        workers = self.trainers(nodes[:2], settings=SERVER)
+        self.keep(nodes[2])
+        self.train(workers, [2.0, 2.0])
+
+        def away(go: Callable[[], None], come: Callable[[], None]) -> None:
+            go()
+            until = time.monotonic() + 3
+            wait_until(lambda: not self.is_server(nodes[0], nodes[2]), PATIENCE_S, "the server is seen to be away")
+            begun = np.mean(workers[0].array)
+            for client in workers:
+                client.array += 10
+            self.step_until(lambda: time.monotonic() > until, "a while", workers)
+            come()
+            self.step_until(lambda: self.is_server(nodes[0], nodes[2]), "it is back", workers)
+            self.step_until(lambda: self.are_alike(workers), "they hold one model", workers)
+            self.assertGreater(np.mean(workers[0].array) - begun, 9)
+
+        away(nodes[2].kill, nodes[2].start)
+        away(lambda: nodes[2].program.signal(signal.SIGSTOP), lambda: nodes[2].program.signal(signal.SIGCONT))
+
+    def is_server(self, node: Node, other: Node) -> bool:
+        partners = node.job(JOB)["partners"]
+        return any(partner["keeps"] and partner["linked"] and partner["state"] == "running" for partner in partners)
 
     def test_newcomers_get_the_model_when_all_that_trained_it_have_gone(self) -> None:
         """Also a model of many tensors, some of them not averaged, and some kept in other types."""
@@ -128,27 +172,17 @@ class Keep(SystemTest):
         joiner = self.attach(nodes[1], np.full(ELEMENTS, -7.0), fragment_elements=FRAGMENT_ELEMENTS, wait=False)
         self.step_until(lambda: joiner.run.ready, "the newcomer has the model")
         self.converge([alone, joiner], np.full(ELEMENTS, 100.0))
+        self.finish([alone, joiner])
         self.assertEqual(alone.run.clock, joiner.run.info().global_clock)
 
     def test_those_that_only_a_keeper_joins_finish(self) -> None:
         nodes = self.start_nodes(3)
-        trainers = self.trainers(nodes[:2])
+        trainers = self.trainers(nodes[:2], settings=SERVER)
         self.keep(nodes[2])
-        trainers[0].array += 3
-        trainers[0].step()
-        results = {}
-
-        def finish(client: Client) -> None:
-            results[client] = client.run.finish(timeout_s=PATIENCE_S)
-
-        threads = [threading.Thread(target=finish, args=(client,)) for client in trainers]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        self.assertTrue(all(result.agreed and result.members == 2 for result in results.values()), results)
-        self.assertEqual(sum(result.saver for result in results.values()), 1)
-        self.assertLess(np.abs(trainers[0].array - 1).max(), 1e-3)
+        self.train(trainers, [2.0, 0.0])
+        trained = trainers[0].array.copy()
+        self.finish(trainers)
+        self.assertLess(np.abs(trainers[0].array - trained).max(), 0.01)
         for client in trainers:
             client.step()  # trains again
         self.assert_still_exchanges(trainers)

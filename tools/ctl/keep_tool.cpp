@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "sdk/layout/attach.hpp"
+#include "sdk/layout/names.hpp"
 #include "sdk/layout/socket_path.hpp"
 #include "tools/ctl/commands.hpp"
 #include "tools/ctl/format.hpp"
@@ -108,7 +109,8 @@ std::string client_socket_beside(const std::vector<std::string>& control_sockets
 /// A client that holds the model, in fp32, and never trains it.
 class Keeper {
  public:
-  Keeper(const KeepOptions& options, const KeptLayout& layout) : options_(options) {
+  Keeper(const KeepOptions& options, const KeptLayout& layout, std::string socket)
+      : options_(options), layout_(layout), socket_(std::move(socket)) {
     std::uint64_t elements = 0;
     for (const KeptTensor& tensor : layout.tensors)
       elements += tensor.is_local() ? 0 : tensor.elements();
@@ -131,22 +133,24 @@ class Keeper {
   Keeper(const Keeper&) = delete;
   Keeper& operator=(const Keeper&) = delete;
 
-  std::expected<void, ControlError> open(const KeptLayout& layout, const std::string& socket) {
+  /// `clock`: of the model that it holds; 0: none.
+  std::expected<void, ControlError> open(std::uint64_t clock) {
     gossamer_options options;
     gossamer_options_init(&options);
     options.job = options_.job.c_str();
-    options.socket_path = socket.empty() ? nullptr : socket.c_str();
-    options.fragment_elements = layout.fragment_elements;
+    options.socket_path = socket_.empty() ? nullptr : socket_.c_str();
+    options.fragment_elements = layout_.fragment_elements;
+    options.initial_clock_samples = clock;
     options.flags = GOSSAMER_KEEPS;
     options.memory = options_.memory;
     char error[512];
     if (gossamer_open(&options, tensors_.data(), tensors_.size(), &run_, error, sizeof error) != GOSSAMER_OK)
       return failure(fmt::format("job {} cannot be kept: {}", options_.job, error));
-    if (fmt::format("{:016x}", info().layout_hash) != layout.hash)
+    if (fmt::format("{:016x}", info().layout_hash) != layout_.hash)
       return failure(
           fmt::format("job {}: a node has told other tensors than those of its layout {}: try again, and if "
                       "it stays, look for the node that misbehaves",
-                      options_.job, layout.hash));
+                      options_.job, layout_.hash));
     return {};
   }
 
@@ -156,8 +160,20 @@ class Keeper {
     auto clock_at = Clock::now();
     std::chrono::milliseconds pause = least_pause;
     std::uint64_t publications = 0;
+    bool attached = false;
+    bool has_model = false;
     while (ended == 0) {
       gossamer_run_info now = info();
+      has_model = has_model || now.state == GOSSAMER_RUNNING;
+      if (std::exchange(attached, now.attached != 0) && !attached) {
+        // What the others learn meanwhile is not here: it attaches as a newcomer, who pulls their model if there are
+        // any.
+        gossamer_close(std::exchange(run_, nullptr));
+        const std::uint64_t clock = has_model ? std::max<std::uint64_t>(now.clock_samples, 1) : 0;
+        if (const auto opened = open(clock); !opened) return opened;
+        publications = 0;
+        continue;
+      }
       std::uint64_t behind = 0;
       if (now.state == GOSSAMER_RUNNING && Clock::now() - clock_at >= clock_poll) {
         behind = now.global_clock_samples - std::min(now.clock_samples, now.global_clock_samples);
@@ -187,7 +203,9 @@ class Keeper {
  private:
   void tell(const gossamer_run_info& now) {
     std::string text;
-    if (now.attached == 0) {
+    if (now.attached == 0 && now.attachments == 0 && told_.empty()) {
+      return;  // it has just begun
+    } else if (now.attached == 0) {
       text = std::string("no daemon serves it: ") + now.message;
     } else if (now.state == GOSSAMER_JOINING && now.fragments_pulled == 0) {
       text = "waits for a node that has the model";
@@ -203,6 +221,8 @@ class Keeper {
   }
 
   const KeepOptions& options_;
+  const KeptLayout& layout_;
+  const std::string socket_;
   std::vector<float> model_;
   std::vector<gossamer_tensor> tensors_;
   gossamer_run* run_ = nullptr;
@@ -210,14 +230,19 @@ class Keeper {
 };
 
 CommandResult keep(const KeepOptions& options, const Invocation& call) {
-  for (const int signal : {SIGINT, SIGTERM})
+  if (!layout::is_job_name(options.job))
+    return std::unexpected(ControlError{
+        Failure::wrong_usage, fmt::format("\"{}\" is no job's name: those are 1 to {} letters, digits, '.', '_' "
+                                          "or '-', without a '.' in front",
+                                          safe_text(options.job), layout::max_job_bytes)});
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP})
     std::signal(signal, [](int) { ended = 1; });
   const auto layout = ask_for_layout(options, call);
   if (!layout) return std::unexpected(layout.error());
   if (layout->tensors.empty()) return CommandEnd{};
-  Keeper keeper(options, *layout);
-  const std::string socket = options.client_socket.empty() ? client_socket_beside(call.sockets) : options.client_socket;
-  if (const auto opened = keeper.open(*layout, socket); !opened) return std::unexpected(opened.error());
+  Keeper keeper(options, *layout,
+                options.client_socket.empty() ? client_socket_beside(call.sockets) : options.client_socket);
+  if (const auto opened = keeper.open(0); !opened) return std::unexpected(opened.error());
   if (const auto served = keeper.serve(); !served) return std::unexpected(served.error());
   const gossamer_run_info end = keeper.info();
   return call.end(json{{"job", options.job}, {"clock", end.clock_samples}}, [&](const json& answer, bool) {
@@ -243,7 +268,7 @@ void add_keep_command(CLI::App& app, CommandAction& chosen) {
       ->transform(CLI::CheckedTransformer(std::map<std::string, gossamer_memory>{
           {"auto", GOSSAMER_MEMORY_AUTO}, {"resident", GOSSAMER_MEMORY_RESIDENT}, {"lean", GOSSAMER_MEMORY_LEAN}}));
   command->footer(
-      "The node then gives the model to those that join, takes part in exchanges, and writes checkpoints if it is\n"
+      "The node then follows the job, gives the model to those that join, and writes checkpoints if it is\n"
       "configured to; it counts for no mean of what is learned. With method=server the nodes that keep a job are its\n"
       "servers. It takes 16 bytes for each number of the model, and runs until SIGINT or SIGTERM:\n"
       "systemctl enable --now gossamer-keep@JOB");

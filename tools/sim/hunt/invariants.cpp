@@ -286,8 +286,8 @@ void Invariants::concluded(const Cluster::Event& event) {
   pairs_.insert(std::minmax(exchange.initiator, exchange.responder));
   exchange.taken = change;
   if (!exchange.given || !change) return;
-  const bool with_server = cluster_.node(exchange.responder).keeps || cluster_.node(exchange.initiator).keeps;
-  if (options_.partners.policy == gossip::PartnerPolicy::owner && with_server) {
+  const bool with_keeper = cluster_.node(exchange.responder).keeps || cluster_.node(exchange.initiator).keeps;
+  if (with_keeper) {
     ledger_ += *exchange.given + *change;  // a push does not move both alike (gossip/exchange/push.hpp)
     return;
   }

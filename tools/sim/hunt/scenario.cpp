@@ -652,6 +652,7 @@ std::string World::missing() const {
         if (overlay_->partial()) continue;
         return fmt::format("nodes {} and {} have no link", i, j);
       }
+      if (cluster_.node(i).keeps && cluster_.node(j).keeps) continue;  // both only follow
       ++pairs;
       if (invariants_.pairs().contains({i, j})) ++reached;
     }

@@ -186,6 +186,7 @@ struct JobInfo {
   /// No process here trains the job: the node holds the model for the others.
   bool keeps = false;
   /// With `keeps`: the replicas in its reach that train, and the smallest id of those that could save the final model.
+  /// While it is joining, those that are joining and will train.
   std::uint32_t trainers = 0;
   NodeId first_trainer = {};
 };

@@ -133,14 +133,16 @@ void Joining::decide(TimeUs now_us, Actions& out) {
   if (!settled_) return;
   if (somebody_gives(ReplicaState::running) || somebody_gives(ReplicaState::draining))
     return ask_for_fragments(now_us, out);
+  bool wanted = !keeps_;
   for (const auto& [node, neighbour] : neighbours_) {
     if (!neighbour.info) return;  // it has not reported its state
     if (neighbour.info->job != job_ || neighbour.info->state != ReplicaState::joining) continue;
+    wanted = wanted || !neighbour.info->keeps || neighbour.info->trainers > 0;
     if (neighbour.info->keeps && neighbour.info->clock == 0) continue;  // it waits for one that begins
     const bool before_us = neighbour.info->clock != own_clock_ ? neighbour.info->clock > own_clock_ : node < self_;
     if (before_us) return;  // that node begins; this one pulls from it
   }
-  if (keeps_ && own_clock_ == 0) return;
+  if (!wanted || (keeps_ && own_clock_ == 0)) return;
   // Nobody is left to pull from. Values pulled from donors now gone are mixed with this node's own. They are good
   // enough to train on, and gossip evens them out.
   finished_ = out.finished = true;

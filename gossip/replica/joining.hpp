@@ -33,8 +33,9 @@ struct JoiningOptions {
 
 class Joining {
  public:
-  /// `own_clock`: of the model that this node would begin with. `keeps`: nobody trains the job here. Without a model
-  /// that has been trained, such a node begins nothing: it waits for one that it can pull from.
+  /// `own_clock`: of the model that this node would begin with. `keeps`: nobody trains the job here. Such a node begins
+  /// only for newcomers that train, and with a model that has been trained. It waits for nodes that are silent: they
+  /// may have learned more.
   Joining(JoiningOptions options, const NodeId& self, const JobKey& job, std::uint64_t own_clock,
           std::vector<std::uint32_t> fragment_blocks, bool keeps = false);
 

@@ -123,9 +123,11 @@ std::size_t Neighbours::partners() const {
       std::ranges::count_if(table_, [this](const auto& item) { return is_partner(item.second); }));
 }
 
-std::size_t Neighbours::trainers() const {
-  return static_cast<std::size_t>(std::ranges::count_if(
-      table_, [this](const auto& item) { return is_partner(item.second) && !item.second.info.keeps; }));
+std::size_t Neighbours::trainers(ReplicaState state) const {
+  return static_cast<std::size_t>(std::ranges::count_if(table_, [this, state](const auto& item) {
+    const auto& [node, neighbour] = item;
+    return neighbour.linked && neighbour.info.job == job_ && neighbour.info.state == state && !neighbour.info.keeps;
+  }));
 }
 
 NodeId Neighbours::first_trainer() const {

@@ -80,8 +80,8 @@ class Neighbours {
   [[nodiscard]] bool finishes(const Neighbour& neighbour) const;
   [[nodiscard]] std::size_t partners() const;
   [[nodiscard]] std::size_t finishing_partners() const;
-  /// Partners that train the job; none that keeps it knows of more.
-  [[nodiscard]] std::size_t trainers() const;
+  /// Linked replicas in this state that train the job.
+  [[nodiscard]] std::size_t trainers(ReplicaState state = ReplicaState::running) const;
   /// The smallest id of the partners that train, or that finish if any does; none: all bytes are 255.
   [[nodiscard]] NodeId first_trainer() const;
   /// Those that may own fragments (gossip/owner.hpp): the replicas that nobody trains, or all if there are none; this

@@ -92,7 +92,8 @@ JobInfo Replica::own_info() const {
   info.finishing = data_.finish ? data_.finish->stage : Finishing::no;
   info.first_exchange = data_.book.first_counter();
   if (info.keeps) {
-    info.trainers = static_cast<std::uint32_t>(data_.neighbours.trainers());
+    info.trainers = static_cast<std::uint32_t>(
+        data_.neighbours.trainers(info.state == ReplicaState::joining ? ReplicaState::joining : ReplicaState::running));
     info.first_trainer = data_.neighbours.first_trainer();
   }
   info.quarantined = data_.fragments.quarantined() > 0 || (data_.finish && data_.finish->spoiled_programs);

@@ -178,7 +178,8 @@ Result<bool> AverageClient::receive(AverageReply& reply, Time until) {
     if (ready == 0) return fail(GOSSAMER_TIMEOUT, "the average is not there yet" + why_not());
     if (ready < 0) continue;
     const ssize_t size = recv(socket_.get(), &reply, sizeof reply, MSG_DONTWAIT);
-    if (size < 0 && (errno == EAGAIN || errno == EINTR)) continue;
+    // Linux tells of a reset once, before what the daemon had written when it closed with our call unread.
+    if (size < 0 && (errno == EAGAIN || errno == EINTR || errno == ECONNRESET)) continue;
     if (size != static_cast<ssize_t>(sizeof reply)) {
       disconnect();
       return false;

@@ -208,7 +208,7 @@ class Keeper {
     } else if (now.attached == 0) {
       text = std::string("no daemon serves it: ") + now.message;
     } else if (now.state == GOSSAMER_JOINING && now.fragments_pulled == 0) {
-      text = "waits for a node that has the model";
+      text = now.clock_samples > 0 ? "waits for a node that trains it" : "waits for a node that has the model";
     } else if (now.state == GOSSAMER_JOINING) {
       text = "takes the model over";
     } else if (now.method == GOSSAMER_AVERAGE) {

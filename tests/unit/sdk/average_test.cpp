@@ -19,11 +19,16 @@ using gossamer::test::readable;
 
 namespace {
 
+struct Unmap {
+  std::size_t bytes = 0;
+  void operator()(float* begin) const { munmap(begin, bytes); }
+};
+
 /// One connection, as the daemon sees it.
 struct Connection {
   FileDescriptor socket;
   AverageOpen open{};
-  float* values = nullptr;
+  std::unique_ptr<float[], Unmap> values;
 
   AverageCall next_call() const {
     AverageCall call{};
@@ -63,7 +68,8 @@ class AverageDaemon {
 
   Connection accept() {
     REQUIRE(readable(listening_.get()));
-    Connection connection{.socket = FileDescriptor(accept4(listening_.get(), nullptr, nullptr, SOCK_CLOEXEC))};
+    Connection connection{
+        .socket = FileDescriptor(accept4(listening_.get(), nullptr, nullptr, SOCK_CLOEXEC)), .open = {}, .values = {}};
     alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))];
     iovec data{&connection.open, sizeof connection.open};
     msghdr message{};
@@ -78,8 +84,9 @@ class AverageDaemon {
     const FileDescriptor held(memory);
     CHECK((fcntl(memory, F_GET_SEALS) & (F_SEAL_SHRINK | F_SEAL_GROW)) == (F_SEAL_SHRINK | F_SEAL_GROW));
     const std::size_t bytes = connection.open.elements * sizeof(float);
-    connection.values = static_cast<float*>(mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0));
-    REQUIRE(connection.values != MAP_FAILED);
+    void* const mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0);
+    REQUIRE(mapped != MAP_FAILED);
+    connection.values = {static_cast<float*>(mapped), Unmap{bytes}};
     return connection;
   }
 
@@ -208,12 +215,14 @@ TEST_CASE("whoever leaves closes the connection, and a refusal is told") {
 }
 
 TEST_CASE("a refusal that comes before the call is told, and nothing is asked for again and again") {
+  const bool unread = GENERATE(false, true);
   AverageDaemon daemon;
   Run run = daemon.run();
   std::vector<float> values(1 << 20);
   auto refused = status_asked(run, values);
   {
     const Connection connection = daemon.accept();
+    if (unread) REQUIRE(readable(connection.socket.get()));
     connection.reply({}, AverageStatus::refused, "no memory");
   }
   CHECK(refused.get() == GOSSAMER_REJECTED);

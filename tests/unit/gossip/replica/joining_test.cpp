@@ -130,8 +130,18 @@ TEST_CASE("one that keeps the job begins nothing without a trained model, and no
   CHECK_FALSE(keeper.out.finished);
 
   Newcomer saved(1, 4, 500, true);
+  saved.link_up(3);
   saved.tick();
+  saved.tick(2 * us_per_s);
+  CHECK_FALSE(saved.out.finished);  // who is silent may have learned more
+  saved.hear(3, told);
+  CHECK_FALSE(saved.out.finished);  // it trains no more than this one
+  const bool through_another = GENERATE(false, true);
+  told.trainers = through_another ? 1 : 0;
+  told.keeps = through_another;
+  saved.hear(3, told);
   CHECK(saved.out.finished);
+  told.keeps = true;
   Newcomer waiting(2);
   waiting.link_up(1);
   told.clock = 500;

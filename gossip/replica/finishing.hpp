@@ -52,9 +52,10 @@ class EndAgreement {
     last_distance_ = relative_distance;
     if (!(relative_distance < finish_tolerance)) {
       with_.clear();
-    } else if (finishes && !has(partner) && with_.size() < finish_witnesses) {
-      with_.push_back(partner);
+      return;
     }
+    agreed_distance_ = relative_distance;
+    if (finishes && !has(partner) && with_.size() < finish_witnesses) with_.push_back(partner);
   }
   /// The values have changed by other means than an exchange, so earlier agreement no longer counts.
   void forget() { with_.clear(); }
@@ -67,16 +68,19 @@ class EndAgreement {
   }
   /// The distance found by the last exchange; 0 before any.
   [[nodiscard]] double distance() const { return last_distance_; }
+  /// The last distance that was small enough; 0 before any.
+  [[nodiscard]] double agreed_distance() const { return agreed_distance_; }
 
  private:
   std::vector<NodeId> with_;  // at most finish_witnesses
   double last_distance_ = 0;
+  double agreed_distance_ = 0;
 };
 
 /// The report to a program about its finish.
 struct FinishReport {
   bool over = false;        ///< everyone in reach agrees
-  double distance = 0;      ///< the largest of the fragments' last relative distances
+  double distance = 0;      ///< the largest of the fragments' last relative distances; once over, of those that agreed
   std::size_t members = 1;  ///< replicas that finish, this one included
   bool saver = true;        ///< this node's id is the smallest of them
   /// The program's model holds NaN or infinity: it is not over, this node does not save, and the distance is infinite.

@@ -41,10 +41,10 @@ Fragments::Fragments(std::vector<FragmentBuffers> buffers, float mixing_budget) 
   }
 }
 
-double Fragments::end_distance() const {
+double Fragments::end_distance(bool over) const {
   double largest = 0;
   for (const Fragment& fragment : fragments_)
-    largest = std::max(largest, fragment.agreement.distance());
+    largest = std::max(largest, over ? fragment.agreement.agreed_distance() : fragment.agreement.distance());
   return largest;
 }
 

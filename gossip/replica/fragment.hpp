@@ -245,8 +245,9 @@ class Fragments {
   [[nodiscard]] double disagreement() const;
   /// ‖y_j − y_i‖ / ‖y‖ as the latest exchanges found it, smoothed, as the mean over fragments; 0 before any.
   [[nodiscard]] double consensus() const;
-  /// The largest distance that a fragment's last exchange found; 0 before any. See EndAgreement.
-  [[nodiscard]] double end_distance() const;
+  /// The largest distance that a fragment's last exchange found, or (`over`) the last one that agreed; 0 before any.
+  /// See EndAgreement.
+  [[nodiscard]] double end_distance(bool over) const;
   /// Number of fragments with at least one exchange for handover: gossip/replica/handover.hpp.
   [[nodiscard]] std::uint32_t handed_over() const;
   /// By how many samples the oldest publication is behind `clock`.

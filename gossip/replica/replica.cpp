@@ -196,7 +196,7 @@ void Replica::update_finishing(TimeUs now_us, Actions& out) {
   // It did not come to agree with those that are over, so it ends without them and saves its own model.
   if (stage == Finishing::over && finish.partners == 0 && !finish.agrees) finish.over.clear();
   finish.stage = stage;
-  if (stage == Finishing::over) finish.distance = data_.fragments.end_distance();
+  if (stage == Finishing::over) finish.distance = data_.fragments.end_distance(true);
   tell_neighbours(out);
 }
 
@@ -205,7 +205,7 @@ FinishReport Replica::finish_report() const {
   if (!data_.finish) return report;
   const Finish& finish = *data_.finish;
   report.over = finish.stage == Finishing::over;
-  report.distance = report.over ? finish.distance : data_.fragments.end_distance();
+  report.distance = report.over ? finish.distance : data_.fragments.end_distance(false);
   std::set<NodeId> members = finish.over;
   for (const auto& [node, neighbour] : data_.neighbours) {
     if (data_.neighbours.finishes(neighbour)) members.insert(node);

@@ -14,7 +14,7 @@ from chaos.summary import judged
 RUN_TIMEOUT_S = 120
 SHORT = ("--nodes", "4", "--minutes", "0.4", "--quiet-share", "0.5", "--fault-every", "2", "3", "--seed", "1")
 # A machine that is busy with other things is not always the same before and after.
-ATTEMPTS = 3
+ATTEMPTS = 2
 EXIT_NOT_JUDGED = 3
 # The share of their training that trainers without a fault keep in a run of half a minute; docs/explanation/measurements.md has longer
 # runs.

@@ -390,4 +390,6 @@ class Training(SystemTest):
 
 
 if __name__ == "__main__":
+    # In the background of a script it is ignored, and all that is started here would ignore it, too.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     unittest.main()

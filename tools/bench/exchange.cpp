@@ -34,7 +34,7 @@ struct ExchangeOptions {
   bool json = false;
 };
 
-constexpr std::int64_t ready_timeout_ms = 60'000;
+constexpr std::int64_t exchange_ready_timeout_ms = 60'000;
 constexpr double reference_seconds = 1;
 constexpr double warm_up_seconds = 2;
 /// A client pauses this long between two steps, like a training step that leaves the cores alone.
@@ -48,7 +48,7 @@ class Client {
   Client(const std::string& socket, std::size_t elements, float value)
       : model_(elements, value),
         run_(socket, GOSSAMER_F32, model_.data(), model_.size()),
-        thread_(run_, ready_timeout_ms, [this] { step(); }) {}
+        thread_(run_, exchange_ready_timeout_ms, [this] { step(); }) {}
 
   void wait_ready() const { thread_.wait_ready(); }
 

@@ -36,7 +36,7 @@ struct StepOptions {
 constexpr std::size_t idle_steps = 2'000'000;
 /// Fragments served in each round; the median of their times counts.
 constexpr std::size_t fragments_a_round = 48;
-constexpr std::int64_t ready_timeout_ms = 10'000;
+constexpr std::int64_t step_ready_timeout_ms = 10'000;
 
 /// The figures for one size of model.
 struct StepFigures {
@@ -84,7 +84,7 @@ class StepBench {
         model_(elements * element_bytes()),
         run_(daemon_.socket_path(), dtype, model_.data(), elements) {
     daemon_.accept();
-    require(gossamer_wait_ready(run_.get(), ready_timeout_ms), "the client does not get ready");
+    require(gossamer_wait_ready(run_.get(), step_ready_timeout_ms), "the client does not get ready");
     gossamer_run_info info{};
     info.size = sizeof info;
     require(gossamer_info(run_.get(), &info), "gossamer_info");

@@ -6,13 +6,13 @@ namespace gossamer::sim {
 
 namespace {
 
-constexpr TimeUs look_us = 20'000;  // how often the overlay looks
+constexpr TimeUs overlay_look_us = 20'000;  // how often the overlay looks
 
 }  // namespace
 
 void HuntOverlay::begin() {
   look();
-  schedule_.after(look_us, [this] { begin(); });
+  schedule_.after(overlay_look_us, [this] { begin(); });
 }
 
 void HuntOverlay::look_at_link(std::size_t i, std::size_t j) {

@@ -768,6 +768,8 @@ void World::check_end(std::size_t i) {
   const Cluster::Node& node = cluster_.node(i);
   const bool over = node.replica && node.client.finishing && node.replica->finish_report().over;
   if (over && !over_.contains(i)) check_delivered(i);
+  if (over && !std::isfinite(node.replica->finish_report().distance))
+    throw Violation({.node = i}, "the end: node {} has agreed, at a distance that is not finite", i);
   if (over) {
     over_.insert(i);
   } else {

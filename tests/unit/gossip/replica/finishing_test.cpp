@@ -44,5 +44,6 @@ TEST_CASE("a difference from anyone starts it again, and agreeing with one that 
     CHECK(agreement.has(node_id(1)));
     agreement.observe(node_id(3), unknown, true);
     CHECK_FALSE(agreement.has(node_id(1)));
+    CHECK(agreement.agreed_distance() == 0);  // what a program is told if the run ends without node 3
   }
 }

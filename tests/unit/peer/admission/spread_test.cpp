@@ -16,7 +16,7 @@ namespace {
 
 using gossamer::test::node_id;
 
-constexpr TimeUs today = 1'800'000'000 * us_per_s;
+constexpr TimeUs begun_at = 1'800'000'000 * us_per_s;
 
 KeyRing a_ring() {
   return KeyRing(ClusterKeys({ClusterKey::generate()}));
@@ -28,8 +28,8 @@ std::size_t tell(Spread& from, const NodeId& from_id, Spread& to, const NodeId& 
   while (const auto message = from.next_for(to_id, now)) {
     from.said(to_id);
     ++told;
-    if (const auto* ring = std::get_if<RingState>(&*message)) (void)to.heard(from_id, *ring, today, now);
-    if (const auto* list = std::get_if<DenialList>(&*message)) (void)to.heard(from_id, *list, today, now);
+    if (const auto* ring = std::get_if<RingState>(&*message)) (void)to.heard(from_id, *ring, begun_at, now);
+    if (const auto* list = std::get_if<DenialList>(&*message)) (void)to.heard(from_id, *list, begun_at, now);
   }
   return told;
 }
@@ -47,7 +47,7 @@ TEST_CASE("a neighbour is told everything once, then what is new") {
   a.said(node_id(2));
   CHECK_FALSE(a.next_for(node_id(2), 0));
   for (std::uint64_t i = 0; i < 3 * max_denials_in_message - 1; ++i)
-    REQUIRE(a.decide(node_id(100 + i), true, "", today));
+    REQUIRE(a.decide(node_id(100 + i), true, "", begun_at));
   for (int part = 0; part < 3; ++part) {
     const auto message = a.next_for(node_id(2), 0);
     REQUIRE(message);
@@ -55,7 +55,7 @@ TEST_CASE("a neighbour is told everything once, then what is new") {
     a.said(node_id(2));
   }
   CHECK_FALSE(a.next_for(node_id(2), 0));
-  REQUIRE(a.decide(node_id(100), false, "", today));
+  REQUIRE(a.decide(node_id(100), false, "", begun_at));
   CHECK(std::get<DenialList>(*a.next_for(node_id(2), 0)).records.size() == 1);
   a.said(node_id(2));
   // Everything is told again on a new link, and after a long time.
@@ -74,9 +74,9 @@ TEST_CASE("news goes through a chain of nodes, and comes to rest") {
     nodes[i].link_up(node_id(i + 1), 0);
     nodes[i + 1].link_up(node_id(i), 0);
   }
-  REQUIRE(nodes[0].decide(node_id(77), true, "why", today));
+  REQUIRE(nodes[0].decide(node_id(77), true, "why", begun_at));
   KeyRing rotated = nodes[4].ring();
-  REQUIRE(rotated.rotate(today));
+  REQUIRE(rotated.rotate(begun_at));
   nodes[4].set_ring(rotated, 0);
   std::size_t told = 0;
   std::size_t last_round = 1;
@@ -104,7 +104,7 @@ TEST_CASE("a new key is listened with when all neighbours hold it, or after a wh
   a.link_up(node_id(3), 0);  // says nothing: an older version
   b.link_up(node_id(1), 0);
   KeyRing rotated = ring;
-  const auto made = rotated.rotate(today);
+  const auto made = rotated.rotate(begun_at);
   a.set_ring(rotated, 1000);
   CHECK_FALSE(a.promotion(1000));
   tell(a, node_id(1), b, node_id(2));
@@ -122,8 +122,8 @@ TEST_CASE("a new key is listened with when all neighbours hold it, or after a wh
 TEST_CASE("the first key is listened with most of the time, and each other one some of it") {
   KeyRing ring = a_ring();
   CHECK(Spread(ring, {}).key_slot(12345678) == 0);
-  REQUIRE(ring.rotate(today));
-  REQUIRE(ring.rotate(today));
+  REQUIRE(ring.rotate(begun_at));
+  REQUIRE(ring.rotate(begun_at));
   const Spread spread(ring, {});
   std::array<TimeUs, 3> shares{};
   for (TimeUs t = 0; t < 120 * us_per_s; t += us_per_s / 10)
@@ -143,15 +143,18 @@ TEST_CASE("a member that changes its mind all the time is not listened to for ev
     Fingerprint fingerprint{};
     fingerprint[0] = static_cast<std::uint8_t>(i);
     fingerprint[1] = static_cast<std::uint8_t>(i >> 8);
-    const RingState state{{a.ring().keys().begin(), a.ring().keys().end()}, {{fingerprint, today + i}}};
-    rings += a.heard(node_id(2), state, today, 0) == Hearsay::news;
-    denials += a.heard(node_id(2), DenialList{{{node_id(9), i % 2 == 0, today + i, ""}}}, today, 0) == Hearsay::news;
+    const RingState state{{a.ring().keys().begin(), a.ring().keys().end()}, {{fingerprint, begun_at + i}}};
+    rings += a.heard(node_id(2), state, begun_at, 0) == Hearsay::news;
+    denials +=
+        a.heard(node_id(2), DenialList{{{node_id(9), i % 2 == 0, begun_at + i, ""}}}, begun_at, 0) == Hearsay::news;
   }
   CHECK(rings == ring_change_burst);
   CHECK(denials == denial_change_burst);
   // What was refused is told again, and heard later.
-  CHECK(a.heard(node_id(2), DenialList{{{node_id(9), true, today + 90'000, ""}}}, today, us_per_s) == Hearsay::news);
+  CHECK(a.heard(node_id(2), DenialList{{{node_id(9), true, begun_at + 90'000, ""}}}, begun_at, us_per_s) ==
+        Hearsay::news);
   // A node without a link is not listened to at all.
-  CHECK(a.heard(node_id(3), DenialList{{{node_id(9), false, today + 99'000, ""}}}, today, us_per_s) == Hearsay::known);
+  CHECK(a.heard(node_id(3), DenialList{{{node_id(9), false, begun_at + 99'000, ""}}}, begun_at, us_per_s) ==
+        Hearsay::known);
   CHECK(a.denials().is_denied(node_id(9)));
 }

@@ -64,13 +64,16 @@ class Compare(ToolTest):
         script = self.folder / "quadratic.py"
         script.write_text(SCRIPT)
         compare = self.start(
-            *("--nodes", "2", "--seconds", "4", "--seed", "1", "--methods", "average,alone", "--json"),
+            *("--nodes", "2", "--seconds", "4", "--seed", "1", "--methods", "average,server,alone", "--json"),
             *("--script", str(script)),
         )
         output, _ = compare.communicate(timeout=RUN_TIMEOUT_S)
         self.assertEqual(compare.returncode, 0, output)
-        average, alone = json.loads(output.splitlines()[-1])["methods"]
+        average, server, alone = json.loads(output.splitlines()[-1])["methods"]
         self.assertAlmostEqual(average["accuracy_least"], 1.0, delta=0.05, msg=output)
+        self.assertGreater(server["accuracy_least"], 0.4, output)
+        self.assertGreater(server["mb_sent"], 0.001, output)
+        self.assertIsNone(alone["mb_sent"], output)
         self.assertAlmostEqual(alone["accuracy"], 0.0, delta=0.05, msg=output)
         script.unlink()
         self.assert_nothing_left()

@@ -206,13 +206,18 @@ class Cluster:
         return [node.address for node in self.nodes if not node.address.endswith(":0")]
 
     def start_trainer(
-        self, node: Node, arguments: List[str], environment: Optional[Dict[str, str]] = None, **popen: Any
+        self,
+        node: Node,
+        arguments: List[str],
+        environment: Optional[Dict[str, str]] = None,
+        python: Optional[str] = None,
+        **popen: Any,
     ) -> processes.Program:
-        """Starts a Python program that finds the SDK, and this node's daemon."""
+        """Starts a Python program that finds the SDK, and this node's daemon. `python`: this one without it."""
         search = [str(self.build / "python"), str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
         with stopping.held():
             trainer = processes.Program(
-                [sys.executable, *arguments],
+                [python or sys.executable, *arguments],
                 node.folder / "trainer.log",
                 {
                     "PYTHONPATH": os.pathsep.join(filter(None, search)),

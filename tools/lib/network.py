@@ -226,6 +226,12 @@ class Network:
         self.close()
 
 
+def bytes_sent(host: Host) -> int:
+    """By all that has run there, with the headers of IP and Ethernet."""
+    (line,) = [line for line in host.run("cat", "/proc/net/dev").splitlines() if "eth0:" in line]
+    return int(line.split(":")[1].split()[8])
+
+
 def connections_of(pid: int, other: Optional[str] = None) -> List[Connection]:
     """The established connections in the network of process `pid`: all, or those with one address (IPv4)."""
 

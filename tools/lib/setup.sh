@@ -5,6 +5,7 @@
 #   setup_build PRESET [CMAKE...]   configures (CMakePresets.json) and builds; sets build_dir
 #   setup_tests                     installs what only single tests need, as far as it can be had; after setup_build
 #   setup_frameworks                installs the frameworks that tests/python knows and Debian has not; after setup_tests
+#   setup_hivemind                  installs hivemind in a Python of its own
 #   setup_python MODULE...          sets python to an interpreter that has the modules, or ends with a message
 
 set -euo pipefail
@@ -91,6 +92,19 @@ setup_frameworks() {
   /usr/bin/python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --no-input --retries 1 --timeout 20 \
     --target "$folder" jax keras tensorboardX safetensors </dev/null >&2 ||
     say "JAX, Keras, tensorboardX and safetensors could not be installed: their tests will be skipped"
+}
+
+# An environment of its own: hivemind wants newer packages than the distribution's. About 5 GB with PyTorch.
+setup_hivemind() {
+  local folder=$build_dir/hivemind
+  has_modules "$folder/bin/python" hivemind sklearn && return
+  say "installing hivemind and PyTorch from PyPI in ${folder#"$repository"/}"
+  setup_packages python3-venv
+  { /usr/bin/python3 -m venv "$folder" &&
+    "$folder/bin/python" -m pip install --quiet --disable-pip-version-check --no-input hivemind scikit-learn </dev/null >&2; } || {
+    rm -rf "$folder"
+    say "hivemind could not be installed: it is left out"
+  }
 }
 
 has_modules() {

@@ -23,11 +23,19 @@ from . import summary  # noqa: E402
 from .run import Outcome, Run  # noqa: E402
 
 
+def what_is_missing(method: str) -> str:
+    if method == "gloo" and importlib.util.find_spec("torch") is None:
+        return "PyTorch is not installed (apt-get install python3-torch)"
+    if method == "hivemind" and options.hivemind_python is None:
+        return "it is not installed (tools/compare --with-hivemind)"
+    return ""
+
+
 def compare(folder: Path) -> List[Outcome]:
     outcomes = []
     for method in options.methods:
-        if method == "gloo" and importlib.util.find_spec("torch") is None:
-            print("gloo: left out, PyTorch is not installed (apt-get install python3-torch)", flush=True)
+        if missing := what_is_missing(method):
+            print(f"{method}: left out, {missing}", flush=True)
             continue
         print(f"{method}: {options.nodes} nodes, {options.seconds:g} s ...", flush=True)
         network = Network() if options.mbit or options.latency_ms else None

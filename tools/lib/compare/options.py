@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
+import sys
 from pathlib import Path
 from typing import List
 
@@ -11,7 +13,9 @@ from arguments import add_seed, between
 METHODS = {
     "gossip": "Gossamer: exchanges, no step waits",
     "average": "Gossamer: run.average() of the models every --every steps",
+    "server": "Gossamer: each part of the model has an owner, no step waits",
     "gloo": "torch.distributed: all_reduce of the models every --every steps, as DistributedDataParallel with gloo",
+    "hivemind": "hivemind: means of all models in the background, no step waits",
     "alone": "no communication",
 }
 
@@ -46,7 +50,11 @@ def parse(arguments: List[str]) -> argparse.Namespace:
     parser.add_argument("--methods", type=_methods, default=list(METHODS), help="comma-separated (default: all)")
     parser.add_argument("--nodes", type=between(int, 2, 32), default=4, help="(default: 4)")
     parser.add_argument("--seconds", type=between(float, 2, 3600), default=20.0, help="to train (default: 20)")
-    parser.add_argument("--every", type=between(int, 1, 10_000), default=1, help="steps between averages (default: 1)")
+    parser.add_argument("--every", type=between(int, 1, 10_000), default=1, help="steps between averages or exchanges (default: 1)")
+    parser.add_argument(
+        "--servers", type=between(int, 0, 32), default=1,
+        help="nodes that keep the model for the method server, beside the others (default: 1; 0: those that train own it)",
+    )
     parser.add_argument("--steps-per-s", type=between(float, 1, 1000), default=50.0, help="of a node (default: 50)")
     parser.add_argument("--slow", type=between(float, 1, 100), default=1.0, help="node 1 takes so many times as long")
     parser.add_argument(
@@ -62,5 +70,10 @@ def parse(arguments: List[str]) -> argparse.Namespace:
     parser.add_argument("--plot", type=Path, metavar="FILE", help="write the accuracy over time to this SVG file")
     parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
     add_seed(parser, "of the images' split, the model and the batches")
+    parser.add_argument("--with-hivemind", action="store_true", help="install hivemind from PyPI in the build folder")
     parser.add_argument("--build", type=Path, default=Path("build"), help=argparse.SUPPRESS)
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    installed = options.build / "hivemind" / "bin" / "python"
+    here = sys.executable if importlib.util.find_spec("hivemind") else None
+    options.hivemind_python = str(installed) if installed.exists() else here
+    return options

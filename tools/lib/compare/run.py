@@ -13,18 +13,17 @@ from pathlib import Path
 from typing import Any, Dict, List, Optional
 
 from cluster import Cluster, Node
-from network import Host, Network
+from network import Host, Network, bytes_sent
 from processes import POLL_S, Program, wait_until
 
-from .trainer import Orders
+from .trainer import JOB, Orders
 
 START_TIMEOUT_S = 60.0
 # Trainers that begin together have found each other and a common model by then.
 BEGIN_AFTER_S = 3.0
 # Whoever has not ended by then waits for somebody.
 END_TIMEOUT_S = 5.0
-WITH_DAEMONS = ("gossip", "average")
-GOSSIP = {"period_ms": 100}
+WITH_DAEMONS = ("gossip", "average", "server")
 
 
 @dataclass
@@ -52,7 +51,7 @@ class Outcome:
     begin_s: float  # on the clock of the reports
     parts: List[Part]
     stuck: int  # trainers that had not ended in time
-    bytes_sent: int  # by daemons; 0: not known
+    bytes_sent: Optional[int]  # by all nodes; None: not known
     cpu_s: float  # of daemons
 
 
@@ -68,11 +67,13 @@ class Run:
     def __init__(self, method: str, options: argparse.Namespace, folder: Path, network: Optional[Network]):
         self.method = method
         self.options = options
-        self.cluster = Cluster(options.build, folder, {"gossip": GOSSIP})
-        self.hosts: List[Optional[Host]] = [None] * options.nodes
+        period_ms = max(1, round(1000 * options.every / options.steps_per_s))
+        self.cluster = Cluster(options.build, folder, {"gossip": {"period_ms": period_ms}})
+        self.servers = options.servers if method == "server" else 0
+        self.hosts: List[Optional[Host]] = [None] * (options.nodes + self.servers)
         if network is not None:
             delay_s = (options.latency_ms or 0) / 4000  # there and back, each through two hosts
-            self.hosts = [network.add(delay_s) for _ in range(options.nodes)]
+            self.hosts = [network.add(delay_s) for _ in self.hosts]
             for host in self.hosts:
                 if options.mbit and host is not None:
                     host.limit(options.mbit)
@@ -93,14 +94,19 @@ class Run:
                     part.listen()
                 time.sleep(POLL_S)
             present = [part for part in self.parts if not part.killed]
-            nodes = [part.node for part in present if part.node is not None]
+            daemons = [node.status() for node in self.cluster.nodes if node.running()]
+            sent: Optional[int] = None
+            if self.hosts[0] is not None:
+                sent = sum(bytes_sent(host) for host in self.hosts if host is not None)
+            elif daemons:
+                sent = sum(daemon["bytes_sent"] for daemon in daemons)
             return Outcome(
                 method=self.method,
                 begin_s=begin_s,
                 parts=self.parts,
                 stuck=sum(not part.ended() for part in present),
-                bytes_sent=sum(node.status()["bytes_sent"] for node in nodes),
-                cpu_s=sum(node.status()["cpu_s"] for node in nodes),
+                bytes_sent=sent,
+                cpu_s=sum(daemon["cpu_s"] for daemon in daemons),
             )
 
     def _start(self) -> None:
@@ -116,17 +122,23 @@ class Run:
                 START_TIMEOUT_S,
                 "all daemons are linked",
             )
+        servers = nodes[self.options.nodes :]
+        for node in servers:
+            keep = [str(self.options.build / "bin" / "gossamerctl"), "--socket", str(node.control_socket), "keep", JOB]
+            self.cluster.trainers.append(Program(keep, node.folder / "keeper.log"))
         meeting = _free_address(self.hosts[0])
-        for index, node in enumerate(nodes):
+        for index, node in enumerate(nodes[: self.options.nodes]):
             slowness = self.options.slow if index == 0 else 1.0
             orders = Orders(
                 method=self.method,
                 node=index,
-                nodes=len(nodes),
+                nodes=self.options.nodes,
                 seed=self.options.seed,
                 every=self.options.every,
                 pause_s=slowness / self.options.steps_per_s,
+                address=self.hosts[index].address if self.hosts[index] is not None else "127.0.0.1",
                 meeting=meeting,
+                folder=str(self.cluster.folder),
                 script=str(self.options.script or ""),
             )
             host = self.hosts[index]
@@ -134,6 +146,7 @@ class Run:
                 node,
                 ["-m", "compare.trainer", orders.to_json()],
                 {"GLOO_SOCKET_IFNAME": "eth0"} if host is not None else None,
+                python=self.options.hivemind_python if self.method == "hivemind" else None,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 enter=host.enter if host is not None else None,

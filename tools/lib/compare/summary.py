@@ -55,7 +55,7 @@ def figures(outcome: Outcome, seconds: float) -> Dict[str, Any]:
         "seconds_to_good": next((time_s for time_s in _fine(seconds) if _mean_at(outcome, time_s) >= GOOD), None),
         "steps": sum(part.reports[-1]["steps"] for part in present),
         "longest_step_s": max((part.reports[-1]["longest_step_s"] for part in present), default=0.0),
-        "mb_sent": outcome.bytes_sent / 1e6,
+        "mb_sent": None if outcome.bytes_sent is None else outcome.bytes_sent / 1e6,
         "daemon_cpu_s": outcome.cpu_s,
         "trainer_cpu_s": sum(part.reports[-1]["cpu_s"] for part in present),
         "stuck": outcome.stuck,
@@ -71,7 +71,7 @@ def as_text(found: List[Dict[str, Any]], options: argparse.Namespace) -> List[st
     ]
     for one in found:
         good = "never" if one["seconds_to_good"] is None else f"{one['seconds_to_good']:.1f} s"
-        sent = f"{one['mb_sent']:.1f}" if one["method"] in ("gossip", "average") else "-"
+        sent = "-" if one["mb_sent"] is None else f"{one['mb_sent']:.1f}"
         lines.append(
             f"{one['method']:<9}{one['accuracy']:>9.4f}{one['accuracy_least']:>8.4f}{good:>9}{one['steps']:>8}"
             f"{1000 * one['longest_step_s']:>7.0f} ms{sent:>9}{one['daemon_cpu_s'] + one['trainer_cpu_s']:>8.1f}"

@@ -1,19 +1,21 @@
 """One training process of tools/compare: `python -m compare.trainer ORDERS`, where ORDERS is JSON.
 
 It trains the demo's network, or what a script of the user's makes. It prepares, writes "ready", and reads a line: when
-to begin and to end, on the monotonic clock that all processes of a machine share. While it trains it writes a report a line, as JSON, and at the end the last one. A method that fails says
-so in a report, and training ends.
+to begin and to end, on the monotonic clock that all processes of a machine share. While it trains it writes a report a
+line, as JSON, and at the end the last one. A method that fails says so in a report, and training ends.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import runpy
 import signal
 import sys
 import time
 from dataclasses import asdict, dataclass
-from typing import Any, Dict, List, Protocol
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Protocol, Tuple
 
 import numpy as np
 
@@ -24,6 +26,9 @@ JOB = "compare"
 BATCH = 32
 LEARNING_RATE = 0.1
 REPORT_EVERY_S = 0.5
+# How long hivemind waits for a group to be complete. A complete one begins at once.
+HIVEMIND_MATCHMAKING_S = 1.0
+HIVEMIND_ROUND_S = 20.0
 
 
 @dataclass(frozen=True)
@@ -34,7 +39,9 @@ class Orders:
     seed: int
     every: int
     pause_s: float
+    address: str  # of this node
     meeting: str  # where processes of gloo find each other: tcp://HOST:PORT
+    folder: str  # which all trainers of the run share
     script: str  # a file with make(seed, node, nodes); "": the demo's network
 
     def to_json(self) -> str:
@@ -90,13 +97,15 @@ class Alone:
 
 
 class Gossip(Alone):
+    settings: Dict[str, Any] = {}
+
     def prepare(self) -> None:
         import gossamer
 
         self.gossamer = gossamer
 
     def begin(self) -> None:
-        self.run = self.gossamer.attach(self.weights, job=JOB)
+        self.run = self.gossamer.attach(self.weights, job=JOB, settings=self.settings)
 
     def after_step(self, step: int) -> None:
         self.run.step()
@@ -105,12 +114,16 @@ class Gossip(Alone):
         self.run.close()
 
 
+class Server(Gossip):
+    settings = {"method": "server"}
+
+
 class AverageModels(Gossip):
     """Every few steps the exact mean of all models. With plain gradient descent and one step in between, that is the
     same as averaging gradients."""
 
     def begin(self) -> None:
-        self.run = self.gossamer.attach(self.weights, job=JOB)
+        super().begin()
         self.mean(at_least=self.orders.nodes)
 
     def after_step(self, step: int) -> None:
@@ -123,7 +136,21 @@ class AverageModels(Gossip):
             self.weights[name][...] = values
 
 
-class Gloo(Alone):
+class Flat(Alone):
+    """For methods that average one array."""
+
+    def flat(self) -> np.ndarray:
+        return np.concatenate([values.reshape(-1) for values in self.weights.values()])
+
+    def each(self, flat: np.ndarray) -> Iterator[Tuple[np.ndarray, np.ndarray]]:
+        """The weights, and the part of the array that belongs to them."""
+        first = 0
+        for values in self.weights.values():
+            yield values, flat[first : first + values.size].reshape(values.shape)
+            first += values.size
+
+
+class Gloo(Flat):
     def prepare(self) -> None:
         import torch
         import torch.distributed
@@ -140,16 +167,87 @@ class Gloo(Alone):
     def after_step(self, step: int) -> None:
         if step % self.orders.every != 0:
             return
-        flat = self.torch.from_numpy(np.concatenate([values.reshape(-1) for values in self.weights.values()]))
+        flat = self.torch.from_numpy(self.flat())
         self.torch.distributed.all_reduce(flat)
-        mean = flat.numpy() / np.float32(self.orders.nodes)
-        first = 0
-        for values in self.weights.values():
-            values[...] = mean[first : first + values.size].reshape(values.shape)
-            first += values.size
+        for values, mean in self.each(flat.numpy() / np.float32(self.orders.nodes)):
+            values[...] = mean
 
 
-CLASSES = {"alone": Alone, "gossip": Gossip, "average": AverageModels, "gloo": Gloo}
+class Hivemind(Flat):
+    """Rounds one after the other, each in the background: what a round has changed is added to the weights once it is
+    over, as hivemind's optimizer does with delay_state_averaging and delta_rule_averaging."""
+
+    round: Any = None
+
+    def prepare(self) -> None:
+        import hivemind
+        import torch
+
+        torch.set_num_threads(1)
+        self.hivemind = hivemind
+        self.torch = torch
+
+    def begin(self) -> None:
+        meeting = Path(self.orders.folder) / "hivemind"
+        first = self.orders.node == 0
+        while not first and not meeting.exists():
+            time.sleep(0.05)
+        self.dht = self.hivemind.DHT(
+            host_maddrs=[f"/ip4/{self.orders.address}/tcp/0"],
+            initial_peers=[] if first else meeting.read_text().split(),
+            start=True,
+        )
+        if first:
+            written = meeting.with_suffix(".new")
+            written.write_text("\n".join(map(str, self.dht.get_visible_maddrs())))
+            written.rename(meeting)
+        self.averager = self.hivemind.DecentralizedAverager(
+            [self.torch.from_numpy(self.flat())],
+            self.dht,
+            start=True,
+            prefix=JOB,
+            target_group_size=self.orders.nodes,
+            min_matchmaking_time=HIVEMIND_MATCHMAKING_S,
+            request_timeout=HIVEMIND_MATCHMAKING_S / 2,  # has to be less
+        )
+
+    def after_step(self, step: int) -> None:
+        if self.round is not None and self.round.done():
+            if self.round.exception() is None:  # otherwise there was nobody to average with
+                with self.averager.get_tensors() as (mean,):
+                    for values, change in self.each(mean.numpy() - self.begun):
+                        values += change
+            self.round = None
+        if self.round is None:
+            self.begun = self.flat()
+            with self.averager.get_tensors() as (given,):
+                given[...] = self.torch.from_numpy(self.begun)
+            self.round = self.averager.step(wait=False, allow_retries=False, timeout=HIVEMIND_ROUND_S)
+
+    def end(self) -> None:
+        self.averager.shutdown()
+        self.dht.shutdown()
+
+
+CLASSES = {
+    "alone": Alone,
+    "gossip": Gossip,
+    "average": AverageModels,
+    "server": Server,
+    "gloo": Gloo,
+    "hivemind": Hivemind,
+}
+
+
+def cpu_s(process: str = "self") -> float:
+    """Of a process, and of its children that are alive."""
+    try:
+        fields = Path(f"/proc/{process}/stat").read_text(encoding="ascii").rsplit(")", 1)[1].split()
+        lists = [path.read_text(encoding="ascii") for path in Path(f"/proc/{process}/task").glob("*/children")]
+    except OSError:
+        return 0.0  # it has just ended
+    own_s = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return own_s + sum(cpu_s(child) for children in lists for child in children.split())
 
 
 class Trainer:
@@ -167,7 +265,7 @@ class Trainer:
             "accuracy": float(self.task.accuracy()),
             "steps": self.steps,
             "longest_step_s": self.longest_s,
-            "cpu_s": time.process_time(),
+            "cpu_s": cpu_s(),
             **more,
         }
         print(json.dumps(report), flush=True)

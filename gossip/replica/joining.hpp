@@ -34,8 +34,8 @@ struct JoiningOptions {
 class Joining {
  public:
   /// `own_clock`: of the model that this node would begin with. `keeps`: nobody trains the job here. Such a node begins
-  /// only for newcomers that train, and with a model that has been trained. It waits for nodes that are silent: they
-  /// may have learned more.
+  /// only with a model that has been trained, for newcomers that train, or trainers whose model cannot be pulled. It
+  /// waits for nodes that are silent: they may have learned more.
   Joining(JoiningOptions options, const NodeId& self, const JobKey& job, std::uint64_t own_clock,
           std::vector<std::uint32_t> fragment_blocks, bool keeps = false);
 

@@ -466,7 +466,7 @@ void Replica::pull(const NodeId& from, const PullRequest& request, TimeUs now_us
     answer.reason = RefuseReason::layout_differs;
   } else if (request.fragment >= data_.fragments.count()) {
     answer.reason = RefuseReason::bad_request;
-  } else if (Fragment& fragment = data_.fragments[request.fragment]; fragment.is_quarantined()) {
+  } else if (Fragment& fragment = data_.fragments[request.fragment]; !may_be_given(request.fragment, out)) {
     answer.reason = RefuseReason::quarantined;
   } else {
     auto& pulls = fragment.waiting.pulls;
@@ -479,8 +479,17 @@ void Replica::pull(const NodeId& from, const PullRequest& request, TimeUs now_us
   out.send.push_back({from, std::move(answer)});
 }
 
+/// Of a fragment in quarantine a new publication is awaited: its program may be well again, and without a partner to
+/// exchange with, nothing else looks. Whoever reads the values finds whether they are finite.
+bool Replica::may_be_given(std::uint32_t f, Actions& out) {
+  const Fragment& fragment = data_.fragments[f];
+  if (!fragment.is_quarantined() || fragment.freshness == Fragment::Freshness::fresh) return true;
+  client_.want_publication(f, out);
+  return false;
+}
+
 bool Replica::copy(std::uint32_t f, std::uint64_t least_clock, TimeUs now_us, Actions& out) {
-  if (!has_model(data_.phase) || data_.fragments[f].is_quarantined()) return false;
+  if (!has_model(data_.phase) || !may_be_given(f, out)) return false;
   data_.fragments[f].waiting.copy_clock = least_clock;
   // In lean memory a publication is dropped if it is not used at once.
   const std::uint32_t end = std::min(f + (client_.is_lean() ? 1 : copies_ahead), data_.fragments.count());

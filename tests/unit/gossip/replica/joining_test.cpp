@@ -421,8 +421,9 @@ TEST_CASE("a donor that declines once is asked again, not overtaken", "[joining]
   CHECK(one.out.finished);
 }
 
-TEST_CASE("a donor that declines for ever is passed over", "[joining]") {
-  Newcomer one(1, 1);
+TEST_CASE("a donor that declines for ever is passed over, also by one that keeps the job", "[joining]") {
+  const bool keeps = GENERATE(false, true);  // it has what the donor, in quarantine, needs
+  Newcomer one(1, 1, keeps ? 500 : 0, keeps);
   one.link_up(2);
   one.hear(2, info(ReplicaState::running, 20));
   one.tick();

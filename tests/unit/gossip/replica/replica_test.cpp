@@ -1138,6 +1138,27 @@ TEST_CASE("what was asked for twice and is refused as too old is never taken: a 
   CHECK(acks[0].second.outcome == Outcome::never);
 }
 
+TEST_CASE("a joiner that is turned down because of NaN makes the replica look again", "[replica]") {
+  Lone lone({.period_us = 10'000});
+  lone.meet(1);
+  const float well = lone.memory[0][0][0];
+  for (std::vector<float>& buffer : lone.memory[0])
+    buffer[0] = std::numeric_limits<float>::quiet_NaN();
+  lone.tick(us_per_s);
+  lone.publish(1);
+  lone.work();
+  REQUIRE(lone.replica->fragments().quarantined() == 1);
+  lone.hear(1, Lone::info(ReplicaState::joining));  // nobody is left to exchange with
+  lone.sent<PullReply>();
+  lone.hear(1, PullRequest{{7, 9}, 0});
+  CHECK(lone.sent<PullReply>().at(0).second.reason == RefuseReason::quarantined);
+  for (std::vector<float>& buffer : lone.memory[0])
+    buffer[0] = well;
+  lone.publish(2);
+  lone.hear(1, PullRequest{{7, 9}, 0});
+  CHECK(lone.begun<Actions::Snapshot>().size() == 1);
+}
+
 TEST_CASE("a joiner is given what the replica has become, not what it began with", "[replica]") {
   Lone lone(ReplicaOptions{});
   lone.meet(1);

@@ -17,14 +17,13 @@ void JobClock::look(TimeUs now_us, std::uint64_t own, std::vector<Claim> others,
   value_ = std::max(value_, own);
   if (looked_ && now_us - looked_us_ < look_us) return;
   if (!looked_) trained_us_ = looked_us_ = now_us;
+  const auto furthest = furthest_believed(own, others);
   if (!trains) {
-    const auto leader = furthest_believed(own, others);
-    if (leader) value_ = std::max(value_, leader->clock);
+    if (furthest) value_ = std::max(value_, furthest->clock);
     looked_us_ = now_us;
     looked_ = true;
     return;
   }
-  const auto furthest = furthest_believed(own, others);
   const std::uint64_t trained = furthest && looked_ ? trained_beside(furthest->node, own, others) : 0;
   if (!furthest || trained > 0) trained_us_ = now_us;
   if (furthest) {

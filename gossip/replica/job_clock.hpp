@@ -49,8 +49,8 @@ class JobClock {
 
   /// `own`: this replica's clock. `others`: in ascending order of their nodes, without those that nobody trains: they
   /// only repeat what others claim. Call it often: the claims of others are taken once every look_us, and in that time
-  /// each of them reports a few times. `trains`: false: nobody trains here, the
-  /// clock has no other use than to tell how far the model is, and follows any that is believed at once.
+  /// each of them reports a few times. `trains`: false: nobody trains here. Then the clock only tells how far the model
+  /// is, and it follows any believed claim at once.
   void look(TimeUs now_us, std::uint64_t own, std::vector<Claim> others, bool trains = true);
   [[nodiscard]] std::uint64_t value() const { return value_; }
   /// The claim that the last look ignored.

@@ -138,9 +138,9 @@ void Joining::decide(TimeUs now_us, Actions& out) {
     if (!neighbour.info) return;  // it has not reported its state
     if (neighbour.info->job != job_) continue;
     const bool joins = neighbour.info->state == ReplicaState::joining;
-    const bool cannot_give =
-        neighbour.failed_pulls >= max_failed_pulls;  // its model may hold NaN: it needs one to pull
-    if (joins || cannot_give) wanted = wanted || !neighbour.info->keeps || neighbour.info->trainers > 0;
+    // The model of a node that could not give it may hold NaN, so that it needs another.
+    const bool needs_model = joins || neighbour.failed_pulls >= max_failed_pulls;
+    wanted = wanted || (needs_model && (!neighbour.info->keeps || neighbour.info->trainers > 0));
     if (!joins) continue;
     if (neighbour.info->keeps && neighbour.info->clock == 0) continue;  // it waits for one that begins
     const bool before_us = neighbour.info->clock != own_clock_ ? neighbour.info->clock > own_clock_ : node < self_;

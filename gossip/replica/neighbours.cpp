@@ -105,8 +105,12 @@ bool Neighbours::is_linked(const NodeId& node) const {
   return neighbour != nullptr && neighbour->linked;
 }
 
+bool Neighbours::is_in(const Neighbour& neighbour, ReplicaState state) const {
+  return neighbour.linked && neighbour.info.job == job_ && neighbour.info.state == state;
+}
+
 bool Neighbours::is_partner(const Neighbour& neighbour) const {
-  return neighbour.linked && neighbour.info.job == job_ && neighbour.info.state == ReplicaState::running;
+  return is_in(neighbour, ReplicaState::running);
 }
 
 bool Neighbours::goes_on(const Neighbour& neighbour) const {
@@ -126,7 +130,7 @@ std::size_t Neighbours::partners() const {
 std::size_t Neighbours::trainers(ReplicaState state) const {
   return static_cast<std::size_t>(std::ranges::count_if(table_, [this, state](const auto& item) {
     const auto& [node, neighbour] = item;
-    return neighbour.linked && neighbour.info.job == job_ && neighbour.info.state == state && !neighbour.info.keeps;
+    return is_in(neighbour, state) && !neighbour.info.keeps;
   }));
 }
 

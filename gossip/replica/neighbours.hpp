@@ -126,6 +126,7 @@ class Neighbours {
   [[nodiscard]] std::vector<PartnerReport> reports() const;
 
  private:
+  [[nodiscard]] bool is_in(const Neighbour& neighbour, ReplicaState state) const;
   /// It is a partner, and the run is not over for it.
   [[nodiscard]] bool goes_on(const Neighbour& neighbour) const;
 

@@ -143,8 +143,8 @@ void Replica::set_keeps(bool keeps, TimeUs now_us, Actions& out) {
 /// Nobody here stops a node that keeps the job. Those that finish need it: it may be all that joins them.
 void Replica::finish_with_others(TimeUs now_us, Actions& out) {
   if (!data_.description.keeps || !data_.runs()) return;
-  const bool serves = data_.options.partners.policy == PartnerPolicy::owner && data_.options.exchanges;
-  set_finishing(serves && data_.neighbours.trainers_finish() ? Programs::finish : Programs::train, now_us, out);
+  set_finishing(data_.has_servers() && data_.neighbours.trainers_finish() ? Programs::finish : Programs::train, now_us,
+                out);
 }
 
 bool Replica::spoiled() const {
@@ -466,7 +466,7 @@ void Replica::pull(const NodeId& from, const PullRequest& request, TimeUs now_us
     answer.reason = RefuseReason::layout_differs;
   } else if (request.fragment >= data_.fragments.count()) {
     answer.reason = RefuseReason::bad_request;
-  } else if (Fragment& fragment = data_.fragments[request.fragment]; !may_be_given(request.fragment, out)) {
+  } else if (Fragment& fragment = data_.fragments[request.fragment]; !client_.may_give(request.fragment, out)) {
     answer.reason = RefuseReason::quarantined;
   } else {
     auto& pulls = fragment.waiting.pulls;
@@ -479,17 +479,8 @@ void Replica::pull(const NodeId& from, const PullRequest& request, TimeUs now_us
   out.send.push_back({from, std::move(answer)});
 }
 
-/// Of a fragment in quarantine a new publication is awaited: its program may be well again, and without a partner to
-/// exchange with, nothing else looks. Whoever reads the values finds whether they are finite.
-bool Replica::may_be_given(std::uint32_t f, Actions& out) {
-  const Fragment& fragment = data_.fragments[f];
-  if (!fragment.is_quarantined() || fragment.freshness == Fragment::Freshness::fresh) return true;
-  client_.want_publication(f, out);
-  return false;
-}
-
 bool Replica::copy(std::uint32_t f, std::uint64_t least_clock, TimeUs now_us, Actions& out) {
-  if (!has_model(data_.phase) || !may_be_given(f, out)) return false;
+  if (!has_model(data_.phase) || !client_.may_give(f, out)) return false;
   data_.fragments[f].waiting.copy_clock = least_clock;
   // In lean memory a publication is dropped if it is not used at once.
   const std::uint32_t end = std::min(f + (client_.is_lean() ? 1 : copies_ahead), data_.fragments.count());

@@ -155,7 +155,6 @@ class Replica {
   bool conclude(std::uint32_t f, TimeUs, Actions& out) { return initiator_.conclude_next(f, out); }
   bool gather_one(std::uint32_t f, TimeUs, Actions& out) { return client_.gather_if_wanted(f, out); }
   bool answer(std::uint32_t f, TimeUs now_us, Actions& out) { return responder_.answer_waiting(f, now_us, out); }
-  [[nodiscard]] bool may_be_given(std::uint32_t f, Actions& out);
   bool give_model(std::uint32_t f, TimeUs now_us, Actions& out);
   void ask_for_what_follows(std::uint32_t f, Actions& out);
   bool take_outer_step(std::uint32_t f, TimeUs now_us, Actions& out);

@@ -69,8 +69,8 @@ class Run:
         self.options = options
         period_ms = max(1, round(1000 * options.every / options.steps_per_s))
         self.cluster = Cluster(options.build, folder, {"gossip": {"period_ms": period_ms}})
-        self.servers = options.servers if method == "server" else 0
-        self.hosts: List[Optional[Host]] = [None] * (options.nodes + self.servers)
+        servers = options.servers if method == "server" else 0
+        self.hosts: List[Optional[Host]] = [None] * (options.nodes + servers)
         if network is not None:
             delay_s = (options.latency_ms or 0) / 4000  # there and back, each through two hosts
             self.hosts = [network.add(delay_s) for _ in self.hosts]
@@ -122,12 +122,12 @@ class Run:
                 START_TIMEOUT_S,
                 "all daemons are linked",
             )
-        servers = nodes[self.options.nodes :]
-        for node in servers:
+        for node in nodes[self.options.nodes :]:
             keep = [str(self.options.build / "bin" / "gossamerctl"), "--socket", str(node.control_socket), "keep", JOB]
             self.cluster.trainers.append(Program(keep, node.folder / "keeper.log"))
         meeting = _free_address(self.hosts[0])
         for index, node in enumerate(nodes[: self.options.nodes]):
+            host = self.hosts[index]
             slowness = self.options.slow if index == 0 else 1.0
             orders = Orders(
                 method=self.method,
@@ -136,12 +136,11 @@ class Run:
                 seed=self.options.seed,
                 every=self.options.every,
                 pause_s=slowness / self.options.steps_per_s,
-                address=self.hosts[index].address if self.hosts[index] is not None else "127.0.0.1",
+                address=host.address if host is not None else "127.0.0.1",
                 meeting=meeting,
                 folder=str(self.cluster.folder),
                 script=str(self.options.script or ""),
             )
-            host = self.hosts[index]
             trainer = self.cluster.start_trainer(
                 node,
                 ["-m", "compare.trainer", orders.to_json()],

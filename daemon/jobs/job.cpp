@@ -602,11 +602,15 @@ std::vector<std::byte> Job::cursor() const {
 }
 
 void Job::tell_places() {
-  // The clients still awaited are counted, too: this daemon may die before they are back.
-  const std::uint32_t count = std::max(static_cast<std::uint32_t>(clients_.size()), awaited_clients_);
+  // Those that are still awaited are counted, too: this daemon may die before they are back. Who keeps the job comes
+  // after those that train it, and is not counted: they divide the data among themselves.
+  const auto trainers = static_cast<std::uint32_t>(
+      std::ranges::count_if(clients_, [](const auto& client) { return !client->keeps(); }));
+  const std::uint32_t count = std::max(trainers, awaited_clients_);
   std::uint32_t index = 0;
+  std::uint32_t keeper = trainers;
   for (const auto& client : clients_) {
-    client->memory().set_place(index++, count);
+    client->memory().set_place(client->keeps() ? keeper++ : index++, count);
     client->tell_members(replica_.neighbours().members());
   }
 }

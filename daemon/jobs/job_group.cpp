@@ -9,7 +9,7 @@ namespace gossamer::daemon {
 
 bool Job::awaits_clients() const {
   const auto back =
-      std::count_if(clients_.begin(), clients_.end(), [](const auto& one) { return one->session().resume(); });
+      std::ranges::count_if(clients_, [](const auto& one) { return one->session().resume() && !one->keeps(); });
   return back < awaited_clients_ && host_.now_us() - started_us_ < return_us;
 }
 

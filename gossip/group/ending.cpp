@@ -21,7 +21,7 @@ void Ending::watch(const Group::Members& clients, TimeUs now_us) {
   if (clients.empty() || now_us - seen_us_ < finishing_period_us) return;
   seen_us_ = now_us;
   const bool again = std::exchange(again_, false);
-  const bool nobody = left_out(clients).size() == clients.size();
+  const bool nobody = std::ranges::all_of(clients, [this](const auto& client) { return is_left_out(*client); });
   const bool all = std::ranges::all_of(
       clients, [&](const auto& client) { return client->finishing() != 0 || (!nobody && is_left_out(*client)); });
   if (training_ == Training::finishing && (again || !all || told_ != programs(clients))) {

@@ -165,21 +165,27 @@ class Keep(SystemTest):
         self.keep(nodes[0], wait=False)
         self.step_until(lambda: alone.job()["clients"] == 2, "both are attached")
         self.step_until(lambda: not any(one["state"] == "joining" for one in alone.job()["processes"]), "both run")
+        self.assertEqual(alone.run.info().clients, 1, "who keeps the job gets no share of the data")
+        other = self.attach(nodes[1], np.full(ELEMENTS, -7.0), fragment_elements=FRAGMENT_ELEMENTS, wait=False)
+        self.step_until(lambda: other.run.ready, "the newcomer has the model")
         for _ in range(50):
             alone.array += 1
             alone.step()
-        trained = alone.run.clock
+        self.converge([alone, other], np.full(ELEMENTS, 50.0))
+        self.finish([alone, other])
+        self.assertLessEqual(other.run.info().global_clock, max(alone.run.clock, other.run.clock))
 
-        def is_told() -> bool:
-            job = alone.job()
-            return job["clock"] - job["age_samples"] >= trained
-
-        self.step_until(is_told, "the node has what was trained")
-        joiner = self.attach(nodes[1], np.full(ELEMENTS, -7.0), fragment_elements=FRAGMENT_ELEMENTS, wait=False)
-        self.step_until(lambda: joiner.run.ready, "the newcomer has the model")
-        self.converge([alone, joiner], np.full(ELEMENTS, 100.0))
-        self.finish([alone, joiner])
-        self.assertEqual(alone.run.clock, joiner.run.info().global_clock)
+    def test_whoever_finishes_late_hears_that_a_trainer_beside_a_keeper_has_finished(self) -> None:
+        nodes = self.start_nodes(2)
+        [early] = self.trainers(nodes[:1])
+        self.keep(nodes[0], wait=False)
+        self.step_until(lambda: early.job()["clients"] == 2, "both are attached")
+        late = self.attach(nodes[1], np.zeros(ELEMENTS), fragment_elements=FRAGMENT_ELEMENTS)
+        nodes[1].program.signal(signal.SIGSTOP)
+        results = [early.run.finish(timeout_s=PATIENCE_S)]
+        nodes[1].program.signal(signal.SIGCONT)
+        results.append(late.run.finish(timeout_s=PATIENCE_S))
+        self.assertTrue(all(result.agreed for result in results), results)
 
     def test_those_that_only_a_keeper_joins_finish(self) -> None:
         nodes = self.start_nodes(3)

@@ -51,6 +51,7 @@ struct Client {
   std::uint32_t place_count = 0;
   bool running = false;
   bool alive = true;
+  bool keeps = false;          ///< it never trains, and no end waits for it
   bool sick = false;           ///< it publishes NaN
   std::uint32_t finishes = 0;  ///< its program finishes after the next step, with this number
   std::uint32_t finishing = 0;
@@ -76,6 +77,7 @@ class SimMember : public gossip::Member {
   SimMember(Scenario& scenario, std::size_t node, std::size_t index, std::uint64_t number);
   [[nodiscard]] std::uint64_t number() const override { return number_; }
   [[nodiscard]] std::uint64_t own_clock() const override { return client_.clock; }
+  [[nodiscard]] bool keeps() const override { return client_.keeps; }
   [[nodiscard]] bool is_attached() const override { return attached_; }
   void set_detached() { attached_ = false; }
   [[nodiscard]] std::size_t index() const { return index_; }
@@ -221,7 +223,7 @@ class Scenario {
   GroupOutcome outcome;
 
  private:
-  void add_client(GroupNode& node, float model);
+  void add_client(GroupNode& node, float model, bool keeps = false);
   void step(std::size_t i, std::size_t c);
   void serve(std::size_t i, std::size_t c, std::uint32_t f);
   void begin_daemon(std::size_t i);
@@ -244,6 +246,8 @@ class Scenario {
   int chances_ = 0;
   TimeUs step_least_us_ = 2'000;
   double training_chance_ = 1;  // a client trains at this share of its steps, and serves at the others
+  gossip::Random keeper_random_;
+  double keeper_chance_ = 0;  // that a node, or a client that comes, keeps the job
   std::vector<double> begun_with_;
   bool training_ = true;
 };
@@ -308,8 +312,10 @@ void Life::add(std::size_t index) {
 }
 
 void Life::tell_places() {
+  const bool all = scenario_.fault_ == GroupFault::keepers_counted;
+  const auto trainers = std::ranges::count_if(members, [all](const auto& one) { return all || !one->keeps(); });
   for (const auto& one : members)
-    one->client().place_count = std::max(static_cast<std::uint32_t>(members.size()), awaited_);
+    one->client().place_count = std::max(static_cast<std::uint32_t>(trainers), awaited_);
 }
 
 /// Like Job::detached(), of a node that is settled.
@@ -336,7 +342,8 @@ bool Life::is_settled() const {
 
 void Life::run_if_all_are_back() {
   if (replica->phase() != Phase::joining) return;
-  const bool all = std::ranges::count_if(members, [](const auto& one) { return !one->joins(); }) >= awaited_;
+  const auto is_back = [](const auto& one) { return !one->joins() && !one->keeps(); };
+  const bool all = std::ranges::count_if(members, is_back) >= awaited_;
   if (!all && replica_now_us() - began_us_ < await_us) return;
   awaited_ = 0;
   replica->set_clock(first_->own_clock());
@@ -394,7 +401,9 @@ void Life::run(std::uint32_t f, std::unique_ptr<gossip::Task> task) {
 
 // --- the scenario ----------------------------------------------------------------------------------------------------
 
-Scenario::Scenario(std::uint64_t seed, GroupFault fault) : fault_(fault), random(seed) {
+Scenario::Scenario(std::uint64_t seed, GroupFault fault)
+    : fault_(fault), random(seed), keeper_random_(seed ^ 0x4ee9ULL) {
+  if (chance(keeper_random_, 0.3)) keeper_chance_ = 0.5;
   const auto count = static_cast<std::size_t>(between(random, 1, 3));
   if (chance(random, 0.3)) step_least_us_ /= 10;  // faster than the rounds
   network = std::make_unique<Network>(
@@ -409,12 +418,14 @@ Scenario::Scenario(std::uint64_t seed, GroupFault fault) : fault_(fault), random
     const auto clients = static_cast<std::size_t>(between(random, count == 1 ? 2 : 1, 3));
     for (std::size_t c = 0; c < clients; ++c)
       add_client(node, c == 0 ? model : -500.0F);
+    if (chance(keeper_random_, keeper_chance_)) add_client(node, -500.0F, true);
     node.clients[0].running = true;
   }
 }
 
-void Scenario::add_client(GroupNode& node, float model) {
+void Scenario::add_client(GroupNode& node, float model, bool keeps) {
   Client& client = node.clients.emplace_back();
+  client.keeps = keeps;
   client.x.fill(model);
   client.slowness = static_cast<int>(between(random, 1, 4));
   for (std::uint32_t f = 0; f < fragments; ++f) {
@@ -520,6 +531,15 @@ void Scenario::deliver(std::size_t from, std::size_t to, const Message& message)
 
 // --- clients ---------------------------------------------------------------------------------------------------------
 
+const Client& first_trainer(const GroupNode& node) {
+  return (*std::ranges::find_if(node.life->members, [](const auto& one) { return !one->keeps(); }))->client();
+}
+
+std::size_t trainers(const GroupNode& node) {
+  return static_cast<std::size_t>(
+      std::ranges::count_if(node.clients, [](const Client& client) { return client.alive && !client.keeps; }));
+}
+
 bool Scenario::all_run() const {
   return std::ranges::all_of(nodes, [](const GroupNode& node) {
     return std::ranges::all_of(node.clients, [](const Client& client) { return client.running || !client.alive; });
@@ -531,13 +551,13 @@ void Scenario::step(std::size_t i, std::size_t c) {
   if (!client.alive) return;
   const bool over = client.finishing != 0 && client.answer.number == client.finishing && client.answer.agreed;
   // A client's share is one of all its node's clients, so nobody trains before all take part.
-  const bool trains = training_ && !nodes[i].pauses && client.finishing == 0 && all_run();
+  const bool trains = training_ && !client.keeps && !nodes[i].pauses && client.finishing == 0 && all_run();
   if (trains && (training_chance_ >= 1 || chance(random, training_chance_))) {
     const auto amount = static_cast<float>(between(random, 1, 4)) / 8;
     for (float& x : client.x)
       x += amount;
     client.unpublished.fill(true);
-    client.trained += amount / static_cast<double>(std::ranges::count_if(nodes[i].clients, &Client::alive));
+    client.trained += amount / static_cast<double>(trainers(nodes[i]));
     ++client.clock;
     ++outcome.steps;
   }
@@ -603,15 +623,15 @@ void Scenario::change_clients() {
       GroupNode& node = nodes[i];
       if (was_quiet && node.life_number == number && is_quiet(node) && !node.pauses) {
         ++outcome.changes;
-        const auto alive = std::ranges::count_if(node.clients, &Client::alive);
-        if (alive > 1 && chance(random, 0.3)) {
+        const std::size_t others = trainers(node) - 1;
+        if (others > 0 && chance(random, 0.3)) {
           sicken(i);
-        } else if (alive > 1 && chance(random, 0.6)) {
+        } else if (others > 0 && chance(random, 0.6)) {
           const auto& gone = node.life->members[random.below(node.life->members.size())];
           gone->client().alive = false;
           node.life->detach(gone->index());
         } else {
-          add_client(node, -500.0F);
+          add_client(node, -500.0F, chance(keeper_random_, keeper_chance_));
           const std::size_t c = node.clients.size() - 1;
           schedule.after(between(random, 0, 20'000), [this, i, c] { step(i, c); });
           attach_after(i, c, between(random, 0, us_per_s));
@@ -629,6 +649,7 @@ void Scenario::sicken(std::size_t i) {
   GroupNode& node = nodes[i];
   node.pauses = true;
   Client& client = node.life->members[random.below(node.life->members.size())]->client();
+  if (client.keeps) return wait_for_the_sick(i, false, 0);
   client.sick = true;
   schedule.after(between(random, 100'000, us_per_s), [this, i, &client] {
     client.sick = false;
@@ -707,13 +728,17 @@ void Scenario::train_a_little() {
 /// The programs stop training one by one and finish. For whom the run is over, it does nothing more.
 void Scenario::end_run(std::uint32_t number) {
   for_each_client([&](std::size_t i, std::size_t c) {
+    if (nodes[i].clients[c].keeps) return;
     schedule.after(between(random, 0, 300'000), [this, i, c, number] { nodes[i].clients[c].finishes = number; });
   });
   bool over = false;
   for (const TimeUs until_us = schedule.now_us() + end_us; !over; schedule.run_until(schedule.now_us() + 10'000)) {
     if (schedule.now_us() >= until_us) throw std::runtime_error(fmt::format("end {} does not come", number));
     over = true;
-    for_each_client([&](std::size_t i, std::size_t c) { over = over && nodes[i].clients[c].left; });
+    for_each_client([&](std::size_t i, std::size_t c) {
+      const Client& client = nodes[i].clients[c];
+      over = over && (client.keeps || client.left);
+    });
   }
   training_ = false;
   ++outcome.ends;
@@ -725,9 +750,10 @@ void Scenario::judge_end(std::uint32_t number) {
   std::size_t savers = 0;
   for_each_client([&](std::size_t i, std::size_t c) {
     const Client& client = nodes[i].clients[c];
+    if (client.keeps) return;
     if (some == nullptr) some = &client;
     savers += client.answer.saver ? 1 : 0;
-    const Client& first = nodes[i].life->members.front()->client();
+    const Client& first = first_trainer(nodes[i]);
     for (std::uint32_t f = 0; f < fragments; ++f) {
       const double scale = std::fabs(static_cast<double>(some->x[f]));
       const auto apart = [&](const Client& other) { return std::fabs(static_cast<double>(client.x[f] - other.x[f])); };
@@ -741,6 +767,12 @@ void Scenario::judge_end(std::uint32_t number) {
     if (client.answer.members != nodes.size())
       throw std::runtime_error(fmt::format("end {}: node {} knows of {} members", number, i, client.answer.members));
   });
+  // Whoever comes late must hear that the run is over here.
+  schedule.run_until(schedule.now_us() + 50 * us_per_ms);
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    if (!nodes[i].life->replica->finish_report().over)
+      throw std::runtime_error(fmt::format("end {}: node {} does not say any more that the run is over", number, i));
+  }
   if (savers != 1) throw std::runtime_error(fmt::format("end {}: {} clients are to save", number, savers));
 }
 
@@ -753,7 +785,7 @@ void Scenario::judge() {
     const auto alive = static_cast<std::size_t>(std::ranges::count_if(node.clients, &Client::alive));
     if (!node.life || node.life->members.size() != alive)
       throw std::runtime_error(fmt::format("node {}: not all clients are back", i));
-    const Client& sample = node.life->members.front()->client();
+    const Client& sample = first_trainer(node);
     Life& life = *node.life;
     outcome.exchanges += life.replica->counters().initiated;
     expected += begun_with_[i];
@@ -768,6 +800,9 @@ void Scenario::judge() {
       scale += std::fabs(static_cast<double>(sample.x[f]));
       for (const Client& client : node.clients) {
         if (!client.alive || client.x[f] == sample.x[f]) continue;
+        // Neither rounds nor ends wait for those that keep the job.
+        const double apart = std::fabs(static_cast<double>(client.x[f]) - static_cast<double>(sample.x[f]));
+        if (client.keeps && (sample.left || apart <= 1e-6 * std::fabs(static_cast<double>(sample.x[f])))) continue;
         throw std::runtime_error(
             fmt::format("node {}: fragment {} of its clients is {} and {}", i, f, sample.x[f], client.x[f]));
       }

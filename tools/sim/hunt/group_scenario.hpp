@@ -6,7 +6,8 @@
 // once, by its share among its node's clients, and every exchange at both ends or at neither. Clients go, others come,
 // and some publish NaN for a while, when all that they have trained is published, since the rest would be lost with
 // them. No client is given a correction that is not finite. All clients return before their daemon goes on, so gaps of
-// several lives (gossip/group/receipts.hpp) are not reached: group_crash_test reaches them.
+// several lives (gossip/group/receipts.hpp) are not reached: group_crash_test reaches them. Some clients keep the job:
+// they never train, and nobody waits for them.
 //
 // At last the programs finish, several times, with a little training between. Then each client must hold what its
 // node's others do, the nodes must agree, and one client is to save.
@@ -51,6 +52,7 @@ enum class GroupFault {
   publication_twice,  ///< a death leaves publications noted as in no copy, though a copy has them
   lost_records,       ///< a daemon's death loses the records of its replies
   lost_own_halves,    ///< a daemon's death loses the list of the exchanges it had begun
+  keepers_counted,    ///< who keeps the job counts among those that share what is trained
   last_clock_unseen,  ///< what a program trained just before it finished is not seen
 };
 inline constexpr FaultRule<GroupFault> group_faults[] = {
@@ -62,6 +64,7 @@ inline constexpr FaultRule<GroupFault> group_faults[] = {
     {GroupFault::publication_twice, "publication-twice"},
     {GroupFault::lost_records, "lost-records"},
     {GroupFault::lost_own_halves, "lost-own-halves"},
+    {GroupFault::keepers_counted, "keepers-counted"},
     {GroupFault::last_clock_unseen, "last-clock-unseen"},
 };
 

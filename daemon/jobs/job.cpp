@@ -604,8 +604,8 @@ std::vector<std::byte> Job::cursor() const {
 void Job::tell_places() {
   // Those that are still awaited are counted, too: this daemon may die before they are back. Who keeps the job comes
   // after those that train it, and is not counted: they divide the data among themselves.
-  const auto trainers = static_cast<std::uint32_t>(
-      std::ranges::count_if(clients_, [](const auto& client) { return !client->keeps(); }));
+  const auto trainers =
+      static_cast<std::uint32_t>(std::ranges::count_if(clients_, [](const auto& client) { return !client->keeps(); }));
   const std::uint32_t count = std::max(trainers, awaited_clients_);
   std::uint32_t index = 0;
   std::uint32_t keeper = trainers;

@@ -20,6 +20,8 @@ from .samples import Answer, Look
 WARM_UP_SHARE = 0.2
 BINS = 30
 LEAST_BINS = 6
+# What a node does when another dies takes seconds: shorter bins are not independent of each other, and prove nothing.
+LEAST_BIN_S = 10.0
 # A normal deviate: one flat line in two hundred and fifty is called growing.
 CONFIDENCE_DEVIATE = 2.65
 # Allowed growth: in an hour; in the whole time, because smaller growth cannot be told from filling tables, kept buffers
@@ -60,6 +62,7 @@ def slope_of(times_s: Sequence[float], values: Sequence[float], bins: int = BINS
     times, heights = np.asarray(times_s, float), np.asarray(values, float)
     if len(times) == 0:
         return None
+    bins = max(LEAST_BINS, min(bins, int(np.ptp(times) / LEAST_BIN_S)))
     edges = np.linspace(times.min(), times.max() + 1e-6, bins + 1)
     where = np.digitize(times, edges)
     points = [(times[where == b].mean(), heights[where == b].min()) for b in range(1, bins + 1) if (where == b).any()]
@@ -105,6 +108,9 @@ def of_daemon(looks: Sequence[Look]) -> Tuple[Dict[str, float], List[Verdict]]:
     verdicts: List[Verdict] = []
 
     hours = (times[-1] - times[0]) / 3600 or 1.0
+    long_enough = times[-1] - times[0] >= LEAST_BINS * LEAST_BIN_S
+    if not long_enough:
+        verdicts.append(Verdict(False, f"{name}: {times[-1] - times[0]:.0f} s do not show what grows: run for longer"))
     for what, (per_hour, in_all, share) in ALLOWED.items():
         values = [getattr(look, what) for look in looks]
         slope = slope_of(times, values)
@@ -114,7 +120,7 @@ def of_daemon(looks: Sequence[Look]) -> Tuple[Dict[str, float], List[Verdict]]:
         figures |= {f"{what}_{key}": value for key, value in asdict(slope).items()}
         figures[f"{what}_peak"] = max(values)
         allowed = max(per_hour, in_all / hours) + share * slope.level / hours
-        if slope.least > allowed:
+        if slope.least > allowed and long_enough:
             unit, by = ("", 1) if what not in WORDS else (" MB", 1e6)
             verdicts.append(
                 Verdict(

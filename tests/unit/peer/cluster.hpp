@@ -7,8 +7,10 @@
 #include <spdlog/sinks/ostream_sink.h>
 #include <spdlog/spdlog.h>
 
+#include <asio/ip/tcp.hpp>
 #include <chrono>
 #include <sstream>
+#include <string>
 
 #include "catch.hpp"
 #include "peer/overlay/overlay.hpp"
@@ -27,6 +29,22 @@ bool holds_within(asio::io_context& loop, std::chrono::milliseconds limit, Condi
   }
   return true;
 }
+
+/// A port at which overlays of one test listen, one after the other. The system gives it to nobody else between them:
+/// it is bound throughout, and whoever listens may bind it again.
+class HeldPort {
+ public:
+  explicit HeldPort(asio::io_context& loop) : socket_(loop, asio::ip::tcp::v4()) {
+    socket_.set_option(asio::socket_base::reuse_address(true));
+    socket_.bind({asio::ip::address_v4::loopback(), 0});
+  }
+  [[nodiscard]] std::string address() const {
+    return "tcp://127.0.0.1:" + std::to_string(socket_.local_endpoint().port());
+  }
+
+ private:
+  asio::ip::tcp::socket socket_;
+};
 
 /// Options with fast timers, so that a test of a time-out takes tenths of a second.
 inline OverlaySettings quick_options() {

@@ -147,16 +147,16 @@ TEST_CASE("a node that comes back with a new incarnation is redialled; its old l
   const ClusterKeys keys = new_keys();
   OverlaySettings options = quick_options();
   options.membership.suspicion_mult = 10'000;
+  const HeldPort port(loop);
+  options.listen = port.address();
   auto a = Node::started(loop, keys, options);
-  const std::string address = a->overlay->address();
-  auto b = Node::started(loop, keys, with_peers({address}));
+  auto b = Node::started(loop, keys, with_peers({port.address()}));
   run_until(loop, [&] { return a->linked(*b) && b->linked(*a); });
 
   const Identity identity = a->identity;
   auto old_life = std::move(a);
   old_life->overlay.reset();
   run_until(loop, [&] { return b->count("down", *old_life) == 1; });
-  options.listen = address;
   options.incarnation = 2;
   a = Node::started(loop, keys, options, identity);
   run_until(loop, [&] { return b->linked(*a) && a->linked(*b); });
@@ -238,18 +238,16 @@ TEST_CASE("a pause of this process is not taken for silence of the others") {
 TEST_CASE("redials wait longer and longer, and find the peer when it comes") {
   asio::io_context loop;
   const ClusterKeys keys = new_keys();
-  OverlaySettings options = quick_options();
-  auto a = Node::started(loop, keys, options);
-  const std::string address = a->overlay->address();
-  const Identity identity = a->identity;
-  a->overlay.reset();
+  const HeldPort port(loop);
+  const std::string address = port.address();
   auto b = Node::started(loop, keys, with_peers({address}));
   run_until(loop, [&] { return b->overlay->settled() && b->overlay->counters().attempts_failed >= 4; });
   CHECK(b->logged("nobody answers") >= 4);
   CHECK(b->logged("[warning] no link: nobody answers at " + address) == 1);
   CHECK(b->overlay->links().at(0).last_error == "nobody answers at " + address);
+  OverlaySettings options = quick_options();
   options.listen = address;
-  a = Node::started(loop, keys, options, identity);
+  const auto a = Node::started(loop, keys, options);
   run_until(loop, [&] { return b->linked(*a); });
 }
 

@@ -28,14 +28,13 @@ class Restarts {
  public:
   /// The node that is dialled keeps its port.
   explicit Restarts(bool neighbour_dials) : neighbour_dials_(neighbour_dials) {
-    if (!neighbour_dials_) neighbour_address_ = Node::started(loop_, keys_)->overlay->address();
-    stays_ = quiet(neighbour_dials_ ? quick_options() : with_peers({neighbour_address_}), Identity::generate());
+    stays_ = quiet(neighbour_dials_ ? quick_options() : with_peers({port_.address()}), Identity::generate());
   }
 
   /// Runs one life of the neighbour. Returns the bytes on the heap when it is over.
   std::size_t once() {
     OverlaySettings options = neighbour_dials_ ? with_peers({stays_->overlay->address()}) : quick_options();
-    if (!neighbour_dials_) options.listen = neighbour_address_;
+    if (!neighbour_dials_) options.listen = port_.address();
     options.incarnation = ++lives_;
     auto neighbour = quiet(std::move(options), identity_);
     run_until(loop_, [&] { return stays_->linked(*neighbour) && neighbour->linked(*stays_); });
@@ -68,7 +67,7 @@ class Restarts {
   asio::io_context loop_;
   ClusterKeys keys_ = new_keys();
   Identity identity_ = Identity::generate();
-  std::string neighbour_address_;
+  const HeldPort port_{loop_};
   std::unique_ptr<Node> stays_;
   std::uint64_t lives_ = 0;
 };

@@ -482,6 +482,11 @@ UndoTask::Result UndoTask::run(HeldFragment fragment) const {
   return {.commit = commit(fragment, reply.codec, reply.shift, +1, blocks, half.exponents, reply.differences.data)};
 }
 
+LookTask::Result LookTask::run(HeldFragment fragment) const {
+  std::vector<float> values(fragment.buffers.block_count() * block_elements);
+  return {.finite = fragment.device.read(fragment.buffers.y(), fragment.buffers.block_count(), values)};
+}
+
 ConcludeTask::Result ConcludeTask::run(HeldFragment fragment) && {
   Result result;
   result.shift = reply.shift;

@@ -130,6 +130,14 @@ struct UndoTask {
   [[nodiscard]] Result run(HeldFragment fragment) const;
 };
 
+/// Whether a fragment in quarantine is finite again.
+struct LookTask {
+  struct Result {
+    bool finite = false;  ///< false as well: the device failed
+  };
+  [[nodiscard]] Result run(HeldFragment fragment) const;
+};
+
 /// True if a request's block list and frames fit a fragment of `fragment_blocks` blocks.
 [[nodiscard]] bool fits(const ExchangeRequest& request, std::size_t fragment_blocks);
 /// True if a reply fits the request it answers.

@@ -36,8 +36,8 @@ struct Actions {
   struct Gather {};   ///< several clients: move y into the node's own memory
   struct Offer {};    ///< several clients: give each of them its part of a round
   struct TakeIn {};   ///< several clients: take their publications into y
-  using Work = std::variant<EncodeTask, Answer, ConcludeTask, UndoTask, OuterTask, Snapshot, Provide, Vacate, Gather,
-                            Offer, TakeIn>;
+  using Work = std::variant<EncodeTask, Answer, ConcludeTask, UndoTask, OuterTask, LookTask, Snapshot, Provide, Vacate,
+                            Gather, Offer, TakeIn>;
   struct Run {
     std::uint32_t fragment;
     Work work;
@@ -59,6 +59,6 @@ struct Gathered {
 };
 struct Done {};  ///< for all other work, which has no result
 using Finished = std::variant<EncodeTask::Result, AnswerTask::Result, ConcludeTask::Result, UndoTask::Result,
-                              OuterTask::Result, Provided, Gathered, Done>;
+                              OuterTask::Result, LookTask::Result, Provided, Gathered, Done>;
 
 }  // namespace gossamer::gossip

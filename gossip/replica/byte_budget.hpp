@@ -22,8 +22,10 @@ class ByteBudget {
   [[nodiscard]] double rate() const { return rate_; }
   void set_rate(double bytes_per_s) { rate_ = bytes_per_s; }
 
-  /// True if something new may be begun.
-  [[nodiscard]] bool open(TimeUs now_us) const { return rate_ <= 0 || level(now_us) >= 0; }
+  /// True if something new may be begun. `ahead_bytes`: what is about to be spent before it.
+  [[nodiscard]] bool open(TimeUs now_us, std::size_t ahead_bytes = 0) const {
+    return rate_ <= 0 || level(now_us) >= static_cast<double>(ahead_bytes);
+  }
   /// When open() becomes true, if nothing is spent until then.
   [[nodiscard]] TimeUs opens_at(TimeUs now_us) const {
     const double debt = rate_ <= 0 ? 0 : -level(now_us);

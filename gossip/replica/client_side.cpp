@@ -11,13 +11,6 @@ void ClientSide::want_publication(std::uint32_t f, Actions& out) {
   offer_if_wanted(f, out);
 }
 
-bool ClientSide::may_give(std::uint32_t f, Actions& out) {
-  const Fragment& fragment = data_.fragments[f];
-  if (!fragment.is_quarantined() || fragment.freshness == Fragment::Freshness::fresh) return true;
-  want_publication(f, out);
-  return false;
-}
-
 void ClientSide::offer_if_wanted(std::uint32_t f, Actions& out) {
   Fragment& fragment = data_.fragments[f];
   if (fragment.is_pending({Pending::work, Pending::client})) return;

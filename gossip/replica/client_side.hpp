@@ -27,10 +27,6 @@ class ClientSide {
 
   /// Asks the client to publish the fragment.
   void want_publication(std::uint32_t f, Actions& out);
-  /// Whether the fragment's values may be given away. A fragment in quarantine waits for a new publication, which this
-  /// asks for: its program may be well again, and without partners nothing else looks. The reader of the values finds
-  /// whether they are finite.
-  [[nodiscard]] bool may_give(std::uint32_t f, Actions& out);
   /// Gives the fragment to the client if the client is to publish it or to take a correction.
   void offer_if_wanted(std::uint32_t f, Actions& out);
   /// True if something can be committed to the fragment. If the client has it, it is recalled, and the answer is false.

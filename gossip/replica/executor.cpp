@@ -88,6 +88,7 @@ void Executor::begin(Actions::Run&& run) {
                  [&](ConcludeTask& task) { compute(f, std::move(task)); },
                  [&](UndoTask& task) { compute(f, std::move(task)); },
                  [&](const OuterTask& task) { compute(f, task); },
+                 [&](LookTask task) { compute(f, task); },
                  [&](Actions::Answer& answered) { answer(f, std::move(answered)); },
                  [&](const Actions::Snapshot& snapshot) { give(f, snapshot.to); },
                  [&](Actions::Provide) { provide(f); },

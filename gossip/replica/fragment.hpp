@@ -44,6 +44,7 @@ struct Undoing {
   std::uint32_t place;  ///< of the record of the reply whose half it is
 };
 struct TakingOuterStep {};
+struct Looking {};     ///< in quarantine: is what the client published finite?
 struct Copying {};     ///< read for a joiner or for a checkpoint
 struct TakingOver {};  ///< its values pulled from others, or restored, are written
 struct Providing {};   ///< lean memory: its buffers are given memory
@@ -53,8 +54,8 @@ struct Offering {};    ///< several clients: each is given its part of a round
 struct TakingIn {};    ///< several clients: their publications are taken into y
 }  // namespace stage
 using Stage = std::variant<stage::Idle, stage::Encoding, stage::Concluding, stage::Answering, stage::Undoing,
-                           stage::TakingOuterStep, stage::Copying, stage::TakingOver, stage::Providing, stage::Vacating,
-                           stage::Gathering, stage::Offering, stage::TakingIn>;
+                           stage::TakingOuterStep, stage::Looking, stage::Copying, stage::TakingOver, stage::Providing,
+                           stage::Vacating, stage::Gathering, stage::Offering, stage::TakingIn>;
 
 /// An exchange that this node began.
 struct OwnExchange {

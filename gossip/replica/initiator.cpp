@@ -55,6 +55,7 @@ void Initiator::start_exchanges(TimeUs now_us, Actions& out) {
       next_fragment_ = (*f + 1) % count;
       continue;
     }
+    if (!affords(*partner, fragment, now_us)) return;
     next_fragment_ = (*f + 1) % count;
     if (!wait_for_publication(*f, out)) begin(*f, *partner, now_us, out);
   }
@@ -143,6 +144,16 @@ bool Initiator::may_spend(TimeUs now_us) const {
   if (capped && encoding_count_ > 0) return false;
   const std::size_t fragment_bytes = data_.fragments.count() == 0 ? 0 : data_.sent_bytes(data_.fragments[0]);
   return data_.pace.may_spend(fragment_bytes, data_.leaving || data_.finish, now_us);
+}
+
+/// In lean memory a publication that comes when the bytes are spent is given up. If the client is asked for several of
+/// which one can be sent, the one that it serves last waits for ever.
+bool Initiator::affords(const NodeId& partner, const Fragment& fragment, TimeUs now_us) const {
+  const std::size_t awaited_bytes = client_.is_lean() ? starting_count_ * data_.sent_bytes(fragment) : 0;
+  if (awaited_bytes == 0) return true;
+  const Neighbour* const neighbour = data_.neighbours.find(partner);
+  return data_.pace.may_spend_after(awaited_bytes, now_us) &&
+         (neighbour == nullptr || neighbour->budget.open(now_us, awaited_bytes));
 }
 
 // --- choice of fragment and partner -------------------------------------------------------------------------------

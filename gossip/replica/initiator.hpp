@@ -65,6 +65,8 @@ class Initiator {
     return own_count_ < most && own_count_ + starting_count_ < std::max(most, waiting);
   }
   [[nodiscard]] bool may_spend(TimeUs now_us) const;
+  /// Whether an exchange with the partner could be paid for beside those for which publications are awaited.
+  [[nodiscard]] bool affords(const NodeId& partner, const Fragment& fragment, TimeUs now_us) const;
   [[nodiscard]] bool may_start(const Fragment& fragment, TimeUs now_us) const;
   /// The startable fragment whose last exchange is longest ago, within a bounded look.
   [[nodiscard]] std::optional<std::uint32_t> oldest_startable(TimeUs now_us) const;

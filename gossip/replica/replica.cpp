@@ -265,10 +265,14 @@ bool Replica::take_publication(std::uint32_t f, TimeUs now_us, Actions& out) {
   ++data_.counters.publications;
   data_.pace.add_work({.publications = 1});
   fragment.buffers.take_back(publication.generation);
-  if (!fragment.buffers.gathered()) return false;
-  fragment.hold(stage::TakingIn{});  // the clients' publications are taken in first
-  out.run.push_back({f, Actions::TakeIn{}});
-  return true;
+  if (fragment.buffers.gathered()) {  // the clients' publications are taken in first
+    fragment.hold(stage::TakingIn{});
+    out.run.push_back({f, Actions::TakeIn{}});
+  } else if (fragment.is_quarantined()) {
+    fragment.hold(stage::Looking{});
+    out.run.push_back({f, LookTask{}});
+  }
+  return fragment.is_held();
 }
 
 void Replica::recalled(std::uint32_t f, bool done, TimeUs now_us, Actions& out) {
@@ -309,6 +313,9 @@ void Replica::finished(std::uint32_t f, Finished&& result, TimeUs now_us, Action
           [&](ConcludeTask::Result& concluded) { initiator_.concluded(f, std::move(concluded), now_us, out); },
           [&](const UndoTask::Result& undone) { responder_.undone(f, std::get<stage::Undoing>(over), undone, out); },
           [&](const OuterTask::Result& outer) { outer_done(f, outer, out); },
+          [&](const LookTask::Result& looked) {
+            if (looked.finite) fragment.health = Fragment::Health::sound;
+          },
           [&](const Provided& provided) {
             client_.provided(f, provided);
             if (!provided.there) responder_.turn_down_waiting(fragment, now_us, out);
@@ -439,7 +446,9 @@ void Replica::hear(const NodeId& from, const JobInfo& info, Actions& out) {
   }
   if (info.first_exchange < first_before) return;  // a successor's report has come before this one
   // It is no longer known whether it holds NaN: another replica has taken its place, or it is gone.
-  if (info.first_exchange > first_before || info.state == ReplicaState::absent) data_.fragments.forget_quarantine(from);
+  // Or it says itself that it holds none, and may have nobody to ask.
+  if (info.first_exchange > first_before || info.state == ReplicaState::absent || !info.quarantined)
+    data_.fragments.forget_quarantine(from);
   if (data_.neighbours.note(from, *neighbour, info) == Neighbours::News::stirring) ++data_.stir;
   const bool is_over = info.finishing == Finishing::over && info.job == data_.description.job;
   if (data_.finish && is_over && !neighbour->over_before && data_.finish->over.size() < max_neighbours)
@@ -466,7 +475,7 @@ void Replica::pull(const NodeId& from, const PullRequest& request, TimeUs now_us
     answer.reason = RefuseReason::layout_differs;
   } else if (request.fragment >= data_.fragments.count()) {
     answer.reason = RefuseReason::bad_request;
-  } else if (Fragment& fragment = data_.fragments[request.fragment]; !client_.may_give(request.fragment, out)) {
+  } else if (Fragment& fragment = data_.fragments[request.fragment]; fragment.is_quarantined()) {
     answer.reason = RefuseReason::quarantined;
   } else {
     auto& pulls = fragment.waiting.pulls;
@@ -480,7 +489,7 @@ void Replica::pull(const NodeId& from, const PullRequest& request, TimeUs now_us
 }
 
 bool Replica::copy(std::uint32_t f, std::uint64_t least_clock, TimeUs now_us, Actions& out) {
-  if (!has_model(data_.phase) || !client_.may_give(f, out)) return false;
+  if (!has_model(data_.phase) || data_.fragments[f].is_quarantined()) return false;
   data_.fragments[f].waiting.copy_clock = least_clock;
   // In lean memory a publication is dropped if it is not used at once.
   const std::uint32_t end = std::min(f + (client_.is_lean() ? 1 : copies_ahead), data_.fragments.count());
@@ -533,6 +542,13 @@ void Replica::ask_for_what_follows(std::uint32_t f, Actions& out) {
   }
 }
 
+/// The program may have mended them, and there may be nobody to exchange with.
+void Replica::look_at_quarantined(Actions& out) {
+  for (std::uint32_t f = 0; data_.runs() && f < data_.fragments.count(); ++f) {
+    if (data_.fragments[f].is_quarantined()) client_.want_publication(f, out);
+  }
+}
+
 // --- time ---------------------------------------------------------------------------------------------------------
 
 void Replica::tick(TimeUs now_us, Actions& out, bool all_dialled) {
@@ -545,6 +561,7 @@ void Replica::tick(TimeUs now_us, Actions& out, bool all_dialled) {
     info_sent_us_ = now_us;
     tell_neighbours(out);
     end_the_old(now_us, out);
+    look_at_quarantined(out);
     ask_at_once_ = true;
   }
   if (std::exchange(ask_at_once_, false)) responder_.inquire(out);

@@ -63,8 +63,6 @@ void Responder::take_request(const NodeId& from, ExchangeRequest&& request, Wait
   // The initiator's values are finite. If both ends are quarantined, the first to recover must be free to ask.
   if (reason == RefuseReason::none || reason == RefuseReason::quarantined)
     data_.fragments[request.fragment].quarantined_at.erase(from);
-  // It may be finite again, and this node may long not come to ask anybody itself.
-  if (reason == RefuseReason::quarantined) client_.want_publication(request.fragment, out);
   if (reason != RefuseReason::none) return turn_down(from, request, ReplyStatus::refused, reason, now_us, out);
   Fragment& fragment = data_.fragments[request.fragment];
   const auto& asked = fragment.waiting.request;

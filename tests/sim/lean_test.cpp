@@ -21,11 +21,12 @@ std::size_t provided(const Cluster::Node& node) {
 }
 
 struct World {
-  World(std::size_t nodes, std::uint64_t seed, std::size_t lean_window = window, bool joins = false)
+  World(std::size_t nodes, std::uint64_t seed, std::size_t lean_window = window, bool joins = false,
+        double bytes_per_s = 0)
       : network(schedule, gossip::Random(seed), nodes, {}),
         cluster({.elements = elements,
                  .fragment_elements = 256,
-                 .replica = {.period_us = 5'000},
+                 .replica = {.period_us = 5'000, .bytes_per_s = bytes_per_s},
                  .lean_window = lean_window,
                  .seed = seed + 1},
                 schedule, network),
@@ -105,6 +106,17 @@ TEST_CASE("Lean replicas answer most of what they are asked", "[figures]") {
   CAPTURE(done, busy);
   CHECK(done > 1000);
   CHECK(busy < done / 2);
+}
+
+TEST_CASE("A lean replica that may send little asks its client for what it can send", "[figures]") {
+  World world(2, 14, window, false, 40'000);
+  world.cluster.run_until(20 * us_per_s);
+  const auto published = world.cluster.count(&gossip::ReplicaCounters::publications);
+  const auto done = world.cluster.count(&gossip::ReplicaCounters::initiated);
+  const auto busy = world.cluster.count(&gossip::ReplicaCounters::busy_received);
+  CAPTURE(published, done, busy);
+  CHECK(done > 1000);
+  CHECK(published <= 4 * done);  // either end's client gives its values, and then takes the correction
 }
 
 TEST_CASE("A newcomer takes a lean replica's model over into lean memory", "[figures]") {

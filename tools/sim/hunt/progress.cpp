@@ -14,8 +14,9 @@ constexpr TimeUs looks_in_bound = 64;
 
 }  // namespace
 
-ProgressOracle::ProgressOracle(const Cluster& cluster, const Network& network, TimeUs bound_us)
-    : cluster_(cluster), network_(network), bound_us_(bound_us) {}
+ProgressOracle::ProgressOracle(const Cluster& cluster, const Network& network, gossip::PartnerPolicy policy,
+                               TimeUs bound_us)
+    : cluster_(cluster), network_(network), policy_(policy), bound_us_(bound_us) {}
 
 void ProgressOracle::on(const Cluster::Event& event) {
   grow();
@@ -57,8 +58,10 @@ bool ProgressOracle::well(std::size_t i) const {
          node.client.alive && !node.client.stalled;
 }
 
+/// Nodes that keep the job, and own nothing of it, follow only those that train.
 bool ProgressOracle::joined(std::size_t i, std::size_t j) const {
-  return cluster_.linked(i, j) && network_.connected(i, j) && network_.connected(j, i);
+  const bool follow = policy_ != gossip::PartnerPolicy::owner && cluster_.node(i).keeps && cluster_.node(j).keeps;
+  return !follow && cluster_.linked(i, j) && network_.connected(i, j) && network_.connected(j, i);
 }
 
 void ProgressOracle::look() {

@@ -17,7 +17,7 @@ namespace gossamer::sim {
 class ProgressOracle {
  public:
   /// `bound_us`: see allowed_us() of hunt/scenario.hpp.
-  ProgressOracle(const Cluster& cluster, const Network& network, TimeUs bound_us);
+  ProgressOracle(const Cluster& cluster, const Network& network, gossip::PartnerPolicy policy, TimeUs bound_us);
 
   /// Throws Violation.
   void on(const Cluster::Event& event);
@@ -43,6 +43,7 @@ class ProgressOracle {
 
   const Cluster& cluster_;
   const Network& network_;
+  gossip::PartnerPolicy policy_;
   TimeUs bound_us_;
   TimeUs next_look_us_ = 0;
   TimeUs longest_us_ = 0;

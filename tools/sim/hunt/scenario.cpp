@@ -237,7 +237,7 @@ class World {
         cluster_(cluster_options(), schedule_, network_),
         invariants_(cluster_, swarm.cluster.replica, random_.next()),
         exchange_rules_(cluster_, swarm.cluster.replica),
-        progress_(cluster_, network_, allowed_us(swarm)),
+        progress_(cluster_, network_, swarm.cluster.replica.partners.policy, allowed_us(swarm)),
         trace_(story),
         overlay_(make_overlay()) {
     cluster_.on_event = [this](const Cluster::Event& event) { on_event(event); };

@@ -61,7 +61,7 @@ struct Lone {
   /// Runs what has been started of the kinds that a client's death does not change, and reports it.
   void work() {
     for (const auto kind : {&Lone::run_all<EncodeTask>, &Lone::run_all<Actions::Answer>, &Lone::run_all<ConcludeTask>,
-                            &Lone::run_all<UndoTask>})
+                            &Lone::run_all<UndoTask>, &Lone::run_all<LookTask>})
       (this->*kind)();
   }
   template <class Kind>
@@ -1138,7 +1138,7 @@ TEST_CASE("what was asked for twice and is refused as too old is never taken: a 
   CHECK(acks[0].second.outcome == Outcome::never);
 }
 
-TEST_CASE("a joiner that is turned down because of NaN makes the replica look again", "[replica]") {
+TEST_CASE("a replica in quarantine that has nobody to exchange with looks again", "[replica]") {
   Lone lone({.period_us = 10'000});
   lone.meet(1);
   const float well = lone.memory[0][0][0];
@@ -1154,7 +1154,10 @@ TEST_CASE("a joiner that is turned down because of NaN makes the replica look ag
   CHECK(lone.sent<PullReply>().at(0).second.reason == RefuseReason::quarantined);
   for (std::vector<float>& buffer : lone.memory[0])
     buffer[0] = well;
+  lone.tick(2 * us_per_s);
   lone.publish(2);
+  lone.work();
+  CHECK(lone.replica->fragments().quarantined() == 0);
   lone.hear(1, PullRequest{{7, 9}, 0});
   CHECK(lone.begun<Actions::Snapshot>().size() == 1);
 }

@@ -457,7 +457,7 @@ AnswerTask::Result AnswerTask::run(HeldFragment fragment) && {
   reply.status = ReplyStatus::done;
   reply.shift = static_cast<std::uint8_t>(std::clamp<int>(shift, request.min_shift, max_shift_bound));
   const double magnitude = magnitude_of(fragment);
-  result.commit = differs(outcomes);
+  result.commit = !only_gives && differs(outcomes);
   if (result.commit && !commit(fragment, request.codec, reply.shift, -1, blocks, side.exponents, differences.bytes())) {
     result.commit = false;
     result.own_not_finite = true;

@@ -85,10 +85,11 @@ struct AnswerTask {
   float factor = 1;
   Clip clip = {};
   Witness witness = {};
+  bool only_gives = false;  ///< the initiator takes y over, and the responder commits nothing
 
   struct Result {
     bool commit = false;  ///< the responder's half is written; FragmentBuffers::finish_commit() makes it count.
-                          ///< False with a reply `done`: the two ends agree, there is nothing to write
+                          ///< False with a reply `done`: the two ends agree, or it only gives
     bool own_not_finite = false;
     ExchangeReply reply;  ///< complete but for clock and age
     AnsweredHalf half;

@@ -234,6 +234,7 @@ void Membership::returned(const NodeId& node, std::uint64_t incarnation, TimeUs 
     member.last_heard_us = now_us;
     pass_on(Claim::alive, *record, {}, true, 0);
     send(*record, make_sync(true), out);
+    become_partial_if_large(now_us, out);
   }
 }
 
@@ -305,7 +306,7 @@ void Membership::hear_alive_elsewhere(const MemberRecord& record, bool spread, s
     take_lost(record.node);
     add_member(record, now_us, out);
     if (spread) pass_on(Claim::alive, record, {}, true, hops);
-    if (members_.size() > options_.full_view_limit) become_partial(now_us, out);
+    become_partial_if_large(now_us, out);
     return;
   }
   if (spread && (heard == nullptr || heard->incarnation < record.incarnation)) {
@@ -558,7 +559,7 @@ void Membership::on(const NodeId& from, const Join& body, const MembershipMessag
       pass_on(Claim::alive, record, {}, true, 0);
     }
     send(record, make_sync(false), out);
-    if (members_.size() > options_.full_view_limit) become_partial(now_us, out);
+    become_partial_if_large(now_us, out);
     return;
   }
   if (considers_gone(from)) hear_alive_elsewhere(record, true, 0, now_us, out);

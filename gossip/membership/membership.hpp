@@ -289,6 +289,7 @@ class Membership {
   // membership_views.cpp
   [[nodiscard]] bool shows_large_cluster(const MembershipMessage& message) const;
   void become_partial(TimeUs now_us, Actions& out);
+  void become_partial_if_large(TimeUs now_us, Actions& out);
   void become_full_if_small(TimeUs now_us, Actions& out);
   void tend_views(TimeUs now_us, Actions& out);
   void drop_unreachable(Actions& out);

@@ -34,6 +34,10 @@ bool Membership::shows_large_cluster(const MembershipMessage& message) const {
   return ping != nullptr && ping->neighbour;
 }
 
+void Membership::become_partial_if_large(TimeUs now_us, Actions& out) {
+  if (members_.size() > options_.full_view_limit) become_partial(now_us, out);
+}
+
 /// Keeps some members as neighbours and tells them so. Keeps some others in the passive view.
 void Membership::become_partial(TimeUs now_us, Actions& out) {
   partial_ = true;

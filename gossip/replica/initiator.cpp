@@ -269,8 +269,7 @@ std::optional<NodeId> Initiator::choose_partner(std::uint32_t f, TimeUs now_us) 
   const bool hurry = data_.hurries(fragment);
   for (const auto& [node, neighbour] : neighbours) {
     if (neighbour.info.job != data_.description.job) continue;
-    // Who keeps the job follows those that train, and they do not follow it.
-    if (neighbour.info.keeps && !data_.has_servers() && !(data_.leaving && data_.neighbours.trainers() == 0)) continue;
+    if (data_.is_follower(neighbour) && !(data_.leaving && data_.neighbours.trainers() == 0)) continue;
     if (data_.leaving && !fragment.handover.may_ask(node)) continue;
     if (hurry && (!neighbours.finishes(neighbour) || fragment.agreement.has(node))) continue;
     if (data_.finish && data_.finish->is_sound() && neighbour.info.quarantined) continue;

@@ -104,8 +104,10 @@ void ReplicaData::learn(Fragment& fragment, const NodeId& partner, const Exchang
   }
   if (measure.telling && measure.blocks == fragment.buffers.block_count()) {
     fragment.distances.observe(partner, measure.distance);
+    const bool follower = neighbour != nullptr && is_follower(*neighbour);
     if (const double relative = relative_distance(measure); std::isfinite(relative)) {
-      fragment.relative_distance = smoothed(fragment.relative_distance.value_or(0), relative);
+      if (!follower || description.keeps)
+        fragment.relative_distance = smoothed(fragment.relative_distance.value_or(0), relative);
       if (neighbour != nullptr) neighbour->relative_distance = smoothed(neighbour->relative_distance, relative);
     }
   }
@@ -116,8 +118,7 @@ void ReplicaData::learn(Fragment& fragment, const NodeId& partner, const Exchang
     neighbour->wide_blocks += measure.wide_blocks;
     neighbour->exchanged_us = fragment.exchanged_us;
   }
-  const bool follower = neighbour != nullptr && neighbour->info.keeps && !has_servers();
-  if (finish && !follower) {
+  if (finish && (neighbour == nullptr || !is_follower(*neighbour))) {
     const bool measured = measure.wide_blocks == 0 && measure.blocks == fragment.buffers.block_count();
     fragment.agreement.observe(
         partner, measured ? relative_distance(measure) : std::numeric_limits<double>::infinity(),

@@ -75,12 +75,10 @@ void Responder::take_request(const NodeId& from, ExchangeRequest&& request, Wait
   const bool crossing = crosses(fragment, from);
   const auto shift = fragment.budget.answer_shift(crossing);
   const Neighbour* const neighbour = data_.neighbours.find(from);
-  if (!data_.runs() || fragment.is_held() || fragment.buffers.empty() || !shift ||
-      (client_.is_crowded() && waited == Waited::no) || neighbour == nullptr ||
+  if (!data_.runs() || fragment.is_held() || fragment.buffers.empty() || !shift || neighbour == nullptr ||
+      (waited == Waited::no && (client_.is_crowded() || yields(*neighbour, now_us))) ||
       (crossing && data_.options.crossing_rule && data_.self < from) || (data_.finish && neighbour->info.quarantined) ||
-      !affordable(*neighbour, fragment, now_us) ||
-      data_.neighbours.is_to_yield(*neighbour, data_.pace.period_us(), now_us) ||
-      (asked && fragment.buffers.out_of_hand())) {
+      !affordable(*neighbour, fragment, now_us) || (asked && fragment.buffers.out_of_hand())) {
     return turn_down(from, request, ReplyStatus::busy, RefuseReason::none, now_us, out);
   }
   if (request.clock != neighbour->info.clock) ++data_.stir;  // it has trained since its last report
@@ -102,16 +100,20 @@ void Responder::answer(const NodeId& from, ExchangeRequest&& request, int shift,
                        .place = place,
                        .part = follows_up(fragment, from, now_us) ? ExchangePart::follow_up : ExchangePart::proper,
                        .asked = f == 0 ? request.tracer : std::nullopt});
+  publish_for_followers(fragment, now_us);
   data_.neighbours.observe_age(from, request.age);
   // Clipping bounds how far both move alike; a push that is clipped would leave its worker ahead of itself.
   const bool pushes = data_.has_servers() && data_.description.keeps;
+  const Neighbour* const neighbour = data_.neighbours.find(from);
+  const bool follows = !data_.description.keeps && neighbour != nullptr && data_.is_follower(*neighbour);
   out.run.push_back({f, Actions::Answer{from, place,
                                         AnswerTask{.request = std::move(request),
                                                    .shift = std::min<int>(weight, max_shift_bound),
                                                    .range = data_.options.range,
                                                    .factor = data_.factor_for(fragment, from),
                                                    .clip = pushes ? Clip{} : data_.clip_for(fragment, from),
-                                                   .witness = data_.witness_for(f, from)}}});
+                                                   .witness = data_.witness_for(f, from),
+                                                   .only_gives = follows}}});
 }
 
 RefuseReason Responder::objection(const ExchangeRequest& request) const {
@@ -129,9 +131,23 @@ bool Responder::let_wait(const NodeId& from, ExchangeRequest& request, TimeUs no
   if (!fragment.buffers.empty() || fragment.waiting.request || !data_.runs() || !client_.may_provide(f)) return false;
   const Neighbour* const neighbour = data_.neighbours.find(from);
   if (neighbour == nullptr || !affordable(*neighbour, fragment, now_us)) return false;
+  if (yields(*neighbour, now_us)) return false;  // it would keep out those that it yields to
   fragment.waiting.request = Waiting::Request{from, std::move(request), now_us};
   client_.want_publication(f, out);
   return true;
+}
+
+/// A node that has only followers asks nobody, so its turns bring no publications. Those that follow would come as far
+/// as the last one, and no further.
+void Responder::publish_for_followers(Fragment& fragment, TimeUs now_us) {
+  const bool alone = !data_.description.keeps && !data_.has_servers() && data_.neighbours.trainers() == 0;
+  if (!alone || fragment.publication_clock == data_.clock || !data_.pace.due(fragment.turn, now_us)) return;
+  fragment.waiting.wish = Waiting::Wish::publication;
+  data_.pace.rest(fragment.turn, data_.jitter(), now_us);
+}
+
+bool Responder::yields(const Neighbour& neighbour, TimeUs now_us) const {
+  return data_.neighbours.is_to_yield(neighbour, data_.pace.period_us(), now_us);
 }
 
 /// An answer costs as much as a request, but a request that is turned down was sent in vain. So a little debt is

@@ -43,6 +43,8 @@ class Responder {
   [[nodiscard]] RefuseReason objection(const ExchangeRequest& request) const;
   /// Keeps a request for an empty fragment until the client has published. False if it cannot wait.
   bool let_wait(const NodeId& from, ExchangeRequest& request, TimeUs now_us, Actions& out);
+  void publish_for_followers(Fragment& fragment, TimeUs now_us);
+  [[nodiscard]] bool yields(const Neighbour& neighbour, TimeUs now_us) const;
   [[nodiscard]] bool affordable(const Neighbour& neighbour, const Fragment& fragment, TimeUs now_us) const;
   [[nodiscard]] bool follows_up(const Fragment& fragment, const NodeId& from, TimeUs now_us) const;
   void answer(const NodeId& from, ExchangeRequest&& request, int shift, TimeUs now_us, Actions& out);

@@ -189,8 +189,8 @@ typedef struct gossamer_run_info {
   uint64_t period_us;      /* time between two exchanges of a fragment that this node begins */
   uint64_t pulled_bytes;   /* bytes of the model that were pulled from other nodes */
   uint64_t serving_ns;     /* total time that steps have spent on due fragments, without other threads' time */
-  uint32_t client_index;   /* index of this client among the job's clients at this node, in order of attaching */
-  uint32_t clients;        /* number of the job's clients at this node; 1 without a daemon */
+  uint32_t client_index;   /* index of this client among those that train the job at this node, as they attached */
+  uint32_t clients;        /* number of clients that train the job at this node; 1 without a daemon */
   uint64_t window_bytes;   /* 0: the run's memory is resident. Otherwise lean: fragments take this much at most */
   uint32_t path;           /* gossamer_path */
   uint32_t reserved;       /* 0 */

@@ -187,6 +187,23 @@ class Keep(SystemTest):
         results.append(late.run.finish(timeout_s=PATIENCE_S))
         self.assertTrue(all(result.agreed for result in results), results)
 
+    def test_a_keeper_follows_one_that_trains_alone(self) -> None:
+        """Also after they were alike, when it has nothing to give to the trainer."""
+        nodes = self.start_nodes(3)
+        [alone] = self.trainers(nodes[:1])
+        self.keep(nodes[1])
+        begun = self.exchanges_with(nodes[0], nodes[1])
+        self.step_until(lambda: self.exchanges_with(nodes[0], nodes[1]) > begun + 50, "they are alike")
+        alone.array += 5
+        alone.step()
+        begun = self.exchanges_with(nodes[0], nodes[1])
+        self.step_until(lambda: self.exchanges_with(nodes[0], nodes[1]) > begun + 500, "the keeper has asked again")
+        np.testing.assert_array_equal(alone.array, np.full(ELEMENTS, 5), "a keeper gives nothing")
+        nodes[0].kill()
+        newcomer = self.attach(nodes[2], np.full(ELEMENTS, -7.0), fragment_elements=FRAGMENT_ELEMENTS, wait=False)
+        self.step_until(lambda: newcomer.run.ready, "the newcomer has the model", [newcomer])
+        self.assertLess(np.abs(newcomer.array - 5).max(), 0.1)
+
     def test_those_that_only_a_keeper_joins_finish(self) -> None:
         nodes = self.start_nodes(3)
         trainers = self.trainers(nodes[:2], settings=SERVER)

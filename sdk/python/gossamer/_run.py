@@ -75,8 +75,8 @@ class RunInfo:
     period_us: int  # time between two exchanges of a fragment that this node begins
     pulled_bytes: int  # bytes of the model that were pulled from other nodes
     serving_ns: int  # total time that steps have spent on due fragments
-    client_index: int  # index of this client among the job's clients at this node, in order of attaching
-    clients: int  # number of the job's clients at this node
+    client_index: int  # index of this client among those that train the job at this node, as they attached
+    clients: int  # number of clients that train the job at this node
     window_bytes: int  # 0: its memory is resident. Otherwise it is lean, and fragments take this much at most
     # The memory through which the run exchanges with the daemon: "host"; for a model on a GPU "device", which is that
     # GPU's memory, or "pinned", which is host memory that the GPU reads and writes.

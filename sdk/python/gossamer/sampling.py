@@ -115,7 +115,7 @@ class _Sampler:
         self._seed = seed
         info = run.info()
         self.node = info.node_id or secrets.token_hex(16)
-        self.client = info.client_index  # index among the clients at this node
+        self.client = info.client_index  # index among those that train the job at this node
         self._epoch, self._place = 0, 0  # the next place to be trained on
         self._trained = info.trained  # what the run had counted at that position
         self._given: Deque[Tuple[int, int]] = deque()  # (epoch, place) given out and not trained on yet

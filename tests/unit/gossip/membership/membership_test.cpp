@@ -425,6 +425,18 @@ TEST_CASE("Beyond the limit a node keeps a part of the members") {
   CHECK(f.membership.view().size() <= options.active_view + active_view_slack);
 }
 
+TEST_CASE("Also one that is back may be one too many") {
+  Fixture f({.full_view_limit = 3, .active_view = 2});
+  f.add(3);
+  f.now_us = 5 * us_per_s;
+  f.hear(2, Claim::dead, 1, 1);
+  f.receive(4, Join{record(4)});
+  REQUIRE(f.membership.members().size() == 3);
+  f.receive(1, News{}, 2);
+  CHECK(f.membership.partial());
+  f.membership.check_invariants();
+}
+
 TEST_CASE("A neighbour that is never heard itself is one no longer, nor is it dead") {
   Fixture f({.full_view_limit = 2, .active_view = 2});
   for (std::size_t i = 1; i <= 4; ++i)

@@ -327,7 +327,6 @@ std::expected<void, AttachRefusal> Job::add(std::shared_ptr<ClientSession> sessi
   client->set_home(home());
   clients_.push_back(client);
   tell_places();
-  tell_whether_trained();
   if (joined_us_ == 0) return {};  // the clients take part when the node itself has joined
   if (client->joins()) compare_settings(host_.log(), name(), replica_.settings(), *client);
   const bool shared = group_.is_shared();
@@ -362,7 +361,12 @@ void Job::woken(const ClientSession& session) {
       case JobClient::Served::not_yet:
         break;
       case JobClient::Served::yes:
-        published(*client, f);
+        if (!group_.published(*client, f)) break;
+        decide([&, now_us = host_.now_us()](Actions& out) {
+          const std::uint64_t clock =
+              gossip::later_clock(client->memory().clock_base(), client->memory().publication_clock(f));
+          replica_.published(f, client->word(f).generation, clock, now_us, out);
+        });
         break;
       case JobClient::Served::breach:
         host_.log().error(
@@ -375,12 +379,6 @@ void Job::woken(const ClientSession& session) {
   }
   run_if_joined();
   ending_.watch({clients_.begin(), clients_.end()}, host_.now_us());
-}
-
-void Job::published(JobClient& client, std::uint32_t f) {
-  if (!group_.published(client, f)) return;
-  const std::uint64_t clock = gossip::later_clock(client.memory().clock_base(), client.memory().publication_clock(f));
-  decide([&](Actions& out) { replica_.published(f, client.word(f).generation, clock, host_.now_us(), out); });
 }
 
 /// The clock stands still while joining: newcomers decide by their clocks who begins, and must all see the same ones.
@@ -409,12 +407,12 @@ bool Job::detached(const ClientSession& session) {
   clients_.erase(found);
   gpus_.leave(client->memory());
   tell_places();
-  tell_whether_trained();
   client->set_detached();
   if (group_.is_shared() && joined_us_ > 0) {
     group_.remove(*client);
   } else if (client == memory_.first() && !clients_.empty() && group_.all_gathered()) {
-    set_first(clients_.front());  // all of the model is in the node's memory
+    group_.set_first(clients_.front());  // all of the model is in the node's memory
+    memory_.set_first(clients_.front());
   } else if (client == memory_.first()) {
     // The model was being pulled into this client's memory: the clients that wait for it begin again.
     for (const auto& waiting : clients_)
@@ -613,12 +611,9 @@ void Job::tell_places() {
     client->memory().set_place(client->keeps() ? keeper++ : index++, count);
     client->tell_members(replica_.neighbours().members());
   }
-}
-
-/// A node whose last client has gone is about to leave: it is as it was.
-void Job::tell_whether_trained() {
-  if (clients_.empty()) return;
-  const bool keeps = std::ranges::all_of(clients_, [](const auto& client) { return client->keeps(); });
+  // A node whose last client has gone is about to leave: it is as it was.
+  const bool keeps = trainers == 0;
+  if (clients_.empty() || keeps == info().keeps) return;
   decide([&](Actions& out) { replica_.set_keeps(keeps, host_.now_us(), out); });
 }
 
@@ -676,11 +671,6 @@ void Job::tick_group() {
   const auto& first = memory_.first();
   if (first && !first->is_attached() && first.use_count() == 1 && group_.all_gathered())
     memory_.set_first(nullptr);  // the client is gone, and its memory is not needed any more
-}
-
-void Job::set_first(std::shared_ptr<JobClient> client) {
-  group_.set_first(client);
-  memory_.set_first(std::move(client));
 }
 
 /// For the cadence: how long the client that lost most time says that it spent serving fragments.

@@ -151,7 +151,6 @@ class Job : public std::enable_shared_from_this<Job>,
   [[nodiscard]] JobClient* client_of(const ClientSession& session) const;
   [[nodiscard]] bool runs() const;
   void tell_state(layout::RunState state);
-  void published(JobClient& client, std::uint32_t fragment);
 
   // --- several clients
   using Clients = std::vector<std::shared_ptr<JobClient>>;
@@ -160,7 +159,6 @@ class Job : public std::enable_shared_from_this<Job>,
   [[nodiscard]] bool awaits_clients() const;
   void tell_of_group();
   void tick_group();
-  void set_first(std::shared_ptr<JobClient> client);
 
   // --- gossip::BeginningHost
   [[nodiscard]] bool is_gone() const override { return ended_ || client_gone(); }
@@ -175,7 +173,6 @@ class Job : public std::enable_shared_from_this<Job>,
   [[nodiscard]] std::uint64_t clock() const;
   [[nodiscard]] std::vector<std::byte> cursor() const;
   void tell_places();
-  void tell_whether_trained();
   void look_whether_left_behind(TimeUs now_us);
   void tell_clients();
   void tell_run_state(JobClient& client);

@@ -11,6 +11,12 @@ void ClientSide::want_publication(std::uint32_t f, Actions& out) {
   offer_if_wanted(f, out);
 }
 
+void ClientSide::look_at_quarantined(Actions& out) {
+  for (std::uint32_t f = 0; f < data_.fragments.count(); ++f) {
+    if (data_.fragments[f].is_quarantined()) want_publication(f, out);
+  }
+}
+
 void ClientSide::offer_if_wanted(std::uint32_t f, Actions& out) {
   Fragment& fragment = data_.fragments[f];
   if (fragment.is_pending({Pending::work, Pending::client})) return;

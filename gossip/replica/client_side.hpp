@@ -27,6 +27,9 @@ class ClientSide {
 
   /// Asks the client to publish the fragment.
   void want_publication(std::uint32_t f, Actions& out);
+  /// Asks it for the fragments in quarantine, which are then looked at: its program may have mended them, and there may
+  /// be nobody to exchange with.
+  void look_at_quarantined(Actions& out);
   /// Gives the fragment to the client if the client is to publish it or to take a correction.
   void offer_if_wanted(std::uint32_t f, Actions& out);
   /// True if something can be committed to the fragment. If the client has it, it is recalled, and the answer is false.

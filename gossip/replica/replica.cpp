@@ -330,21 +330,15 @@ void Replica::finished(std::uint32_t f, Finished&& result, TimeUs now_us, Action
   if (vacated) client_.let_in(out);
 }
 
-/// Waiting work goes on in this order, until something holds the fragment again.
+/// Waiting work goes on in this order, until something holds the fragment again: what the client published while it was
+/// held, a half whose initiator never took its own, the reply to this node's request, the move into the node's own
+/// memory, another's request, a checkpoint or a joiner's pull, an outer step.
 void Replica::go_on(std::uint32_t f, TimeUs now_us, Actions& out) {
-  using Step = bool (Replica::*)(std::uint32_t, TimeUs, Actions&);
-  static constexpr Step agenda[] = {
-      &Replica::take_publication,  // the client published while it was held
-      &Replica::undo,              // a half whose initiator never took its own
-      &Replica::conclude,          // the reply to this node's request
-      &Replica::gather_one,        // its move into the node's own memory
-      &Replica::answer,            // another's request
-      &Replica::give_model,        // a checkpoint, or a joiner's pull
-      &Replica::take_outer_step,
-  };
-  for (const Step step : agenda) {
-    if ((this->*step)(f, now_us, out)) return;
-  }
+  const bool held = take_publication(f, now_us, out) || responder_.undo_next(f, out) ||
+                    initiator_.conclude_next(f, out) || client_.gather_if_wanted(f, out) ||
+                    responder_.answer_waiting(f, now_us, out) || give_model(f, now_us, out) ||
+                    take_outer_step(f, now_us, out);
+  if (held) return;
   initiator_.begin_waiting(f, now_us, out);
   client_.offer_if_wanted(f, out);
   initiator_.start_exchanges(now_us, out);
@@ -360,6 +354,7 @@ bool Replica::take_outer_step(std::uint32_t f, TimeUs now_us, Actions& out) {
   Fragment& fragment = data_.fragments[f];
   const OuterOptions& outer = data_.options.outer;
   if (!outer.on() || data_.finish || !data_.runs() || fragment.is_quarantined()) return false;
+  if (data_.description.keeps && !data_.has_servers()) return false;  // it follows, and goes nowhere by itself
   if (fragment.buffers.empty() || fragment.buffers.out_of_hand()) return false;
   if (fragment.outer_exchanges < outer.least_exchanges || now_us - fragment.outer_us < outer.period_us) return false;
   fragment.outer_us = now_us;
@@ -542,13 +537,6 @@ void Replica::ask_for_what_follows(std::uint32_t f, Actions& out) {
   }
 }
 
-/// The program may have mended them, and there may be nobody to exchange with.
-void Replica::look_at_quarantined(Actions& out) {
-  for (std::uint32_t f = 0; data_.runs() && f < data_.fragments.count(); ++f) {
-    if (data_.fragments[f].is_quarantined()) client_.want_publication(f, out);
-  }
-}
-
 // --- time ---------------------------------------------------------------------------------------------------------
 
 void Replica::tick(TimeUs now_us, Actions& out, bool all_dialled) {
@@ -561,7 +549,7 @@ void Replica::tick(TimeUs now_us, Actions& out, bool all_dialled) {
     info_sent_us_ = now_us;
     tell_neighbours(out);
     end_the_old(now_us, out);
-    look_at_quarantined(out);
+    if (data_.runs()) client_.look_at_quarantined(out);
     ask_at_once_ = true;
   }
   if (std::exchange(ask_at_once_, false)) responder_.inquire(out);

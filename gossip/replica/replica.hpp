@@ -151,10 +151,6 @@ class Replica {
   void go_on(std::uint32_t f, TimeUs now_us, Actions& out);
   // The steps that may wait for a fragment. Each returns true if it holds the fragment now.
   bool take_publication(std::uint32_t f, TimeUs now_us, Actions& out);
-  bool undo(std::uint32_t f, TimeUs, Actions& out) { return responder_.undo_next(f, out); }
-  bool conclude(std::uint32_t f, TimeUs, Actions& out) { return initiator_.conclude_next(f, out); }
-  bool gather_one(std::uint32_t f, TimeUs, Actions& out) { return client_.gather_if_wanted(f, out); }
-  bool answer(std::uint32_t f, TimeUs now_us, Actions& out) { return responder_.answer_waiting(f, now_us, out); }
   bool give_model(std::uint32_t f, TimeUs now_us, Actions& out);
   void ask_for_what_follows(std::uint32_t f, Actions& out);
   bool take_outer_step(std::uint32_t f, TimeUs now_us, Actions& out);
@@ -169,7 +165,6 @@ class Replica {
   /// True if the program's last values were checked and hold NaN or infinity.
   [[nodiscard]] bool spoiled() const;
   void end_the_old(TimeUs now_us, Actions& out);
-  void look_at_quarantined(Actions& out);
   void look_at_clocks(TimeUs now_us);
   void look_after_window(TimeUs now_us, Actions& out);
 

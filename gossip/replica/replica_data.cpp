@@ -93,6 +93,7 @@ float ReplicaData::factor_for(const Fragment& fragment, const NodeId& partner) c
 void ReplicaData::learn(Fragment& fragment, const NodeId& partner, const ExchangeMeasure& measure, int shift,
                         bool counts) {
   Neighbour* const neighbour = neighbours.find(partner);
+  const bool gave = only_gives(neighbour);
   if (neighbour != nullptr && measure.blocks > 0) {
     const double usual = options.clip * fragment.distances.median().value_or(0.0F);
     if (usual > 0 && measure.blocks > measure.wide_blocks) {
@@ -104,10 +105,8 @@ void ReplicaData::learn(Fragment& fragment, const NodeId& partner, const Exchang
   }
   if (measure.telling && measure.blocks == fragment.buffers.block_count()) {
     fragment.distances.observe(partner, measure.distance);
-    const bool follower = neighbour != nullptr && is_follower(*neighbour);
     if (const double relative = relative_distance(measure); std::isfinite(relative)) {
-      if (!follower || description.keeps)
-        fragment.relative_distance = smoothed(fragment.relative_distance.value_or(0), relative);
+      if (!gave) fragment.relative_distance = smoothed(fragment.relative_distance.value_or(0), relative);
       if (neighbour != nullptr) neighbour->relative_distance = smoothed(neighbour->relative_distance, relative);
     }
   }
@@ -118,13 +117,13 @@ void ReplicaData::learn(Fragment& fragment, const NodeId& partner, const Exchang
     neighbour->wide_blocks += measure.wide_blocks;
     neighbour->exchanged_us = fragment.exchanged_us;
   }
-  if (finish && (neighbour == nullptr || !is_follower(*neighbour))) {
+  if (finish && !gave) {
     const bool measured = measure.wide_blocks == 0 && measure.blocks == fragment.buffers.block_count();
     fragment.agreement.observe(
         partner, measured ? relative_distance(measure) : std::numeric_limits<double>::infinity(),
         neighbour != nullptr && neighbour->info.finishing != Finishing::no && !neighbour->over_before);
   }
-  ++fragment.outer_exchanges;
+  if (!gave) ++fragment.outer_exchanges;
   counters.blocks += measure.blocks;
   counters.wide_blocks += measure.wide_blocks;
   counters.shift_sum += shift;

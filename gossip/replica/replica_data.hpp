@@ -83,6 +83,10 @@ struct ReplicaData {
   }
   /// It keeps the job and owns nothing: it takes over what is trained here, and gives nothing.
   [[nodiscard]] bool is_follower(const Neighbour& neighbour) const { return neighbour.info.keeps && !has_servers(); }
+  /// Its exchanges change nothing here.
+  [[nodiscard]] bool only_gives(const Neighbour* to) const {
+    return to != nullptr && is_follower(*to) && !description.keeps;
+  }
   /// The node that owns the fragment (gossip/owner.hpp), as far as this one knows; itself if nobody else is there.
   [[nodiscard]] NodeId owner(std::uint32_t f) const;
   [[nodiscard]] Witness witness_for(std::uint32_t f, const NodeId& partner) const;

@@ -104,8 +104,6 @@ void Responder::answer(const NodeId& from, ExchangeRequest&& request, int shift,
   data_.neighbours.observe_age(from, request.age);
   // Clipping bounds how far both move alike; a push that is clipped would leave its worker ahead of itself.
   const bool pushes = data_.has_servers() && data_.description.keeps;
-  const Neighbour* const neighbour = data_.neighbours.find(from);
-  const bool follows = !data_.description.keeps && neighbour != nullptr && data_.is_follower(*neighbour);
   out.run.push_back({f, Actions::Answer{from, place,
                                         AnswerTask{.request = std::move(request),
                                                    .shift = std::min<int>(weight, max_shift_bound),
@@ -113,7 +111,7 @@ void Responder::answer(const NodeId& from, ExchangeRequest&& request, int shift,
                                                    .factor = data_.factor_for(fragment, from),
                                                    .clip = pushes ? Clip{} : data_.clip_for(fragment, from),
                                                    .witness = data_.witness_for(f, from),
-                                                   .only_gives = follows}}});
+                                                   .only_gives = data_.only_gives(data_.neighbours.find(from))}}});
 }
 
 RefuseReason Responder::objection(const ExchangeRequest& request) const {

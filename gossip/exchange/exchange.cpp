@@ -484,7 +484,9 @@ UndoTask::Result UndoTask::run(HeldFragment fragment) const {
 
 LookTask::Result LookTask::run(HeldFragment fragment) const {
   std::vector<float> values(fragment.buffers.block_count() * block_elements);
-  return {.finite = fragment.device.read(fragment.buffers.y(), fragment.buffers.block_count(), values)};
+  const auto small = [](float value) { return std::fabs(value) < largest_averaged; };
+  return {.finite = fragment.device.read(fragment.buffers.y(), fragment.buffers.block_count(), values) &&
+                    std::ranges::all_of(values, small)};
 }
 
 ConcludeTask::Result ConcludeTask::run(HeldFragment fragment) && {

@@ -139,9 +139,9 @@ bool Initiator::somebody_left_to_ask(const Fragment& fragment) const {
 
 bool Initiator::may_spend(TimeUs now_us) const {
   // A request is charged when it is sent. Several that are encoded at once would make a debt in which nobody is
-  // answered.
+  // answered. In lean memory affords() counts them.
   const bool capped = data_.options.bytes_per_s > 0 || data_.options.link_bytes_per_s > 0;
-  if (capped && encoding_count_ > 0) return false;
+  if (capped && encoding_count_ > 0 && (!client_.is_lean() || data_.leaving)) return false;
   const std::size_t fragment_bytes = data_.fragments.count() == 0 ? 0 : data_.sent_bytes(data_.fragments[0]);
   return data_.pace.may_spend(fragment_bytes, data_.leaving || data_.finish, now_us);
 }
@@ -149,7 +149,8 @@ bool Initiator::may_spend(TimeUs now_us) const {
 /// In lean memory a publication that comes when the bytes are spent is given up. If the client is asked for several of
 /// which one can be sent, the one that it serves last waits for ever.
 bool Initiator::affords(const NodeId& partner, const Fragment& fragment, TimeUs now_us) const {
-  const std::size_t awaited_bytes = client_.is_lean() ? starting_count_ * data_.sent_bytes(fragment) : 0;
+  const std::size_t ahead = client_.is_lean() ? starting_count_ + encoding_count_ : 0;
+  const std::size_t awaited_bytes = ahead * data_.sent_bytes(fragment);
   if (awaited_bytes == 0) return true;
   const Neighbour* const neighbour = data_.neighbours.find(partner);
   return data_.pace.may_spend_after(awaited_bytes, now_us) &&

@@ -77,7 +77,7 @@ class Pace {
   [[nodiscard]] bool may_spend(std::size_t fragment_bytes, bool hurry, TimeUs now_us) const;
   /// True if that is so after a request for which the client's publication is awaited.
   [[nodiscard]] bool may_spend_after(std::size_t awaited_bytes, TimeUs now_us) const {
-    return budget_.open(now_us, awaited_bytes);
+    return budget_.open(now_us, awaited_bytes) && own_budget_.open(now_us, awaited_bytes);
   }
   [[nodiscard]] bool may_answer(std::size_t debt_bytes, TimeUs now_us) const {
     return budget_.open_in_debt(now_us, debt_bytes);

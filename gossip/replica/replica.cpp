@@ -549,7 +549,7 @@ void Replica::tick(TimeUs now_us, Actions& out, bool all_dialled) {
     info_sent_us_ = now_us;
     tell_neighbours(out);
     end_the_old(now_us, out);
-    if (data_.runs()) client_.look_at_quarantined(out);
+    if (has_model(data_.phase)) client_.look_at_quarantined(out);
     ask_at_once_ = true;
   }
   if (std::exchange(ask_at_once_, false)) responder_.inquire(out);

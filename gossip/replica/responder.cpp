@@ -138,8 +138,11 @@ bool Responder::let_wait(const NodeId& from, ExchangeRequest& request, TimeUs no
 /// A node that has only followers asks nobody, so its turns bring no publications. Those that follow would come as far
 /// as the last one, and no further.
 void Responder::publish_for_followers(Fragment& fragment, TimeUs now_us) {
-  const bool alone = !data_.description.keeps && !data_.has_servers() && data_.neighbours.trainers() == 0;
-  if (!alone || fragment.publication_clock == data_.clock || !data_.pace.due(fragment.turn, now_us)) return;
+  if (data_.description.keeps || data_.has_servers() || fragment.publication_clock == data_.clock) return;
+  const bool asks = std::ranges::any_of(data_.neighbours, [this](const auto& item) {
+    return data_.neighbours.is_partner(item.second) && !item.second.info.keeps && !item.second.info.quarantined;
+  });
+  if (asks || !data_.pace.due(fragment.turn, now_us)) return;
   fragment.waiting.wish = Waiting::Wish::publication;
   data_.pace.rest(fragment.turn, data_.jitter(), now_us);
 }

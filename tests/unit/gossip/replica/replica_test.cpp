@@ -1152,12 +1152,16 @@ TEST_CASE("a replica in quarantine that has nobody to exchange with looks again"
   lone.sent<PullReply>();
   lone.hear(1, PullRequest{{7, 9}, 0});
   CHECK(lone.sent<PullReply>().at(0).second.reason == RefuseReason::quarantined);
-  for (std::vector<float>& buffer : lone.memory[0])
-    buffer[0] = well;
-  lone.tick(2 * us_per_s);
-  lone.publish(2);
-  lone.work();
-  CHECK(lone.replica->fragments().quarantined() == 0);
+  const auto look = [&](float value, std::uint64_t clock) {
+    for (std::vector<float>& buffer : lone.memory[0])
+      buffer[0] = value;
+    lone.tick(2 * us_per_s);
+    lone.publish(clock);
+    lone.work();
+    return lone.replica->fragments().quarantined();
+  };
+  CHECK(look(1e36F, 2) == 1);  // there is no step for it
+  CHECK(look(well, 3) == 0);
   lone.hear(1, PullRequest{{7, 9}, 0});
   CHECK(lone.begun<Actions::Snapshot>().size() == 1);
 }

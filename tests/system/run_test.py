@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pty
 import select
@@ -306,6 +307,8 @@ class Run(unittest.TestCase):
         """The launcher waits with its clients, and still hears signals."""
         read, write = os.pipe()
         self.addCleanup(os.close, read)
+        # A page, less than the client's first lines with their prefixes: the launcher has output left at any time.
+        fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, 4096)
         launcher = self.start("--grace", "1000", "--", "yes", str(self.folder), stdout=write, stderr=subprocess.DEVNULL)
         os.close(write)
         readable, _, _ = select.select([read], [], [], PATIENCE_S)

@@ -600,8 +600,8 @@ std::vector<std::byte> Job::cursor() const {
 }
 
 void Job::tell_places() {
-  // Those that are still awaited are counted, too: this daemon may die before they are back. Who keeps the job comes
-  // after those that train it, and is not counted: they divide the data among themselves.
+  // The count includes clients that are still awaited, since this daemon may die before they are back. The clients
+  // divide the data by these numbers. Keepers get no data, so they come last and are not counted.
   const auto trainers =
       static_cast<std::uint32_t>(std::ranges::count_if(clients_, [](const auto& client) { return !client->keeps(); }));
   const std::uint32_t count = std::max(trainers, awaited_clients_);

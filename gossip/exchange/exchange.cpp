@@ -271,17 +271,21 @@ void describe_wide(const AnswerTask& task, HeldFragment fragment, std::span<cons
   reply.asked = Bytes::adopt(std::move(asked));
 }
 
-/// False if a number is larger than any step allows: it is treated like an infinite one. `values`: the encoded values
+/// False if a number is larger than any step allows: it is treated like an infinite one.
+bool can_be_averaged(float value) {
+  return std::fabs(value) < largest_averaged;
+}
+
+/// False if one of the blocks has a number that cannot be averaged. `values`: the encoded values
 /// of f32. A lattice block has the coarsest step where its own magnitudes, or the other end's, need it.
 bool within_reach(HeldFragment fragment, Codec codec, std::span<const std::uint32_t> blocks,
                   std::span<const std::int8_t> exponents, FrameBuffer& values) {
-  const auto small = [](float magnitude) { return std::fabs(magnitude) < largest_averaged; };
-  if (codec == Codec::f32) return std::ranges::all_of(values.as<float>(), small);
+  if (codec == Codec::f32) return std::ranges::all_of(values.as<float>(), can_be_averaged);
   std::vector<std::uint32_t> coarsest;
   for (std::size_t i = 0; i < blocks.size(); ++i) {
     if (exponents[i] == max_step_exponent) coarsest.push_back(blocks[i]);
   }
-  return coarsest.empty() || std::ranges::all_of(largest_of(fragment, coarsest), small);
+  return coarsest.empty() || std::ranges::all_of(largest_of(fragment, coarsest), can_be_averaged);
 }
 
 /// Writes one half of an exchange beside the present correction. False: the device failed or has no room, and nothing
@@ -484,9 +488,8 @@ UndoTask::Result UndoTask::run(HeldFragment fragment) const {
 
 LookTask::Result LookTask::run(HeldFragment fragment) const {
   std::vector<float> values(fragment.buffers.block_count() * block_elements);
-  const auto small = [](float value) { return std::fabs(value) < largest_averaged; };
   return {.finite = fragment.device.read(fragment.buffers.y(), fragment.buffers.block_count(), values) &&
-                    std::ranges::all_of(values, small)};
+                    std::ranges::all_of(values, can_be_averaged)};
 }
 
 ConcludeTask::Result ConcludeTask::run(HeldFragment fragment) && {

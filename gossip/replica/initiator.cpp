@@ -407,8 +407,10 @@ void Initiator::turned_down(Fragment& fragment, const NodeId& from, const Exchan
     // The first copy may have been committed by a replica that is gone, or that no longer remembers it.
     const bool forgotten = reply.reason == RefuseReason::expired || reply.reason == RefuseReason::unknown_job;
     const bool quarantined = reply.reason == RefuseReason::quarantined;
-    if (quarantined && data_.neighbours.find(from) != nullptr)
+    if (Neighbour* const neighbour = data_.neighbours.find(from); quarantined && neighbour != nullptr) {
       fragment.quarantined_at[from] = now_us + quarantine_rest_us;
+      neighbour->met_quarantine = true;
+    }
     const double rest_periods = quarantined ? data_.jitter() / busy_wait_divisor : data_.jitter();
     if (forgotten && fragment.own->sent != OwnExchange::Sent::once) {
       give_up_own(fragment, rest_periods, now_us);

@@ -25,8 +25,9 @@ struct Neighbour {
   bool over_before = false;  ///< the run was over for it before this node heard of it, or began to finish
   LinkFactor factor;
   ByteBudget budget;
-  double answer_us = 0;  ///< smoothed time from request to reply
-  double goodput = 0;    ///< smoothed bytes per second of the same exchanges
+  double answer_us = 0;         ///< smoothed time from request to reply
+  double goodput = 0;           ///< smoothed bytes per second of the same exchanges
+  bool met_quarantine = false;  ///< a fragment is not asked for there: Fragment::quarantined_at
   int busy_in_a_row = 0;
   TimeUs busy_us = 0;                    ///< when it last turned a request down: see rests_until_us()
   TimeUs answered_us = 0;                ///< when this node last answered a request of it

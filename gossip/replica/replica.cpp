@@ -440,10 +440,13 @@ void Replica::hear(const NodeId& from, const JobInfo& info, Actions& out) {
       data_.count_unresolved(lost.initiator);
   }
   if (info.first_exchange < first_before) return;  // a successor's report has come before this one
-  // It is no longer known whether it holds NaN: another replica has taken its place, or it is gone.
-  // Or it says itself that it holds none, and may have nobody to ask.
-  if (info.first_exchange > first_before || info.state == ReplicaState::absent || !info.quarantined)
+  // It may be asked again if another replica has taken its place, if it is gone, or if it says that it holds no NaN: it
+  // may have nobody to ask by itself. All fragments are gone through, so not with each report.
+  const bool another = info.first_exchange > first_before || info.state == ReplicaState::absent;
+  if (another || (neighbour->met_quarantine && !info.quarantined)) {
     data_.fragments.forget_quarantine(from);
+    neighbour->met_quarantine = false;
+  }
   if (data_.neighbours.note(from, *neighbour, info) == Neighbours::News::stirring) ++data_.stir;
   const bool is_over = info.finishing == Finishing::over && info.job == data_.description.job;
   if (data_.finish && is_over && !neighbour->over_before && data_.finish->over.size() < max_neighbours)

@@ -20,7 +20,7 @@ from .samples import Answer, Look
 WARM_UP_SHARE = 0.2
 BINS = 30
 LEAST_BINS = 6
-# What a node does when another dies takes seconds: shorter bins are not independent of each other, and prove nothing.
+# A death keeps the other nodes busy for seconds. Bins that are shorter than that depend on each other.
 LEAST_BIN_S = 10.0
 # A normal deviate: one flat line in two hundred and fifty is called growing.
 CONFIDENCE_DEVIATE = 2.65

@@ -489,6 +489,13 @@ std::uint64_t Invariants::unresolved() const {
   return cluster_.count(&gossip::ReplicaCounters::unresolved) + unresolved_;
 }
 
+std::uint64_t Invariants::orphans() const {
+  std::uint64_t orphans = 0;
+  for (std::size_t i = 0; i < cluster_.size(); ++i)
+    orphans += cluster_.node(i).replica ? cluster_.node(i).replica->book().replies().orphans() : 0;
+  return orphans;
+}
+
 std::uint64_t Invariants::violations() const {
   return cluster_.count(&gossip::ReplicaCounters::violations) + violations_;
 }
@@ -572,10 +579,7 @@ void Invariants::finish() {
         "exactly once: exchange {} is committed at node {} alone, though no client has died", name_of(id),
         exchange.responder);
   }
-  std::uint64_t orphans = 0;
-  for (std::size_t i = 0; i < cluster_.size(); ++i)
-    orphans += cluster_.node(i).replica ? cluster_.node(i).replica->book().replies().orphans() : 0;
-  if (unresolved() + orphans < countable) {
+  if (unresolved() + orphans() < countable) {
     throw Violation({},
                     "exactly once: {} exchanges were committed at one end only with a survivor, but "
                     "survivors counted {} unresolved",

@@ -67,6 +67,8 @@ class Invariants {
   [[nodiscard]] bool undisturbed() const;
   /// The replicas' count `unresolved`, including daemons that have died.
   [[nodiscard]] std::uint64_t unresolved() const;
+  /// Replies whose outcome their responders still ask for.
+  [[nodiscard]] std::uint64_t orphans() const;
   [[nodiscard]] std::uint64_t violations() const;
   /// The unordered pairs that have concluded an exchange since the last call of forget_pairs().
   [[nodiscard]] const std::set<std::pair<std::size_t, std::size_t>>& pairs() const { return pairs_; }

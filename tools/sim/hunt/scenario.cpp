@@ -727,10 +727,8 @@ void World::come_together() {
   const TimeUs settled_us = begin_us + replica.lifetime_us + 3 * replica.info_period_us;
   while (schedule_.now_us() < settled_us)
     cluster_.run_until(std::min(settled_us, schedule_.now_us() + look_us));
-  // Who has no link to an initiator may ask it much later, and it may have lost its client to a fault.
-  std::uint64_t unresolved = invariants_.unresolved();
-  for (std::size_t i = 0; i < cluster_.size(); ++i)
-    unresolved += cluster_.node(i).replica ? cluster_.node(i).replica->book().replies().orphans() : 0;
+  // A responder without a link asks much later. By then the initiator's client may have died of a fault.
+  const std::uint64_t unresolved = invariants_.unresolved() + invariants_.orphans();
   std::string lacking = missing();
   while (!lacking.empty() && schedule_.now_us() < begin_us + swarm_.liveness_us) {
     cluster_.run_until(schedule_.now_us() + look_us);

@@ -13,6 +13,8 @@ namespace gossamer::gossip {
 
 class ByteBudget {
  public:
+  enum class Spent { request, answer };
+
   /// While nothing is sent, this much time at the full rate is saved up.
   static constexpr TimeUs burst_us = 250 * us_per_ms;
 
@@ -35,7 +37,13 @@ class ByteBudget {
   [[nodiscard]] bool open_in_debt(TimeUs now_us, std::size_t debt_bytes = 0) const {
     return rate_ <= 0 || level(now_us) >= -std::max(burst_bytes(), static_cast<double>(debt_bytes));
   }
-  void spend(std::size_t bytes, TimeUs now_us) {
+  /// True if the node may begin something of its own, in messages of this size. While there is debt, it begins only in
+  /// turn with answers. Otherwise nodes that ask for more than the rate would leave no bytes for its own requests.
+  [[nodiscard]] bool may_begin(std::size_t message_bytes, TimeUs now_us) const {
+    return open(now_us) || (last_ == Spent::answer && open_in_debt(now_us, 2 * message_bytes));
+  }
+  void spend(std::size_t bytes, TimeUs now_us, Spent on = Spent::request) {
+    last_ = on;
     if (rate_ <= 0) return;
     level_ = level(now_us) - static_cast<double>(bytes);
     at_us_ = now_us;
@@ -51,6 +59,7 @@ class ByteBudget {
   TimeUs saved_us_;
   double level_ = 0;
   TimeUs at_us_ = 0;
+  Spent last_ = Spent::request;
 };
 
 }  // namespace gossamer::gossip

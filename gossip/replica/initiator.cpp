@@ -65,7 +65,6 @@ void Initiator::begin(std::uint32_t f, const NodeId& partner, TimeUs now_us, Act
   Fragment& fragment = data_.fragments[f];
   ++fragment.begun;
   fragment.was_busy.reset();  // this counts for one try, whatever its outcome
-  data_.pace.note_spent(Pace::Spent::on_request);
   data_.pace.count_begins(1, now_us);
   if (!fragment.turn.due_at) fragment.turn.due_at = fragment.turn.starts_at;
   start(f, partner, 0, codec_for(partner), {}, {}, now_us, out);
@@ -247,7 +246,7 @@ std::optional<PushRule> Initiator::push_rule_for(const Fragment& fragment, const
 
 bool Initiator::is_in_reach(const NodeId& node, const Neighbour& neighbour, const Fragment& fragment,
                             TimeUs now_us) const {
-  return data_.neighbours.is_partner(neighbour) && neighbour.budget.open(now_us) &&
+  return data_.neighbours.is_partner(neighbour) && neighbour.budget.may_begin(data_.sent_bytes(fragment), now_us) &&
          now_us >= Neighbours::rests_until_us(neighbour, data_.pace.period_us(), data_.finish.has_value()) &&
          Neighbours::has_room(neighbour, data_.sent_bytes(fragment)) && !rests_at(fragment, node, now_us);
 }
@@ -351,7 +350,7 @@ void Initiator::encoded(std::uint32_t f, EncodeTask::Result&& result, TimeUs now
 void Initiator::send_request(OwnExchange& own, TimeUs now_us, Actions& out) {
   own.sent_us = now_us;
   data_.pace.spend_own(payload_bytes(own.request), now_us);
-  data_.spend(own.partner, payload_bytes(own.request), now_us);
+  data_.spend(own.partner, payload_bytes(own.request), now_us, ByteBudget::Spent::request);
   out.send.push_back({own.partner, own.request});
 }
 

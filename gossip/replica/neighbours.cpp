@@ -275,10 +275,6 @@ TimeUs Neighbours::patience_us(const NodeId& node, TimeUs info_period_us, TimeUs
                     std::max(lifetime_us / 4, info_period_us));
 }
 
-void Neighbours::spend(const NodeId& to, std::size_t bytes, TimeUs now_us) {
-  if (Neighbour* neighbour = find(to)) neighbour->budget.spend(bytes, now_us);
-}
-
 double Neighbours::goodput(const NodeId& node) const {
   const Neighbour* neighbour = find(node);
   return neighbour == nullptr ? 0 : neighbour->goodput;

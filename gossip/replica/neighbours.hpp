@@ -120,7 +120,6 @@ class Neighbours {
   [[nodiscard]] static bool may_answer(const Neighbour& neighbour, std::size_t debt_bytes, TimeUs now_us);
   /// How long to wait for news of a message before it is sent again.
   [[nodiscard]] TimeUs patience_us(const NodeId& node, TimeUs info_period_us, TimeUs lifetime_us) const;
-  void spend(const NodeId& to, std::size_t bytes, TimeUs now_us);
   /// Bytes per second as shown by exchanges with it; 0: not known.
   [[nodiscard]] double goodput(const NodeId& node) const;
 

@@ -71,13 +71,10 @@ void Pace::count_begins(double count, TimeUs now_us) {
   begins_left_at_ = cadence_.passed(now_us);
 }
 
-/// While there is debt, exchanges begin only in turn with answers. Otherwise neighbours that ask more than the rate
-/// allows would leave no bytes for the node's own requests.
 bool Pace::may_spend(std::size_t fragment_bytes, bool hurry, TimeUs now_us) const {
   const auto chance_bytes = static_cast<std::size_t>(2 * request_bytes_);  // this much may come together by chance
   if (!hurry && !own_budget_.open_in_debt(now_us, chance_bytes)) return false;
-  const bool in_turn = last_spent_ == Spent::on_answer;
-  return budget_.open(now_us) || (in_turn && budget_.open_in_debt(now_us, 2 * fragment_bytes));
+  return budget_.may_begin(fragment_bytes, now_us);
 }
 
 }  // namespace gossamer::gossip

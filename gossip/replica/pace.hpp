@@ -82,13 +82,10 @@ class Pace {
   [[nodiscard]] bool may_answer(std::size_t debt_bytes, TimeUs now_us) const {
     return budget_.open_in_debt(now_us, debt_bytes);
   }
-  void spend(std::size_t bytes, TimeUs now_us) { budget_.spend(bytes, now_us); }
+  void spend(std::size_t bytes, TimeUs now_us, ByteBudget::Spent on) { budget_.spend(bytes, now_us, on); }
   /// Charges a request of the node's own.
   void spend_own(std::size_t bytes, TimeUs now_us) { own_budget_.spend(bytes, now_us); }
   void note_request(std::size_t bytes) { request_bytes_ = smoothed(request_bytes_, static_cast<double>(bytes)); }
-
-  enum class Spent { on_answer, on_request };
-  void note_spent(Spent last) { last_spent_ = last; }
 
  private:
   std::size_t fragments_;
@@ -104,7 +101,6 @@ class Pace {
   double begins_left_at_ = 0;                                ///< in periods
   ByteBudget budget_;                                        ///< for requests and replies
   ByteBudget own_budget_;  ///< for the node's own exchanges, within its share of the network
-  Spent last_spent_ = Spent::on_request;
 };
 
 }  // namespace gossamer::gossip

@@ -45,10 +45,10 @@ std::size_t ReplicaData::sent_bytes(const Fragment& fragment) const {
   return fragment.buffers.block_count() * codec_block_bytes(options.adapt_codec ? Codec::q8 : options.codec);
 }
 
-void ReplicaData::spend(const NodeId& to, std::size_t bytes, TimeUs now_us) {
+void ReplicaData::spend(const NodeId& to, std::size_t bytes, TimeUs now_us, ByteBudget::Spent on) {
   counters.payload_bytes_sent += bytes;
-  pace.spend(bytes, now_us);
-  neighbours.spend(to, bytes, now_us);
+  pace.spend(bytes, now_us, on);
+  if (Neighbour* neighbour = neighbours.find(to)) neighbour->budget.spend(bytes, now_us, on);
 }
 
 Age ReplicaData::age_of(const Fragment& fragment) const {

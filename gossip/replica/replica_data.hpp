@@ -74,7 +74,7 @@ struct ReplicaData {
   [[nodiscard]] double jitter() { return 0.75 + 0.5 * random.uniform(); }
   /// About how many bytes a request for the fragment takes, or an answer.
   [[nodiscard]] std::size_t sent_bytes(const Fragment& fragment) const;
-  void spend(const NodeId& to, std::size_t bytes, TimeUs now_us);
+  void spend(const NodeId& to, std::size_t bytes, TimeUs now_us, ByteBudget::Spent on);
 
   [[nodiscard]] Age age_of(const Fragment& fragment) const;
   /// The method `server`: the nodes that keep the job take part. Otherwise they only follow.

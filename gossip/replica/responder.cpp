@@ -201,8 +201,7 @@ void Responder::answered(std::uint32_t f, const stage::Answering& at, AnswerTask
     ++data_.counters.answered;
     data_.pace.add_work(at.part == ExchangePart::proper ? ExchangeCost::Work{.exchanges = 1}
                                                         : ExchangeCost::Work{.follow_ups = 1});
-    data_.spend(at.initiator, payload_bytes(reply), now_us);
-    data_.pace.note_spent(Pace::Spent::on_answer);
+    data_.spend(at.initiator, payload_bytes(reply), now_us, ByteBudget::Spent::answer);
     data_.neighbours.note_answer(at.initiator, reply.status, now_us);
     fragment.exchanged_us = now_us;
     fragment.exchanged_as = Fragment::Role::responder;

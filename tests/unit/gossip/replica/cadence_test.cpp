@@ -48,6 +48,25 @@ TEST_CASE("a byte budget says when it opens, and saves up what it is told", "[ca
   CHECK(ByteBudget().opens_at(7) == 7);
 }
 
+TEST_CASE("while there is debt, a node begins in turn with answers only", "[cadence]") {
+  constexpr std::size_t size = 100'000;
+  ByteBudget budget(1e6, 20 * us_per_ms);
+  TimeUs now_us = us_per_s;
+  // Another node asks again whenever the budget is about to open.
+  for (int i = 0; i < 10; ++i) {
+    CAPTURE(i);
+    budget.spend(size, now_us, ByteBudget::Spent::answer);
+    CHECK_FALSE(budget.open(now_us));
+    CHECK(budget.may_begin(size, now_us));
+    budget.spend(size, now_us, ByteBudget::Spent::request);
+    CHECK_FALSE(budget.may_begin(size, now_us));
+    now_us = budget.opens_at(now_us) - 10;
+  }
+  CHECK(budget.may_begin(size, now_us + 20));
+  budget.spend(3 * size, now_us + 20, ByteBudget::Spent::answer);
+  CHECK_FALSE(budget.may_begin(size, now_us + 20));
+}
+
 TEST_CASE("without a rate a byte budget is always open", "[cadence]") {
   ByteBudget budget;
   budget.spend(1'000'000'000, 0);

@@ -114,11 +114,14 @@ void scale(std::span<float> differences, int halvings) {
 }
 
 /// Scales f32 blocks whose differences exceed either end's limit down by powers of two, and updates their outcomes.
+/// The responder's limit is for a weight of one half. An initiator that leaves it less may be further away: a node that
+/// only follows, and was not reached for long.
 void limit_differences(const AnswerTask& task, HeldFragment fragment, std::span<const std::uint32_t> blocks,
                        std::span<const std::int8_t> limits, std::span<float> differences,
                        std::span<BlockOutcome> outcomes) {
   for (std::size_t i = 0; i < blocks.size(); ++i) {
-    const int limit = std::min<int>(limits[i], fragment.steps.limit_exponent(task.range, task.factor, blocks[i]));
+    const int own = fragment.steps.limit_exponent(task.range, task.factor, blocks[i]);
+    const int limit = std::min<int>(limits[i], own + task.request.min_shift - min_shift_bound);
     if (surely_within(outcomes[i], limit)) continue;
     const auto block = differences.subspan(i * block_elements, block_elements);
     const float largest = largest_difference(block);

@@ -545,6 +545,33 @@ TEST_CASE("wide blocks are reported, and cured by the follow-ups", "[exchange]")
     CHECK(end->steps.mean() > apart / 4 / 8);  // and the estimates know of it
 }
 
+TEST_CASE("the responder's limit is on what it moves: who leaves it little weight is told all", "[exchange]") {
+  const auto answered_with = [](std::uint8_t min_shift) {
+    End close(1);
+    close.set(std::vector<float>(block_elements, 1.0F));
+    const std::vector<BlockOutcome> agreed(1, {.mean_abs = 1e-9F, .mean_square = 1e-18F});
+    close.steps.prime(close.buffers.y(), test_device());
+    for (int i = 0; i < 100; ++i)
+      close.steps.observe(blocks_of({}, 1), agreed, 1);
+    const int limit = close.steps.limit_exponent(default_range, 1, 0);
+    End far(1);
+    std::vector<float> values(block_elements, 1.0F);
+    values[3] += std::ldexp(1.0F, limit + 8);
+    far.set(values);
+    believe_anything(far);
+    const auto sent = encode(far, {.codec = Codec::f32, .min_shift = min_shift});
+    const auto reply = answer(close, sent.request).reply;
+    return std::pair{std::ldexp(reply.differences.as<float>()[3], -limit), std::ldexp(close.whole()[3] - 1, -limit)};
+  };
+  const auto [part, moved_half] = answered_with(min_shift_bound);
+  CHECK(std::fabs(part) <= 1);
+  CHECK(std::fabs(moved_half) > 0.2);
+  const auto [all, moved_little] = answered_with(max_shift_bound);
+  CHECK(std::fabs(all) == 256);
+  CHECK(std::fabs(moved_little) > 0);
+  CHECK(std::fabs(moved_little) <= 0.5);
+}
+
 TEST_CASE("no exchange moves an element by more than its weight allows", "[exchange]") {
   const Codec codec = GENERATE(Codec::q8, Codec::q4);
   Random random(13);

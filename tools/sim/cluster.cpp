@@ -492,8 +492,7 @@ void Cluster::leave(std::size_t i, TimeUs patience_us) {
 
 void Cluster::finish(std::size_t i, bool on) {
   nodes_[i].client.finishing = on;
-  if (!nodes_[i].replica) return;
-  decide(i, [&](Actions& out) { tell_finishing(i, out); });
+  in_replica(i, nodes_[i].replica_life, [this, i] { decide(i, [&](Actions& out) { tell_finishing(i, out); }); });
 }
 
 void Cluster::tell_finishing(std::size_t i, Actions& out) {
@@ -502,11 +501,12 @@ void Cluster::tell_finishing(std::size_t i, Actions& out) {
 }
 
 void Cluster::change_settings(std::size_t i, std::vector<JobSetting> values) {
-  Node& node = nodes_[i];
-  if (!node.replica) return;
-  const JobSettings next{node.replica->settings().version + 1, id_of(i), std::move(values)};
-  decide(i, [&](Actions& out) { node.replica->take_settings(next, out); });
-  follow_settings(i);
+  in_replica(i, nodes_[i].replica_life, [this, i, values = std::move(values)] {
+    const Node& node = nodes_[i];
+    const JobSettings next{node.replica->settings().version + 1, id_of(i), values};
+    decide(i, [&](Actions& out) { node.replica->take_settings(next, out); });
+    follow_settings(i);
+  });
 }
 
 void Cluster::follow_settings(std::size_t i) {

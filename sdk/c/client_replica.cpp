@@ -155,8 +155,12 @@ Result<void> ClientReplica::choose_fragments(std::uint32_t fragment_elements) {
     return fail(GOSSAMER_BAD_ARGUMENT, "no tensor with the role param or buffer has any element: nothing to train");
   }
   if (fragment_elements == 0) {
-    const std::uint64_t whole = std::bit_ceil(std::min<std::uint64_t>(elements_, layout::default_fragment_elements));
-    fragment_elements = std::max(static_cast<std::uint32_t>(whole), layout::min_fragment_elements);
+    // An exchange takes a round trip, and each fragment has one at a time. So a small model on a slow link needs
+    // several.
+    const std::uint64_t whole = std::max<std::uint64_t>(elements_, layout::min_fragment_elements);
+    const std::uint64_t least = std::min<std::uint64_t>(whole, layout::small_fragment_elements);
+    const auto eighth = std::clamp<std::uint64_t>((elements_ + 7) / 8, least, layout::default_fragment_elements);
+    fragment_elements = static_cast<std::uint32_t>(std::bit_ceil(eighth));
   }
   if (!std::has_single_bit(fragment_elements) || fragment_elements < layout::min_fragment_elements ||
       fragment_elements > layout::max_fragment_elements) {

@@ -131,7 +131,8 @@ typedef struct gossamer_options {
   const char* job;                /* 1 to 63 letters, digits, '.', '_' or '-': the same for all replicas of the model */
   const char* socket_path;        /* NULL: $GOSSAMER_SOCKET, or else gossamerd's default place */
   uint32_t fragment_elements;     /* unit of exchange, a power of two from 256 to 4194304, the same for all replicas.
-                                     0: 1048576, or the smallest power of two that holds the model if that is less */
+                                     0: an eighth of the model, rounded up, from 4096 to 1048576 elements, or the
+                                     smallest power of two that holds the model if that is less */
   uint32_t flags;                 /* gossamer_flag, or 0 */
   uint64_t step_budget_bytes;     /* one step publishes at most this many bytes of fragments (4 an element), but always
                                      one fragment; more limits staleness, less limits a step's time. 0: 16 MiB */

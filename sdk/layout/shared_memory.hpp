@@ -56,7 +56,9 @@ inline constexpr std::uint32_t version = 4;
 inline constexpr std::size_t page_bytes = 4096;
 inline constexpr std::size_t buffers_per_fragment = 3;
 inline constexpr std::uint32_t block_elements = 256;
+/// If the program chooses none: an eighth of the model, rounded up to a power of two, and between these limits.
 inline constexpr std::uint32_t default_fragment_elements = 1u << 20;
+inline constexpr std::uint32_t small_fragment_elements = 1u << 12;  ///< a model of less than this is one fragment
 inline constexpr std::uint32_t min_fragment_elements = block_elements;
 inline constexpr std::uint32_t max_fragment_elements = 1u << 22;
 inline constexpr std::uint32_t max_tensors = 1u << 20;

@@ -224,7 +224,7 @@ class OnADevice(unittest.TestCase):
         self.done = True
         spacing = 2.0**-7
         with ContractDaemon() as daemon, gossamer.attach(
-            [jnp.ones(20000, jnp.bfloat16)], job="test", socket=daemon.path
+            [jnp.ones(20000, jnp.bfloat16)], job="test", socket=daemon.path, fragment_elements=1 << 15
         ) as run:
             client = daemon.client()
             params = run.params
@@ -266,7 +266,9 @@ class Rounding(unittest.TestCase):
         nearest."""
         values = jnp.ones(20000, jnp.bfloat16)
         spacing = 2.0**-7
-        with ContractDaemon() as daemon, gossamer.attach([values], job="test", socket=daemon.path) as run:
+        with ContractDaemon() as daemon, gossamer.attach(
+            [values], job="test", socket=daemon.path, fragment_elements=1 << 15
+        ) as run:
             client = daemon.client()
             params = run.params
             for _ in range(10):

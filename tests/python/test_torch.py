@@ -316,7 +316,9 @@ class Bfloat16(unittest.TestCase):
         net = torch.nn.Module()
         net.w = torch.nn.Parameter(torch.ones(20000, dtype=torch.bfloat16))
         spacing = 2.0**-7
-        with ContractDaemon() as daemon, gossamer.attach(net, job="test", socket=daemon.path) as run:
+        with ContractDaemon() as daemon, gossamer.attach(
+            net, job="test", socket=daemon.path, fragment_elements=1 << 15
+        ) as run:
             client = daemon.client()
             for _ in range(10):
                 client.make_due([spacing / 100] * 20000)

@@ -296,7 +296,7 @@ TEST_CASE("a socket path that is too long is reported, and training goes on") {
   REQUIRE(test::eventually([&] { return std::string(run.info().message).find("201 bytes") != std::string::npos; }));
 }
 
-TEST_CASE("small models get one small fragment, large ones fragments of a million elements") {
+TEST_CASE("small models get one small fragment, large ones fragments of a million elements, others eight") {
   const auto fragments_of = [](std::size_t elements) {
     std::vector<float> memory(elements);
     const std::vector<Tensor> tensors = {param("w", memory)};
@@ -305,8 +305,12 @@ TEST_CASE("small models get one small fragment, large ones fragments of a millio
   };
   CHECK(fragments_of(1) == std::pair(256u, 1u));
   CHECK(fragments_of(257) == std::pair(512u, 1u));
-  CHECK(fragments_of(1u << 20) == std::pair(1u << 20, 1u));
-  CHECK(fragments_of((1u << 20) + 1) == std::pair(1u << 20, 2u));
+  CHECK(fragments_of(4096) == std::pair(4096u, 1u));
+  CHECK(fragments_of(4097) == std::pair(4096u, 2u));
+  CHECK(fragments_of(8 * 4096) == std::pair(4096u, 8u));
+  CHECK(fragments_of(8 * 4096 + 1) == std::pair(8192u, 5u));
+  CHECK(fragments_of(1u << 20) == std::pair(1u << 17, 8u));
+  CHECK(fragments_of((8u << 20) + 1) == std::pair(1u << 20, 9u));
 }
 
 TEST_CASE("a run continued from a checkpoint starts at its clock") {

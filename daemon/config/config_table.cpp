@@ -190,10 +190,11 @@ constexpr Option gossip_options[] = {
      .field = [](Config& c) -> OptionField { return &c.gossip.codec; },
      .reloads = true,
      .shared = true,
-     .text = "How values travel: q8 sends one byte an element, q4 half a byte with more noise, f32 four bytes, as the "
-             "reference. auto: q8, and q4 over links below 1 Gbit/s that were measured to be too slow for q8 at this "
-             "period. "
-             "Averages agree exactly at both ends with each."},
+     .text =
+         "How values travel: q8 sends one byte an element, q4 half a byte with more noise, f32 four bytes, as the "
+         "reference. auto: q8, and q4 over links below 1 Gbit/s that were measured to be too slow for q8 at this "
+         "period. Averages agree exactly at both ends with each. What is exchanged with nodes that keep the job goes "
+         "as q8 instead of q4."},
     {.key = "period_ms",
      .field = [](Config& c) -> OptionField { return &c.gossip.period_ms; },
      .bounds = {0, 3'600'000, "ms"},

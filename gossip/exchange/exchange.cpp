@@ -316,7 +316,9 @@ bool commit_push(HeldFragment fragment, const ConcludeTask& task, std::span<cons
                                  task.reply.differences.data, fragment.buffers.block_count(), in, out);
   };
   // Where the responder moves less than was asked, because of the noise in the differences, so does this end.
-  const int less = std::max(0, task.reply.shift - task.push->shift);
+  // Who only follows leaves the responder the least weight anyway, so it looks at the noise itself.
+  const int noise = task.reply.codec == Codec::f32 ? 0 : noise_shift_of(task.exponents, outcomes);
+  const int less = std::max({task.reply.shift - task.push->shift, noise, 0});
   const int of_responder = std::min<int>(less + task.reply.shift, max_shift_bound);
   const auto move = [&](const float* in, float* out) {
     return apply(less, +1, in, out) && apply(of_responder, -1, out, out);

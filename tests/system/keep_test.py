@@ -153,6 +153,23 @@ class Keep(SystemTest):
         nodes[3].start()
         self.train(workers, [0.0, 6.0])
 
+    def test_with_few_bits_the_servers_hold_what_all_have_learned_to_the_end(self) -> None:
+        nodes = self.start_nodes(4)
+        workers = self.trainers(nodes[:2], settings={**SERVER, "codec": "q4"})
+        for node in nodes[2:]:
+            self.keep(node)
+        pattern = 1 + np.random.default_rng(7).random(ELEMENTS, dtype=np.float32)
+        steps, progress = 600, [0.001, 0.003]
+        for _ in range(steps):
+            for worker, each in zip(workers, progress):
+                worker.array += each * pattern
+                worker.run.step(1)
+            time.sleep(0.004)
+        self.finish(workers)
+        learned = workers[0].array / (pattern * steps * np.mean(progress))
+        np.testing.assert_allclose(learned.mean(), 1, atol=0.03)
+        np.testing.assert_allclose(learned, 1, atol=0.1)
+
     def test_trainers_of_a_job_that_nobody_keeps_own_it(self) -> None:
         nodes = self.start_nodes(3)
         workers = self.trainers(nodes, settings=SERVER)

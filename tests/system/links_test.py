@@ -66,9 +66,9 @@ class Links(SystemTest):
         for stepper in self.steppers:
             stepper.join()
 
-    def load(self, nodes: List[Any], elements: int = ELEMENTS) -> List[Client]:
+    def load(self, nodes: List[Any], elements: int = ELEMENTS, **options: Any) -> List[Client]:
         """Attaches a client at each, which steps by itself; waits until all take part."""
-        clients = [self.attach(node, np.zeros(elements)) for node in nodes]
+        clients = [self.attach(node, np.zeros(elements), **options) for node in nodes]
 
         def step(client: Client, number: int) -> None:
             random = np.random.default_rng(number)
@@ -189,7 +189,7 @@ class Links(SystemTest):
         automatic = {**LOAD, "gossip": {"codec": "auto", "period_ms": 100, "time_share": 0.0, "bandwidth_share": 0.0}}
         line = ProxyLine(self, 0, automatic)
         line.proxy.mbit_s = SLOW_MBIT_S
-        clients = self.load(line.nodes, CODEC_ELEMENTS)
+        clients = self.load(line.nodes, CODEC_ELEMENTS, fragment_elements=CODEC_ELEMENTS)
         last = [0, 0]
 
         def bytes_an_element() -> float:

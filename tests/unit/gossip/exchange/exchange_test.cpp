@@ -179,9 +179,8 @@ std::vector<std::uint32_t> random_subset(std::size_t blocks, Random& random) {
 namespace {
 
 /// A worker's exchange with the server that owns the fragment.
-ConcludeTask::Result push_to(End& server, End& worker, Codec codec, std::size_t workers, std::uint64_t seed,
+ConcludeTask::Result push_to(End& server, End& worker, Codec codec, const PushRule& rule, std::uint64_t seed,
                              const std::vector<float>* trained_meanwhile = nullptr) {
-  const PushRule rule = push_rule(workers);
   auto sent = EncodeTask{.request = {.counter = 5,
                                      .job = job,
                                      .codec = codec,
@@ -221,7 +220,7 @@ TEST_CASE("a worker holds what the server holds after a push, and what it traine
   for (int turn = 0; turn < 5; ++turn) {
     worker.train(random_values(blocks, random, 0.1));
     const auto meanwhile = random_values(blocks, random, 0.1);
-    push_to(server, worker, Codec::f32, 3, random.next(), turn % 2 == 0 ? &meanwhile : nullptr);
+    push_to(server, worker, Codec::f32, push_rule(3), random.next(), turn % 2 == 0 ? &meanwhile : nullptr);
     const auto here = worker.whole();
     const auto there = server.whole();
     for (std::size_t e = 0; e < here.size(); ++e) {
@@ -250,10 +249,37 @@ TEST_CASE("a server comes to add the mean of its workers' progress, whatever the
       all[w].train(std::vector<float>(block_elements, static_cast<float>(each)));
       mean_progress += each / static_cast<double>(workers);
       if (w > 0 && turn % (w + 1) != 0) continue;  // comes more rarely
-      push_to(server, all[w], codec, workers, random.next());
+      push_to(server, all[w], codec, push_rule(workers), random.next());
     }
   }
   CHECK(mean_of(server.whole()) - 0.25 == Approx(mean_progress).epsilon(0.03));
+}
+
+TEST_CASE("a follower comes nearer with each codec, however few of the elements differ", "[exchange]") {
+  const Codec codec = GENERATE(Codec::f32, Codec::q8, Codec::q4);
+  const std::size_t every = GENERATE(1, 8, 64);
+  CAPTURE(codec_name(codec), every);
+  constexpr std::size_t blocks = 4;
+  Random random(29);
+  End followed(blocks);
+  End follower(blocks);
+  auto values = random_values(blocks, random, 1);
+  followed.set(values);
+  for (std::size_t e = 0; e < values.size(); e += every)
+    values[e] += static_cast<float>(random.uniform() - 0.5);
+  follower.set(values);
+  const auto distance = [&] {
+    double square = 0;
+    for (std::size_t e = 0; e < values.size(); ++e)
+      square += std::pow(followed.whole()[e] - follower.whole()[e], 2);
+    return std::sqrt(square);
+  };
+  const double before = distance();
+  for (int turn = 0; turn < 100; ++turn) {
+    push_to(followed, follower, codec, PushRule{.shift = max_shift_bound}, random.next());
+    REQUIRE(distance() < 2 * before);
+  }
+  CHECK(distance() < before / 10);
 }
 
 TEST_CASE("blocks out of range take no part in a push, and are in the next", "[exchange]") {
@@ -266,18 +292,18 @@ TEST_CASE("blocks out of range take no part in a push, and are in the next", "[e
   worker.set(begin);
   std::vector<float> trained(begin.size(), 1e-3F);
   worker.train(trained);
-  push_to(server, worker, Codec::q8, 2, random.next());
+  push_to(server, worker, Codec::q8, push_rule(2), random.next());
   for (std::size_t e = 2 * block_elements; e < 3 * block_elements; ++e)
     trained[e] = 1000;  // one block goes far
   worker.train(trained);
   const auto before = worker.whole();
-  const auto result = push_to(server, worker, Codec::q8, 2, random.next());
+  const auto result = push_to(server, worker, Codec::q8, push_rule(2), random.next());
   REQUIRE(result.wide == std::vector<std::uint32_t>{2});
   const auto after = worker.whole();
   for (std::size_t e = 2 * block_elements; e < 3 * block_elements; ++e)
     REQUIRE(after[e] == before[e]);
   for (int turn = 0; turn < 60; ++turn)
-    push_to(server, worker, Codec::q8, 2, random.next());
+    push_to(server, worker, Codec::q8, push_rule(2), random.next());
   CHECK(farthest(server, worker, 2) < 1);
   CHECK(mean_of(server.whole()) > 180);  // the block is a quarter of all, and one push adds three quarters of it
 }
@@ -291,12 +317,12 @@ TEST_CASE("what other exchanges have moved is no progress", "[exchange]") {
   server.set(std::vector<float>(block_elements, 0));
   worker.set(std::vector<float>(block_elements, 0));
   other.set(std::vector<float>(block_elements, 8));
-  push_to(server, worker, Codec::f32, 1, 1);
+  push_to(server, worker, Codec::f32, push_rule(1), 1);
   believe_anything(other);
   believe_anything(worker);
   believe_anything(server);
   exchange(worker, other, {.codec = Codec::f32});  // the worker is at 4
-  push_to(server, worker, Codec::f32, 1, 2);
+  push_to(server, worker, Codec::f32, push_rule(1), 2);
   // Taken for training it would count twice, and the server be at 4.
   CHECK(mean_of(server.whole()) == Approx(2));
   CHECK(mean_of(worker.whole()) == Approx(2));

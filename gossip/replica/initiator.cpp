@@ -69,9 +69,9 @@ void Initiator::begin(std::uint32_t f, const NodeId& partner, TimeUs now_us, Act
   if (!fragment.turn.due_at) fragment.turn.due_at = fragment.turn.starts_at;
   // A push moves its worker all the way. With the coarse steps of q4 it would have to move a part only, because of the
   // noise, and leave most of the progress for later ones.
-  const Codec codec = codec_for(partner);
-  const bool finer = codec == Codec::q4 && push_rule_for(fragment, partner);
-  start(f, partner, 0, finer ? Codec::q8 : codec, {}, {}, now_us, out);
+  Codec codec = codec_for(partner);
+  if (codec == Codec::q4 && push_rule_for(fragment, partner)) codec = Codec::q8;
+  start(f, partner, 0, codec, {}, {}, now_us, out);
 }
 
 bool Initiator::wait_for_publication(std::uint32_t f, Actions& out) {

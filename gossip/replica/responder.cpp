@@ -138,11 +138,12 @@ bool Responder::let_wait(const NodeId& from, ExchangeRequest& request, TimeUs no
 /// A node that has only followers asks nobody, so its turns bring no publications. Those that follow would come as far
 /// as the last one, and no further.
 void Responder::publish_for_followers(Fragment& fragment, TimeUs now_us) {
-  if (data_.description.keeps || data_.has_servers() || fragment.publication_clock == data_.clock) return;
+  const bool wanted = fragment.publication_clock != data_.clock && data_.pace.due(fragment.turn, now_us);
+  if (!wanted || data_.description.keeps || data_.has_servers()) return;
   const bool asks = std::ranges::any_of(data_.neighbours, [this](const auto& item) {
     return data_.neighbours.is_partner(item.second) && !item.second.info.keeps && !item.second.info.quarantined;
   });
-  if (asks || !data_.pace.due(fragment.turn, now_us)) return;
+  if (asks) return;
   fragment.waiting.wish = Waiting::Wish::publication;
   data_.pace.rest(fragment.turn, data_.jitter(), now_us);
 }

@@ -241,7 +241,8 @@ class Links(SystemTest):
 
 
 def capped(option: str) -> Options:
-    return {**LOAD, "gossip": {**LOAD["gossip"], option: CAP_MBIT_S}}
+    """With so many exchanges under way that a link seldom waits for the next."""
+    return {**LOAD, "gossip": {**LOAD["gossip"], option: CAP_MBIT_S, "in_flight": 16}}
 
 
 def middle(ordered: List[float]) -> float:

@@ -159,13 +159,6 @@ bool Responder::affordable(const Neighbour& neighbour, const Fragment& fragment,
   return data_.pace.may_answer(debt_bytes, now_us) && Neighbours::may_answer(neighbour, debt_bytes, now_us);
 }
 
-/// The server that this node pushes the fragment to does not see it as its owner's, or was not asked for long. It hears
-/// of what was trained here by the next push.
-bool Responder::is_asked_by_server(std::uint32_t f, const NodeId& from, const Neighbour& neighbour) const {
-  return data_.options.partners.policy == PartnerPolicy::owner && neighbour.info.keeps && !data_.description.keeps &&
-         neighbour.info.finishing == Finishing::no && data_.owner(f) == from;
-}
-
 /// This is a guess from all that is known here: a request does not say whether it is a follow-up.
 bool Responder::follows_up(const Fragment& fragment, const NodeId& from, TimeUs now_us) const {
   return fragment.wide_at == from && now_us - fragment.exchanged_us < data_.pace.period_us() / 2;

@@ -48,7 +48,6 @@ class Responder {
   [[nodiscard]] bool affordable(const Neighbour& neighbour, const Fragment& fragment, TimeUs now_us) const;
   [[nodiscard]] bool follows_up(const Fragment& fragment, const NodeId& from, TimeUs now_us) const;
   void answer(const NodeId& from, ExchangeRequest&& request, int shift, TimeUs now_us, Actions& out);
-  [[nodiscard]] bool is_asked_by_server(std::uint32_t f, const NodeId& from, const Neighbour& neighbour) const;
   void turn_down(const NodeId& from, const ExchangeRequest& request, ReplyStatus status, RefuseReason reason,
                  TimeUs now_us, Actions& out);
 

@@ -269,9 +269,11 @@ TEST_CASE("a follower comes nearer with each codec, however few of the elements 
     values[e] += static_cast<float>(random.uniform() - 0.5);
   follower.set(values);
   const auto distance = [&] {
+    const auto there = followed.whole();
+    const auto here = follower.whole();
     double square = 0;
     for (std::size_t e = 0; e < values.size(); ++e)
-      square += std::pow(followed.whole()[e] - follower.whole()[e], 2);
+      square += std::pow(there[e] - here[e], 2);
     return std::sqrt(square);
   };
   const double before = distance();

@@ -16,12 +16,15 @@ namespace gossamer::gossip {
 namespace {
 
 /// A responder asks for a wide block's exponent to be raised by at least widen_least and at most widen_most. For a
-/// block refused for its coarse step, it asks for `widen_least` above its own estimate.
+/// block refused for its coarse step, it asks for `widen_least` above its own estimate, as far as it accepts that.
 constexpr int widen_least = 2;
 constexpr int widen_most = 6;
 
 /// Number of blocks from which the magnitude of a fragment is estimated.
 constexpr std::size_t magnitude_blocks = 64;
+
+/// An f32 difference within 2^-limited_margin of this end's limit may have been limited by the other end.
+constexpr int limited_margin = 2;
 
 /// Rounding may make a norm that is computed twice differ by this factor.
 constexpr double norm_tolerance = 1.001;
@@ -264,10 +267,13 @@ void describe_wide(const AnswerTask& task, HeldFragment fragment, std::span<cons
     if (!outcomes[i].wide) continue;
     any = true;
     wide[i / 8] |= std::byte{1} << (i % 8);
-    const int own = fragment.steps.exponent(task.request.codec, task.range, task.factor, blocks[i]);
-    const int wanted =
-        coarse[i] ? own + widen_least : std::clamp(own, exponents[i] + widen_least, exponents[i] + widen_most);
-    asked[i] = static_cast<std::int8_t>(std::min(wanted, max_step_exponent));
+    const Codec codec = task.request.codec;
+    const int own = fragment.steps.exponent(codec, task.range, task.factor, blocks[i]);
+    // With a large factor its own step is coarser than what it takes from others.
+    const int limit = fragment.steps.limit_exponent(task.range, task.factor, blocks[i]) - (codec_bits(codec) - 1);
+    const int wanted = coarse[i] ? std::min(own + widen_least, limit)
+                                 : std::clamp(own, exponents[i] + widen_least, exponents[i] + widen_most);
+    asked[i] = static_cast<std::int8_t>(std::clamp(wanted, min_step_exponent, max_step_exponent));
   }
   if (!any) return;
   reply.wide = Bytes::adopt(std::move(wide));
@@ -302,6 +308,23 @@ bool commit(HeldFragment fragment, Codec codec, int shift, int sign, std::span<c
          fragment.buffers.write_back();
 }
 
+/// The shift by which this end leaves out the noise in the differences.
+int own_noise_shift_of(const ConcludeTask& task, std::span<const BlockOutcome> outcomes) {
+  return task.reply.codec == Codec::f32 ? 0 : noise_shift_of(task.exponents, outcomes);
+}
+
+/// The responder moved as far as it was asked in all blocks within range, but for noise.
+bool took_all(const ConcludeTask& task, std::span<const BlockOutcome> outcomes) {
+  if (task.reply.shift - task.push->shift > own_noise_shift_of(task, outcomes)) return false;
+  if (task.reply.codec != Codec::f32) return true;
+  const auto differences = task.reply.differences.as<float>();
+  for (std::size_t i = 0; i < outcomes.size(); ++i) {
+    const float largest = largest_difference(differences.subspan(i * block_elements, block_elements));
+    if (largest > std::ldexp(1.0F, task.exponents[i] - limited_margin)) return false;
+  }
+  return true;
+}
+
 /// Takes the owner's value over, on top of what was trained since it was pushed; but not in blocks out of range.
 bool commit_push(HeldFragment fragment, const ConcludeTask& task, std::span<const BlockOutcome> outcomes) {
   PushState& state = *fragment.push;
@@ -317,8 +340,7 @@ bool commit_push(HeldFragment fragment, const ConcludeTask& task, std::span<cons
   };
   // Where the responder moves less than was asked, because of the noise in the differences, so does this end.
   // Who only follows leaves the responder the least weight anyway, so it looks at the noise itself.
-  const int noise = task.reply.codec == Codec::f32 ? 0 : noise_shift_of(task.exponents, outcomes);
-  const int less = std::max({task.reply.shift - task.push->shift, noise, 0});
+  const int less = std::max({task.reply.shift - task.push->shift, own_noise_shift_of(task, outcomes), 0});
   const int of_responder = std::min<int>(less + task.reply.shift, max_shift_bound);
   const auto move = [&](const float* in, float* out) {
     return apply(less, +1, in, out) && apply(of_responder, -1, out, out);
@@ -520,6 +542,7 @@ ConcludeTask::Result ConcludeTask::run(HeldFragment fragment) && {
     const bool undisturbed = fragment.push->is_undisturbed(commits);
     result.commit = commit_push(fragment, *this, outcomes);
     if (!result.commit) return {};
+    result.took_all = took_all(*this, outcomes);
     fragment.push->finish(undisturbed, push->ahead > 0, (commits + 1) % commits_modulus);
   } else {
     result.commit = differs(outcomes);

@@ -112,6 +112,7 @@ struct ConcludeTask {
     bool accepted = false;  ///< false: differences that are not finite, or beyond what the request allowed
     bool commit = false;    ///< as in AnswerTask
     int shift = 1;
+    bool took_all = false;  ///< a push: the responder has all of it but the blocks out of range
     ExchangeMeasure measure;
     std::vector<std::uint32_t> wide;          ///< blocks that were out of range
     std::vector<std::int8_t> wide_exponents;  ///< the steps that the responder asked for on them

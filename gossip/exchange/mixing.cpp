@@ -17,8 +17,12 @@ int shift_within(float weight) {
 
 }  // namespace
 
+int MixingBudget::own_shift() const {
+  return shift_within(budget_ / 2);
+}
+
 int MixingBudget::begin_own() {
-  const int shift = shift_within(budget_ / 2);
+  const int shift = own_shift();
   own_ = std::ldexp(1.0F, -shift);
   answered_ = 0;
   return shift;

@@ -27,6 +27,8 @@ class MixingBudget {
   void set(float budget) { budget_ = budget; }
   /// The node is about to send a request of its own. Promises half the budget to it, and returns its min_shift.
   int begin_own();
+  /// That shift.
+  [[nodiscard]] int own_shift() const;
   /// The node's own request has ended, whatever its result.
   void end_own();
   /// The shift that an answer may have now, given the exchanges under way; none if the budget is used up. `crossing`:

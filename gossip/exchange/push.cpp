@@ -6,13 +6,12 @@
 #include <utility>
 
 #include "gossip/exchange/outer.hpp"
-#include "gossip/messages.hpp"
 
 namespace gossamer::gossip {
 
-PushRule push_rule(std::size_t workers) {
+PushRule push_rule(std::size_t workers, int least_shift) {
   const auto n = std::max<std::size_t>(workers, 1);
-  const int shift = std::clamp<int>(std::bit_width(n - 1), min_shift_bound, max_shift_bound);
+  const int shift = std::clamp<int>(std::bit_width(n - 1), least_shift, max_shift_bound);
   // With p the part that one push adds of n in a turn, and D the sum of the n: p = 2^-a · (γ·progress − (D − p)).
   return {.shift = shift, .ahead = (std::ldexp(1.0F, shift) - 1) / static_cast<float>(n)};
 }

@@ -15,6 +15,7 @@
 #pragma once
 
 #include "gossip/exchange/fragment_buffers.hpp"
+#include "gossip/messages.hpp"
 
 namespace gossamer::gossip {
 
@@ -23,8 +24,8 @@ struct PushRule {
   float ahead = 0;  ///< γ − 1; 0: this node has no progress to push, it only takes the server's value over
 };
 
-/// `workers`: all that push, this node included.
-[[nodiscard]] PushRule push_rule(std::size_t workers);
+/// `workers`: all that push, this node included. `least_shift`: the least that the server may move by.
+[[nodiscard]] PushRule push_rule(std::size_t workers, int least_shift = min_shift_bound);
 
 class PushState {
  public:

@@ -9,6 +9,11 @@
 // Who was over before another begins to finish has finished an earlier run: its program may never look again. It is
 // neither a witness nor a member, and waited for only a little: it may train again at once, and finish once more.
 //
+// With the method `server` a fragment's server stays as it is, and the others push what they have left, and then take
+// its value over. A fragment is settled where it agrees with its server, and at the server when all agree with it that
+// are not over. The server asks those that are settled, but do not agree with it any more. Where nobody keeps the job,
+// all exchange as above.
+//
 // A replica with NaN or infinity takes no part. It says that it is quarantined, is neither waited for nor counted, and
 // is never the one to save. Gossip cannot mend it, so its own program is told at once.
 //
@@ -55,7 +60,7 @@ class EndAgreement {
       return;
     }
     agreed_distance_ = relative_distance;
-    if (finishes && !has(partner) && with_.size() < finish_witnesses) with_.push_back(partner);
+    if (finishes && !has(partner)) with_.push_back(partner);
   }
   /// The values have changed by other means than an exchange, so earlier agreement no longer counts.
   void forget() { with_.clear(); }
@@ -72,7 +77,7 @@ class EndAgreement {
   [[nodiscard]] double agreed_distance() const { return agreed_distance_; }
 
  private:
-  std::vector<NodeId> with_;  // at most finish_witnesses
+  std::vector<NodeId> with_;  // neighbours only, each once
   double last_distance_ = 0;
   double agreed_distance_ = 0;
 };

@@ -83,8 +83,18 @@ struct OwnExchange {
   std::vector<std::int8_t> exponents = {};
   float factor = 1;
   std::optional<PushRule> push = {};  ///< it pushes to the fragment's owner
+  /// Of what it pushes; none: something of that is already known to be left over.
+  std::optional<std::uint64_t> publication_clock = {};
   std::optional<ExchangeReply> reply = {};
   std::optional<TracerValues> replied = {};  ///< came with the reply; kept while it is concluded
+};
+
+/// The server that owns a fragment has all that this node had trained when its client published this.
+struct HandedIn {
+  NodeId server;
+  std::uint64_t publication_clock;
+
+  bool operator==(const HandedIn&) const = default;
 };
 
 /// Work that waits until the fragment is no longer held, or until the client has published.
@@ -180,6 +190,7 @@ struct Fragment {
   std::map<NodeId, TimeUs> quarantined_at = {};  ///< partners that hold NaN in it, and until when each is not asked
   Handover handover = {};                        ///< while the node leaves
   EndAgreement agreement = {};                   ///< while it finishes
+  std::optional<HandedIn> handed_in = {};        ///< method `server`; none: there is more
 
   // --- what is known
   Health health = Health::sound;
@@ -236,6 +247,9 @@ class Fragments {
   [[nodiscard]] auto begin() const { return fragments_.begin(); }
   [[nodiscard]] auto end() const { return fragments_.end(); }
   [[nodiscard]] std::size_t block_count() const { return block_count_; }
+  [[nodiscard]] std::uint32_t index_of(const Fragment& fragment) const {
+    return static_cast<std::uint32_t>(&fragment - fragments_.data());
+  }
 
   [[nodiscard]] std::size_t quarantined() const;
   /// The earliest last exchange of any fragment that is not in quarantine; 0: one was never exchanged.

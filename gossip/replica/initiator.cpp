@@ -12,7 +12,7 @@ namespace {
 
 constexpr int last_follow_up = 2;                         // the follow-up in f32, which leaves no block out
 constexpr std::size_t schedule_window = 64;               // startable fragments among which the oldest is chosen
-constexpr TimeUs others_turn_divisor = 2;                 // divides a fragment's age where the only partner is to begin
+constexpr double others_turn_divisor = 2;                 // divides a fragment's age where the only partner is to begin
 constexpr TimeUs quarantine_rest_us = 10 * us_per_s;      // a partner with NaN in a fragment is not asked for this long
 constexpr TimeUs last_exchange_wait_us = 20 * us_per_ms;  // longest time between a fragment's exchanges for handover
 constexpr double fast_link_bytes_per_s = 125e6;           // 1 Gbit/s
@@ -166,7 +166,7 @@ std::optional<std::uint32_t> Initiator::oldest_startable(TimeUs now_us) const {
   const std::size_t count = data_.fragments.count();
   const auto others_turn = turn_of_only_partner();
   std::optional<std::uint32_t> oldest;
-  TimeUs oldest_age_us = 0;
+  double oldest_age = 0;
   std::size_t seen = 0;
   // The search begins behind the last fragment chosen: those have waited longest, and a look at all would take long.
   for (std::size_t i = 0; i < count && seen < schedule_window; ++i) {
@@ -175,12 +175,19 @@ std::optional<std::uint32_t> Initiator::oldest_startable(TimeUs now_us) const {
     if (!may_start(fragment, now_us)) continue;
     ++seen;
     const bool left_to_other = others_turn == f % 2 && fragment.exchanged_as == Fragment::Role::responder;
-    const TimeUs age_us = (now_us - fragment.exchanged_us) / (left_to_other ? others_turn_divisor : 1);
-    if (oldest && age_us <= oldest_age_us) continue;
+    const double age = waited(fragment, now_us) / (left_to_other ? others_turn_divisor : 1);
+    if (oldest && age <= oldest_age) continue;
     oldest = f;
-    oldest_age_us = age_us;
+    oldest_age = age;
   }
   return oldest;
+}
+
+/// For a comparison of fragments. An answer to another node is an exchange, too, but brings the fragment's owner
+/// nothing of what was trained here.
+double Initiator::waited(const Fragment& fragment, TimeUs now_us) const {
+  if (!data_.has_servers()) return static_cast<double>(now_us - fragment.exchanged_us);
+  return data_.pace.passed(now_us) - fragment.turn.due_at.value_or(fragment.turn.starts_at);
 }
 
 /// Two replicas that have only each other have the same oldest fragment. Both would ask for it at once, and every
@@ -193,12 +200,20 @@ std::optional<std::uint32_t> Initiator::turn_of_only_partner() const {
 }
 
 bool Initiator::may_start(const Fragment& fragment, TimeUs now_us) const {
-  if (data_.finish ? data_.finish->stage == Finishing::over : !data_.options.exchanges) return false;
-  // An exchange in lean memory takes long. Needless exchanges, one after the other, would put the end off for ever.
-  if (data_.finish && client_.is_lean() && data_.finish->stage == Finishing::settled) return false;
+  if (!data_.finish && !data_.options.exchanges) return false;
+  if (data_.finish && has_ended(fragment)) return false;
   if (fragment.is_pending({Pending::work, Pending::own}) || fragment.waiting.start == Waiting::Start::with_publication)
     return false;
   return data_.pace.due(fragment.turn, now_us) && !rests(fragment, now_us);
+}
+
+/// Needless exchanges, one after the other, would put the end off for ever: its last corrections must be taken. They
+/// would also take the bytes of those that are needed.
+bool Initiator::has_ended(const Fragment& fragment) const {
+  const Finish& finish = *data_.finish;
+  if (finish.stage == Finishing::over || data_.leaving) return finish.stage == Finishing::over;
+  if (finish.awaits_training) return client_.is_lean() && finish.stage == Finishing::settled;  // these take long
+  return data_.settled(fragment) && data_.is_current(fragment);
 }
 
 bool Initiator::rests(const Fragment& fragment, TimeUs now_us) const {
@@ -232,19 +247,22 @@ Codec Initiator::codec_for(const NodeId& partner) const {
 }
 
 bool Initiator::goes_to_owner(const Fragment& fragment) const {
-  return data_.options.partners.policy == PartnerPolicy::owner && !data_.leaving && !data_.hurries(fragment);
+  return data_.options.partners.policy == PartnerPolicy::owner && !data_.leaving &&
+         (!data_.hurries(fragment) || data_.server_of(fragment));
 }
 
 std::optional<PushRule> Initiator::push_rule_for(const Fragment& fragment, const NodeId& partner) const {
-  const bool follows = data_.description.keeps && !data_.leaving && (!data_.has_servers() || goes_to_owner(fragment));
-  if (follows) return PushRule{.shift = max_shift_bound};
+  if (data_.description.keeps && !data_.leaving) return PushRule{.shift = max_shift_bound};  // it follows
   const Neighbour* const server = data_.neighbours.find(partner);
   if (!goes_to_owner(fragment) || client_.is_lean() || server == nullptr || !server->info.keeps) return std::nullopt;
+  if (data_.finish && fragment.handed_in == HandedIn{partner, fragment.publication_clock})
+    return PushRule{.shift = max_shift_bound};
   // The server may see more workers than this one does.
-  PushRule rule = push_rule(std::max<std::size_t>(data_.neighbours.trainers() + 1, server->info.trainers));
+  const std::size_t workers = std::max<std::size_t>(data_.neighbours.trainers() + 1, server->info.trainers);
+  PushRule rule = push_rule(workers, fragment.budget.own_shift());
   // At first it is not known what of the fragment is progress: the server comes to meet all of it more than half way.
   if (!fragment.push.knows(fragment.buffers.parts().commits))
-    rule.shift = std::max<int>(rule.shift - 1, min_shift_bound);
+    rule.shift = std::max<int>(rule.shift - 1, fragment.budget.own_shift());
   return rule;
 }
 
@@ -258,24 +276,29 @@ bool Initiator::is_in_reach(const NodeId& node, const Neighbour& neighbour, cons
 std::optional<NodeId> Initiator::choose_partner(std::uint32_t f, TimeUs now_us) {
   const Fragment& fragment = data_.fragments[f];
   const Neighbours& neighbours = data_.neighbours;
+  const bool hurry = data_.hurries(fragment);
   if (goes_to_owner(fragment)) {
     const NodeId owner = data_.owner(f);
     const Neighbour* const known = neighbours.find(owner);
-    // An owner that trains asks anyone, a server only when nobody has asked it for long: others may see another owner.
-    const TimeUs unasked_us = std::max(unasked_least_us, unasked_periods * data_.pace.period_us());
-    if (owner == data_.self && data_.description.keeps && now_us - fragment.exchanged_us < unasked_us)
-      return std::nullopt;
     if (owner != data_.self)
       return known != nullptr && is_in_reach(owner, *known, fragment, now_us) ? std::optional(owner) : std::nullopt;
   }
+  // An owner that trains asks anyone, a server only when nobody has asked it for long: others may see another owner.
+  const bool serves = data_.has_servers() && data_.description.keeps && !data_.leaving;
+  const TimeUs unasked_us = std::max(unasked_least_us, hurry ? 0 : unasked_periods * data_.pace.period_us());
+  const bool asked = serves && (!hurry || fragment.exchanged_as == Fragment::Role::responder) &&
+                     now_us - fragment.exchanged_us < unasked_us;
+  if (asked && !hurry) return std::nullopt;
   std::vector<Candidate> candidates;
   std::size_t in_reach = 0;
-  const bool hurry = data_.hurries(fragment);
   for (const auto& [node, neighbour] : neighbours) {
     if (neighbour.info.job != data_.description.job) continue;
     if (data_.is_follower(neighbour) && !(data_.leaving && data_.neighbours.trainers() == 0)) continue;
     if (data_.leaving && !fragment.handover.may_ask(node)) continue;
     if (hurry && (!neighbours.finishes(neighbour) || fragment.agreement.has(node))) continue;
+    // Who has not settled will ask the server by itself, and whoever is over will not answer it.
+    const Finishing stage = neighbour.info.finishing;
+    if (serves && hurry && (stage == Finishing::over || (asked && stage != Finishing::settled))) continue;
     if (data_.finish && data_.finish->is_sound() && neighbour.info.quarantined) continue;
     const bool reach = is_in_reach(node, neighbour, fragment, now_us);
     in_reach += reach ? 1 : 0;
@@ -316,7 +339,11 @@ void Initiator::start(std::uint32_t f, const NodeId& partner, int follow_up, Cod
     request.age = {};  // however old: what was pushed since is accounted for
   }
   const float factor = data_.factor_for(fragment, partner);
-  fragment.own = OwnExchange{.partner = partner, .follow_up = follow_up, .begun_us = now_us, .push = push};
+  fragment.own = OwnExchange{.partner = partner,
+                             .follow_up = follow_up,
+                             .begun_us = now_us,
+                             .push = push,
+                             .publication_clock = fragment.publication_clock};
   fragment.own->request.counter = request.counter;
   ++own_count_;
   ++encoding_count_;
@@ -461,6 +488,11 @@ void Initiator::concluded(std::uint32_t f, ConcludeTask::Result&& result, TimeUs
     data_.learn(fragment, own.partner, result.measure, result.shift, proper);
     if (data_.leaving && proper) fragment.handover.exchanged(own.partner, result.shift);
     if (proper) rest_if_quiet(fragment, result.measure, now_us);
+    if (result.took_all && result.wide.empty() && own.publication_clock) {
+      fragment.handed_in = {own.partner, *own.publication_clock};
+    } else if (!own.push && result.shift < max_shift_bound) {
+      fragment.handed_in.reset();
+    }
   } else {
     ++data_.counters.violations;
   }
@@ -477,6 +509,8 @@ void Initiator::concluded(std::uint32_t f, ConcludeTask::Result&& result, TimeUs
   const bool last = own.follow_up + 1 == last_follow_up;
   start(f, own.partner, own.follow_up + 1, last ? Codec::f32 : own.request.codec, std::move(result.wide),
         last ? std::vector<std::int8_t>{} : std::move(result.wide_exponents), now_us, out);
+  // What the client has published since is in the wide blocks only.
+  fragment.own->publication_clock = result.took_all ? own.publication_clock : std::nullopt;
   fragment.turn.due_at = due_at;  // both count as one exchange for the period
 }
 

@@ -68,8 +68,10 @@ class Initiator {
   /// Whether an exchange with the partner could be paid for beside those for which publications are awaited.
   [[nodiscard]] bool affords(const NodeId& partner, const Fragment& fragment, TimeUs now_us) const;
   [[nodiscard]] bool may_start(const Fragment& fragment, TimeUs now_us) const;
+  [[nodiscard]] bool has_ended(const Fragment& fragment) const;
   /// The startable fragment whose last exchange is longest ago, within a bounded look.
   [[nodiscard]] std::optional<std::uint32_t> oldest_startable(TimeUs now_us) const;
+  [[nodiscard]] double waited(const Fragment& fragment, TimeUs now_us) const;
   [[nodiscard]] std::optional<std::uint32_t> turn_of_only_partner() const;
   [[nodiscard]] std::optional<NodeId> choose_partner(std::uint32_t f, TimeUs now_us);
   /// True if an exchange of the fragment with this neighbour may begin now.

@@ -162,13 +162,16 @@ void Replica::update_finishing(TimeUs now_us, Actions& out) {
   if (!data_.finish) return;
   Finish& finish = *data_.finish;
   finish.partners = data_.neighbours.finishing_partners();
+  finish.awaits_training = std::ranges::any_of(data_.neighbours, [this](const auto& item) {
+    return data_.neighbours.is_peer(item.second, data_.has_servers()) && item.second.info.finishing == Finishing::no;
+  });
   if (finish.stage == Finishing::over) return;
   const bool sound = data_.fragments.quarantined() == 0 && !finish.spoiled_programs;
   const bool known = finish.health == Finish::Health::spoiled || finish.spoiled_programs || spoiled();
   const auto health = sound ? Finish::Health::sound : known ? Finish::Health::spoiled : Finish::Health::quarantined;
   const bool changed = std::exchange(finish.health, health) != health;
   const bool all_settled = std::ranges::all_of(data_.fragments, [&](const Fragment& fragment) {
-    return data_.settled(fragment) && (finish.partners == 0 || fragment.publication_clock == data_.clock);
+    return data_.settled(fragment) && (finish.partners == 0 || data_.is_current(fragment));
   });
   if (finish.partners > 0) finish.agrees = all_settled && data_.runs();
   // Partners may come back soon: the daemon may just have been restarted, or a link may have broken. Those for which
@@ -254,7 +257,8 @@ bool Replica::take_publication(std::uint32_t f, TimeUs now_us, Actions& out) {
   if (publication.clock > fragment.publication_clock && fragment.publication_clock > 0) {
     fragment.cadence = smoothed(fragment.cadence, static_cast<double>(publication.clock - fragment.publication_clock));
   }
-  if (data_.finish && publication.clock != fragment.publication_clock) fragment.agreement.forget();
+  const bool trained = publication.clock != fragment.publication_clock && !data_.description.keeps;
+  if (data_.finish && trained) fragment.agreement.forget();
   fragment.publication_clock = publication.clock;
   fragment.freshness = Fragment::Freshness::fresh;
   fragment.waiting.wish = Waiting::Wish::nothing;

@@ -34,11 +34,22 @@ ReplicaData::ReplicaData(const ReplicaOptions& with, const NodeId& node, JobInfo
       tracer(Random(chance.next() ^ tracer_seed)) {}
 
 bool ReplicaData::settled(const Fragment& fragment) const {
-  return fragment.agreement.settled(finish ? finish->partners : 0);
+  const std::size_t partners = finish ? finish->partners : 0;
+  if (!has_servers() || partners == 0) return fragment.agreement.settled(partners);
+  // What counts is the server's value, so it must be the one that all have.
+  if (const auto server = server_of(fragment)) return fragment.agreement.has(*server);
+  if (!description.keeps) return fragment.agreement.settled(partners);
+  return std::ranges::all_of(neighbours, [&](const auto& item) {
+    const auto& [node, neighbour] = item;
+    return !neighbours.finishes(neighbour) || neighbour.info.finishing == Finishing::over ||
+           fragment.agreement.has(node);
+  });
 }
 
 bool ReplicaData::hurries(const Fragment& fragment) const {
-  return finish && finish->is_sound() && !settled(fragment);
+  if (!finish || !finish->is_sound() || settled(fragment)) return false;
+  const auto server = server_of(fragment);
+  return !server || neighbours.finishes(*neighbours.find(*server));  // it does not, as long as somebody trains
 }
 
 std::size_t ReplicaData::sent_bytes(const Fragment& fragment) const {
@@ -59,6 +70,13 @@ Age ReplicaData::age_of(const Fragment& fragment) const {
 NodeId ReplicaData::owner(std::uint32_t f) const {
   const std::vector<NodeId> owners = neighbours.owners(description.keeps);
   return owners.empty() ? self : owner_of(f, owners);
+}
+
+std::optional<NodeId> ReplicaData::server_of(const Fragment& fragment) const {
+  if (!has_servers()) return std::nullopt;
+  const NodeId node = owner(fragments.index_of(fragment));
+  const Neighbour* const known = neighbours.find(node);
+  return known != nullptr && known->info.keeps && !known->over_before ? std::optional(node) : std::nullopt;
 }
 
 Witness ReplicaData::witness_for(std::uint32_t f, const NodeId& partner) const {

@@ -34,6 +34,7 @@ struct Finish {
   Finishing stage = Finishing::begun;
   Health health = Health::sound;  ///< at the last look
   std::size_t partners = 0;       ///< number of partners that finish as well, at the last look
+  bool awaits_training = false;   ///< likewise: some peer still trains, so that values will change
   bool spoiled_programs = false;  ///< Programs::finish_spoiled
   TimeUs began_us = 0;
   double distance = 0;         ///< when it was over
@@ -67,7 +68,12 @@ struct ReplicaData {
   std::uint64_t stir = 0;
 
   [[nodiscard]] bool runs() const { return phase == Phase::running; }
+  /// Enough of those that finish agree with the fragment.
   [[nodiscard]] bool settled(const Fragment& fragment) const;
+  /// It has all that was trained. The clock of a node that keeps the job follows the others', and says nothing of that.
+  [[nodiscard]] bool is_current(const Fragment& fragment) const {
+    return description.keeps || fragment.publication_clock == clock;
+  }
   /// True while finishing, if some finishing partner is not yet known to agree with the fragment.
   [[nodiscard]] bool hurries(const Fragment& fragment) const;
   /// About one period, by chance; in periods.
@@ -89,6 +95,8 @@ struct ReplicaData {
   }
   /// The node that owns the fragment (gossip/owner.hpp), as far as this one knows; itself if nobody else is there.
   [[nodiscard]] NodeId owner(std::uint32_t f) const;
+  /// Another node that keeps the job and owns the fragment; none also if the run was over for it before.
+  [[nodiscard]] std::optional<NodeId> server_of(const Fragment& fragment) const;
   [[nodiscard]] Witness witness_for(std::uint32_t f, const NodeId& partner) const;
   [[nodiscard]] Clip clip_for(const Fragment& fragment, const NodeId& partner) const;
   [[nodiscard]] float factor_for(const Fragment& fragment, const NodeId& partner) const;

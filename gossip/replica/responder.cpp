@@ -70,12 +70,17 @@ void Responder::take_request(const NodeId& from, ExchangeRequest&& request, Wait
     ++data_.counters.repeated_requests;
     return;
   }
-  if (let_wait(from, request, now_us, out)) return;
+  const Neighbour* const neighbour = data_.neighbours.find(from);
+  const bool declines = neighbour == nullptr || is_asked_by_server(fragment, from, *neighbour);
+  if (declines && data_.finish) {  // the server knows of no agreement, and whoever settled asks no more
+    fragment.agreement.forget();
+    data_.pace.start_by(fragment.turn, now_us);
+  }
+  if (!declines && let_wait(from, request, *neighbour, now_us, out)) return;
   // Both ends asked each other: the larger id answers, the smaller declines.
   const bool crossing = crosses(fragment, from);
   const auto shift = fragment.budget.answer_shift(crossing);
-  const Neighbour* const neighbour = data_.neighbours.find(from);
-  if (!data_.runs() || fragment.is_held() || fragment.buffers.empty() || !shift || neighbour == nullptr ||
+  if (declines || !data_.runs() || fragment.is_held() || fragment.buffers.empty() || !shift ||
       (waited == Waited::no && (client_.is_crowded() || yields(*neighbour, now_us))) ||
       (crossing && data_.options.crossing_rule && data_.self < from) || (data_.finish && neighbour->info.quarantined) ||
       !affordable(*neighbour, fragment, now_us) || (asked && fragment.buffers.out_of_hand())) {
@@ -123,13 +128,13 @@ RefuseReason Responder::objection(const ExchangeRequest& request) const {
   return fragment.is_quarantined() ? RefuseReason::quarantined : RefuseReason::none;
 }
 
-bool Responder::let_wait(const NodeId& from, ExchangeRequest& request, TimeUs now_us, Actions& out) {
+bool Responder::let_wait(const NodeId& from, ExchangeRequest& request, const Neighbour& neighbour, TimeUs now_us,
+                         Actions& out) {
   const std::uint32_t f = request.fragment;
   Fragment& fragment = data_.fragments[f];
   if (!fragment.buffers.empty() || fragment.waiting.request || !data_.runs() || !client_.may_provide(f)) return false;
-  const Neighbour* const neighbour = data_.neighbours.find(from);
-  if (neighbour == nullptr || !affordable(*neighbour, fragment, now_us)) return false;
-  if (yields(*neighbour, now_us)) return false;  // it would keep out those that it yields to
+  if (!affordable(neighbour, fragment, now_us)) return false;
+  if (yields(neighbour, now_us)) return false;  // it would keep out those that it yields to
   fragment.waiting.request = Waiting::Request{from, std::move(request), now_us};
   client_.want_publication(f, out);
   return true;
@@ -157,6 +162,11 @@ bool Responder::yields(const Neighbour& neighbour, TimeUs now_us) const {
 bool Responder::affordable(const Neighbour& neighbour, const Fragment& fragment, TimeUs now_us) const {
   const std::size_t debt_bytes = 2 * data_.sent_bytes(fragment);
   return data_.pace.may_answer(debt_bytes, now_us) && Neighbours::may_answer(neighbour, debt_bytes, now_us);
+}
+
+/// A server that was not asked for long would follow this node, which follows it.
+bool Responder::is_asked_by_server(const Fragment& fragment, const NodeId& from, const Neighbour& neighbour) const {
+  return neighbour.info.keeps && !data_.leaving && data_.server_of(fragment) == from;
 }
 
 /// This is a guess from all that is known here: a request does not say whether it is a follow-up.
@@ -199,9 +209,11 @@ void Responder::answered(std::uint32_t f, const stage::Answering& at, AnswerTask
     data_.neighbours.note_answer(at.initiator, reply.status, now_us);
     fragment.exchanged_us = now_us;
     fragment.exchanged_as = Fragment::Role::responder;
+    if (reply.shift < max_shift_bound) fragment.handed_in.reset();
     fragment.wide_at.reset();
     if (result.measure.wide_blocks > 0) fragment.wide_at = at.initiator;
-    if (!agrees(result.measure)) ++data_.stir;
+    // Whoever only follows may be far from this node because others have led it elsewhere.
+    if (!agrees(result.measure) && !data_.only_gives(data_.neighbours.find(at.initiator))) ++data_.stir;
     data_.learn(fragment, at.initiator, result.measure, reply.shift, true);
     if (f == 0) reply.tracer = data_.tracer.answer(at.asked, reply.shift, now_us);
     if (!replies.store(id, reply, std::move(result.half), now_us)) {

@@ -42,12 +42,13 @@ class Responder {
   /// The reason why a request cannot be taken at all; none if it can.
   [[nodiscard]] RefuseReason objection(const ExchangeRequest& request) const;
   /// Keeps a request for an empty fragment until the client has published. False if it cannot wait.
-  bool let_wait(const NodeId& from, ExchangeRequest& request, TimeUs now_us, Actions& out);
+  bool let_wait(const NodeId& from, ExchangeRequest& request, const Neighbour& neighbour, TimeUs now_us, Actions& out);
   void publish_for_followers(Fragment& fragment, TimeUs now_us);
   [[nodiscard]] bool yields(const Neighbour& neighbour, TimeUs now_us) const;
   [[nodiscard]] bool affordable(const Neighbour& neighbour, const Fragment& fragment, TimeUs now_us) const;
   [[nodiscard]] bool follows_up(const Fragment& fragment, const NodeId& from, TimeUs now_us) const;
   void answer(const NodeId& from, ExchangeRequest&& request, int shift, TimeUs now_us, Actions& out);
+  [[nodiscard]] bool is_asked_by_server(const Fragment& fragment, const NodeId& from, const Neighbour& neighbour) const;
   void turn_down(const NodeId& from, const ExchangeRequest& request, ReplyStatus status, RefuseReason reason,
                  TimeUs now_us, Actions& out);
 

@@ -748,13 +748,14 @@ void Cluster::serve(std::size_t i, std::uint32_t f) {
   }
   client.serving[f] = true;
   say({.kind = parts.replace ? Event::Kind::replaced : Event::Kind::collected, .node = i, .fragment = f});
-  if (options_.pass_us == 0) return publish(i, f);
-  schedule_.after(between(random_, 0, options_.pass_us), [this, i, f, life = node.client_life] {
-    if (nodes_[i].client_life == life) publish(i, f);
+  const std::uint64_t clock = client.clock_base + client.clock;
+  if (options_.pass_us == 0) return publish(i, f, clock);
+  schedule_.after(between(random_, 0, options_.pass_us), [this, i, f, clock, life = node.client_life] {
+    if (nodes_[i].client_life == life) publish(i, f, clock);
   });
 }
 
-void Cluster::publish(std::size_t i, std::uint32_t f) {
+void Cluster::publish(std::size_t i, std::uint32_t f, std::uint64_t clock) {
   Node& node = nodes_[i];
   Client& client = node.client;
   const FragmentParts parts = client.words[f];
@@ -762,7 +763,6 @@ void Cluster::publish(std::size_t i, std::uint32_t f) {
   client.serving[f] = false;
   client.words[f] = {
       .generation = generation, .publication = parts.spare(), .correction = parts.correction, .commits = parts.commits};
-  const std::uint64_t clock = client.clock_base + client.clock;
   in_replica(i, node.replica_life, [this, i, f, generation, clock] {
     decide(i, [&](Actions& out) { nodes_[i].replica->published(f, generation, clock, now_us(), out); });
   });

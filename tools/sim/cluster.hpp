@@ -287,7 +287,8 @@ class Cluster {
   void tell_time_taken(std::size_t i);
   void tell_finishing(std::size_t i, Actions& out);
   void serve(std::size_t i, std::uint32_t f);
-  void publish(std::size_t i, std::uint32_t f);
+  /// `clock`: of the model when the pass began; it goes on training meanwhile.
+  void publish(std::size_t i, std::uint32_t f, std::uint64_t clock);
   void tick(std::size_t i);
   void deliver(std::size_t from, std::size_t to, Message message);
   void receive(std::size_t from, std::size_t to, const Message& message);

@@ -73,6 +73,12 @@ void with_end(Swarm& swarm) {
   swarm.finishes = true;
 }
 
+void with_server(Swarm& swarm) {
+  with_end(swarm);
+  swarm.keepers = 1;
+  swarm.cluster.replica.partners.policy = gossip::PartnerPolicy::owner;
+}
+
 void with_many(Swarm& swarm) {
   calm(swarm);
   swarm.nodes = 8;
@@ -295,6 +301,15 @@ Sabotage early_end(const Swarm&) {
   }};
 }
 
+/// A server that finishes is taken for a node that trains, so what workers have left is averaged with its values.
+Sabotage server_as_peer(const Swarm&) {
+  return {.tamper = [](std::size_t, std::size_t, Message& message) {
+    if (auto* info = std::get_if<JobInfo>(&message); info != nullptr && info->finishing != Finishing::no)
+      info->keeps = false;
+    return true;
+  }};
+}
+
 Sabotage trusted_models(const Swarm&) {
   return {.options = [](ClusterOptions& options) { options.trusts_saved = true; }};
 }
@@ -384,6 +399,8 @@ constexpr SabotageRule rules[] = {
     {"lost-settings", "nor the job's settings", "settings", with_settings, lost_settings},
     {"untold-settings", "a node tells nobody of the job's settings", "liveness", with_settings, untold_settings},
     {"early-end", "a node says that the run is over while it trains", "the end", with_end, early_end},
+    {"server-as-peer", "a server that finishes is taken for a node that trains", "the end", with_server,
+     server_as_peer},
     {"damaged-model", "saved models are taken over unchecked", "restoring", with_saved, trusted_models},
     {"crossing", "two nodes that ask each other both answer", "crossing", with_many, both_answer},
     {"mixing-budget", "overlapping exchanges have no budget", "mixing budget", as_drawn, no_mixing_budget},

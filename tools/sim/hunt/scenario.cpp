@@ -21,7 +21,10 @@ constexpr TimeUs look_us = 100'000;              // how often the end of a phase
 constexpr double most_wide = 0.5;                // the most wide blocks, as a share of those exchanged
 constexpr std::uint64_t least_blocks = 500;      // with fewer blocks the share is not checked
 constexpr TimeUs longest_faults_us = 30 * us_per_s;
-constexpr double agreed = 1e-8;  // mean square distance over mean square value
+constexpr double agreed = 1e-8;       // mean square distance over mean square value
+constexpr double least_share = 0.95;  // of an equal share of what the last program learned
+constexpr double usual_step = 0.04;   // of that program, as a share of its last one
+constexpr double by_chance = 4;       // standard deviations
 
 /// A number between low and high, with every order of magnitude equally likely.
 double drawn(gossip::Random& random, double low, double high) {
@@ -258,6 +261,13 @@ class World {
     std::vector<float> before_nan;  ///< the model that the client returns to; empty: it is well
     bool well = true;
   };
+  /// The last program that stops. It learns until then, and most of all in its last step.
+  struct Last {
+    std::size_t node;
+    gossip::Random random;
+    std::vector<double> before = {};  ///< its model before that step, with corrections; empty: not yet
+    std::vector<double> change = {};  ///< by which the step moves it; empty: not yet
+  };
 
   [[nodiscard]] ClusterOptions cluster_options() const {
     ClusterOptions options = swarm_.cluster;
@@ -275,6 +285,8 @@ class World {
   void come_together();
   void finish();
   void stop_program(std::size_t i);
+  void learn_last(std::span<float> values);
+  void check_last_step() const;
   void check_end(std::size_t i);
   void check_delivered(std::size_t i) const;
   void drain();
@@ -315,8 +327,9 @@ class World {
   Trace trace_;
   std::unique_ptr<HuntOverlay> overlay_;
   std::deque<Trainer> trainers_;
-  std::vector<bool> joins_;             ///< a daemon that starts at the node has to join
-  std::set<std::size_t> over_;          ///< nodes for whose programs the run is over
+  std::vector<bool> joins_;     ///< a daemon that starts at the node has to join
+  std::set<std::size_t> over_;  ///< nodes for whose programs the run is over
+  std::optional<Last> last_;
   std::optional<std::size_t> mourned_;  ///< the node that is not restarted
   bool calm_ = false;
   bool ending_ = false;
@@ -416,6 +429,7 @@ std::uint64_t World::train(std::size_t i, std::span<float> values) {
     invariants_.forbid_nan(i);
     progress_.set_finite(i, true);
   }
+  if (last_ && last_->node == i) learn_last(values);
   if (calm_ || swarm_.learning == 0) return 1;
   for (std::size_t n = 0; n < std::min(trained_elements, values.size()); ++n) {
     values[trainer.next] += static_cast<float>(swarm_.learning * (random_.uniform() - 0.5));
@@ -764,6 +778,51 @@ void World::stop_program(std::size_t i) {
   cluster_.finish(i);
 }
 
+void World::learn_last(std::span<float> values) {
+  const bool now = !last_->before.empty();
+  if (!last_->change.empty()) return;
+  for (float& value : values) {
+    const double change = swarm_.spread * (now ? 1 : usual_step) * (last_->random.uniform() - 0.5);
+    if (now) last_->change.push_back(change);
+    value += static_cast<float>(change);
+  }
+  if (now) schedule_.after(0, [this] { stop_program(last_->node); });
+}
+
+/// What the last program learned at last counts as much as what each other one did: the end takes nothing of it away.
+void World::check_last_step() const {
+  const auto& [node, random, before, change] = *last_;
+  const std::vector<double> after = cluster_.whole(node);
+  double along = 0;
+  double moved_square = 0;
+  double square = 0;
+  for (std::size_t e = 0; e < change.size(); ++e) {
+    const double moved = after[e] - before[e];
+    along += moved * change[e];
+    moved_square += moved * moved;
+    square += change[e] * change[e];
+  }
+  const double share = along / square;
+  // What else has moved the model meanwhile looks by chance like some of it.
+  const double others = std::max(moved_square - share * along, 0.0);
+  const double deviation = std::sqrt(others / square / static_cast<double>(change.size()));
+  std::size_t sharing = 0;
+  for (std::size_t i = 0; i < cluster_.size(); ++i) {
+    // In lean memory workers do not push: they and the servers are equals.
+    sharing += cluster_.node(i).keeps && swarm_.cluster.lean_window == 0 ? 0 : 1;
+    // Workers that do not reach a server take others for the owners of its fragments.
+    for (std::size_t j = 0; j < i; ++j) {
+      if (cluster_.node(i).keeps != cluster_.node(j).keeps && !cluster_.linked(i, j)) return;
+    }
+  }
+  const double least = least_share / static_cast<double>(sharing) - by_chance * deviation;
+  if (share >= least) return;
+  throw Violation({.node = node},
+                  "the end: of what node {} learned in its last step, {:.3g} is in the model that was agreed on, of at "
+                  "least {:.3g}",
+                  node, share, least);
+}
+
 /// Throws if node i takes the run for over while another program that it can reach goes on.
 void World::check_end(std::size_t i) {
   const Cluster::Node& node = cluster_.node(i);
@@ -800,9 +859,18 @@ void World::check_delivered(std::size_t i) const {
 void World::finish() {
   ending_ = true;
   const TimeUs begin_us = schedule_.now_us();
-  const std::size_t last = random_.below(cluster_.size());  // long after the others
-  for (std::size_t i = 0; i < cluster_.size(); ++i)
-    schedule_.after(between(random_, 0, 2 * us_per_s) + (i == last ? 6 * us_per_s : 0), [this, i] { stop_program(i); });
+  std::size_t last = random_.below(cluster_.size());  // long after the others
+  while (cluster_.node(last).keeps)
+    last = (last + 1) % cluster_.size();
+  last_.emplace(last, gossip::Random(swarm_.seed ^ 0x1a575e9ULL));
+  for (std::size_t i = 0; i < cluster_.size(); ++i) {
+    const TimeUs after_us = between(random_, 0, 2 * us_per_s);
+    if (i == last) {
+      schedule_.after(after_us + 6 * us_per_s, [this, i] { last_->before = cluster_.whole(i); });
+    } else {
+      schedule_.after(after_us, [this, i] { stop_program(i); });
+    }
+  }
   for (std::size_t n = random_.below(3); n > 0; --n) {
     const std::size_t i = (last + 1 + random_.below(cluster_.size() - 1)) % cluster_.size();
     schedule_.after(between(random_, 0, 4 * us_per_s), [this, i] {
@@ -826,7 +894,7 @@ void World::finish() {
     cluster_.run_until(schedule_.now_us() + look_us);
     i = trains_on();
   }
-  if (i == cluster_.size()) return;
+  if (i == cluster_.size()) return check_last_step();
   throw Violation({.node = i}, "the end: {} s after the programs began to stop it is not over for node {}",
                   swarm_.liveness_us / us_per_s, i);
 }

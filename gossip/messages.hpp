@@ -98,6 +98,7 @@ struct ExchangeReply {
   Bytes wide = {};
   Bytes asked = {};
   Bytes differences = {};
+  bool limited = false;  ///< f32: the ends are further apart than the differences say, which are scaled down
   std::optional<TracerValues> tracer = {};  ///< the responder's numbers, before both commit 2^-shift of the difference
 };
 

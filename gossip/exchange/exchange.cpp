@@ -23,9 +23,6 @@ constexpr int widen_most = 6;
 /// Number of blocks from which the magnitude of a fragment is estimated.
 constexpr std::size_t magnitude_blocks = 64;
 
-/// An f32 difference within 2^-limited_margin of this end's limit may have been limited by the other end.
-constexpr int limited_margin = 2;
-
 /// Rounding may make a norm that is computed twice differ by this factor.
 constexpr double norm_tolerance = 1.001;
 
@@ -117,11 +114,13 @@ void scale(std::span<float> differences, int halvings) {
 }
 
 /// Scales f32 blocks whose differences exceed either end's limit down by powers of two, and updates their outcomes.
+/// Returns whether there are any.
 /// The responder's limit is for a weight of one half. An initiator that leaves it less may be further away: a node that
 /// only follows, and was not reached for long.
-void limit_differences(const AnswerTask& task, HeldFragment fragment, std::span<const std::uint32_t> blocks,
+bool limit_differences(const AnswerTask& task, HeldFragment fragment, std::span<const std::uint32_t> blocks,
                        std::span<const std::int8_t> limits, std::span<float> differences,
                        std::span<BlockOutcome> outcomes) {
+  bool limited = false;
   for (std::size_t i = 0; i < blocks.size(); ++i) {
     const int own = fragment.steps.limit_exponent(task.range, task.factor, blocks[i]);
     const int limit = std::min<int>(limits[i], own + task.request.min_shift - min_shift_bound);
@@ -133,7 +132,9 @@ void limit_differences(const AnswerTask& task, HeldFragment fragment, std::span<
     (void)std::frexp(largest, &exponent);  // largest < 2^exponent
     scale(block, exponent - limit);
     (void)outcomes_of(Codec::f32, {}, std::as_bytes(block), {}, outcomes.subspan(i, 1));
+    limited = true;
   }
+  return limited;
 }
 
 /// False if the responder sent more than the request allowed: a block beyond its limit, or a norm beyond `clip`.
@@ -233,11 +234,12 @@ float threshold_of(const Clip& clip, const BlockSteps& steps, float factor, std:
 
 /// The shift that clipping asks for. If no allowed shift is enough, nothing is moved; f32 differences are scaled.
 int clip_shift_of(const AnswerTask& task, float threshold, std::span<std::byte> differences,
-                  std::span<BlockOutcome> outcomes, std::vector<bool>& coarse) {
+                  std::span<BlockOutcome> outcomes, std::vector<bool>& coarse, bool& limited) {
   const int shift = clip_shift(norm_of(outcomes), lower_threshold(threshold, task.request.clip));
   if (shift <= max_shift_bound) return shift;
   if (task.request.codec == Codec::f32) {
     scale({reinterpret_cast<float*>(differences.data()), differences.size() / sizeof(float)}, shift - max_shift_bound);
+    limited = true;
     return max_shift_bound;
   }
   std::fill(differences.begin(), differences.end(), std::byte{0});
@@ -315,14 +317,7 @@ int own_noise_shift_of(const ConcludeTask& task, std::span<const BlockOutcome> o
 
 /// The responder moved as far as it was asked in all blocks within range, but for noise.
 bool took_all(const ConcludeTask& task, std::span<const BlockOutcome> outcomes) {
-  if (task.reply.shift - task.push->shift > own_noise_shift_of(task, outcomes)) return false;
-  if (task.reply.codec != Codec::f32) return true;
-  const auto differences = task.reply.differences.as<float>();
-  for (std::size_t i = 0; i < outcomes.size(); ++i) {
-    const float largest = largest_difference(differences.subspan(i * block_elements, block_elements));
-    if (largest > std::ldexp(1.0F, task.exponents[i] - limited_margin)) return false;
-  }
-  return true;
+  return !task.reply.limited && task.reply.shift - task.push->shift <= own_noise_shift_of(task, outcomes);
 }
 
 /// Takes the owner's value over, on top of what was trained since it was pushed; but not in blocks out of range.
@@ -401,8 +396,8 @@ bool fits(const ExchangeReply& reply, const ExchangeRequest& request) {
   if (reply.codec != request.codec || reply.block_count != request.block_count) return false;
   if (reply.shift < request.min_shift || reply.shift > max_shift_bound) return false;
   if (reply.differences.size() != request.block_count * codec_block_bytes(request.codec)) return false;
-  if (reply.wide.empty()) return reply.asked.empty();
-  if (request.codec == Codec::f32) return false;
+  if (reply.wide.empty()) return reply.asked.empty() && !(reply.limited && request.codec != Codec::f32);
+  if (request.codec == Codec::f32 || reply.limited) return false;
   if (reply.wide.size() != bitmap_bytes(request.block_count) || reply.asked.size() != request.block_count) return false;
   const auto asked = reply.asked.as<std::int8_t>();
   return std::all_of(asked.begin(), asked.end(),
@@ -477,12 +472,12 @@ AnswerTask::Result AnswerTask::run(HeldFragment fragment) && {
   const float threshold = threshold_of(clip, fragment.steps, factor, blocks);
   if (request.codec == Codec::f32) {
     moved = outcomes;
-    limit_differences(*this, fragment, blocks, side.exponents, differences.as<float>(), moved);
-    shift = std::max(shift, clip_shift_of(*this, threshold, differences.bytes(), moved, coarse));
+    reply.limited = limit_differences(*this, fragment, blocks, side.exponents, differences.as<float>(), moved);
+    shift = std::max(shift, clip_shift_of(*this, threshold, differences.bytes(), moved, coarse, reply.limited));
   } else {
     coarse = refuse_coarse_steps(*this, fragment, blocks, side.exponents, differences.bytes(), outcomes);
     shift = std::max(shift + noise_shift_of(side.exponents, outcomes),
-                     clip_shift_of(*this, threshold, differences.bytes(), outcomes, coarse));
+                     clip_shift_of(*this, threshold, differences.bytes(), outcomes, coarse, reply.limited));
     describe_wide(*this, fragment, blocks, side.exponents, outcomes, coarse, reply);
   }
   reply.status = ReplyStatus::done;
@@ -495,6 +490,7 @@ AnswerTask::Result AnswerTask::run(HeldFragment fragment) && {
     reply.status = ReplyStatus::refused;
     reply.reason = RefuseReason::quarantined;
     reply.wide = reply.asked = {};
+    reply.limited = false;
     return result;
   }
   result.measure = measure_of(request.codec, side.exponents, outcomes, coarse);
@@ -550,6 +546,8 @@ ConcludeTask::Result ConcludeTask::run(HeldFragment fragment) && {
       return {};
   }
   result.measure = measure_of(reply.codec, exponents, outcomes, coarse);
+  result.measure.limited = reply.limited;
+  result.measure.telling = result.measure.telling && !reply.limited;
   result.measure.magnitude = magnitude;
   result.measure.ratio = observe(fragment.steps, blocks, outcomes, coarse, factor, witness);
   return result;

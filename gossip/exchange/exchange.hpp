@@ -35,6 +35,7 @@ struct ExchangeMeasure {
   double codec_error = 0;           ///< bound on what quantisation adds, over ‖s·D‖, both as norms: 0 (f32) to 1
   double magnitude = 0;             ///< root mean square of y, from a sample of its blocks; 0: not available
   bool telling = false;             ///< at least half of the blocks are in range, so the distance is reliable
+  bool limited = false;             ///< the responder scaled the differences down: the distance is larger
 };
 
 /// Numbers from 2^119 on need the coarsest step, and count as infinite.

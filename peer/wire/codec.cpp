@@ -102,6 +102,7 @@ void write(const ExchangeReply& reply, wire::Header::Builder header, Frames& fra
   out.setClock(reply.clock);
   write_age(reply.age, out.initAge());
   out.setBlockCount(reply.block_count);
+  out.setLimited(reply.limited);
   write_tracer(reply.tracer, out);
   if (reply.status != ReplyStatus::done) return;
   frames.payload = {reply.wide, reply.asked, reply.differences};
@@ -119,6 +120,7 @@ std::optional<Message> read(wire::ExchangeReply::Reader in, const Frames& frames
   reply.clock = in.getClock();
   reply.age = read_age(in.getAge());
   reply.block_count = in.getBlockCount();
+  reply.limited = in.getLimited();
   reply.tracer = read_tracer(in);
   if (frames.payload_count != (reply.status == ReplyStatus::done ? 3u : 0u)) return std::nullopt;
   reply.wide = frames.payload[0];

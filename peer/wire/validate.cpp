@@ -83,6 +83,7 @@ Fault check_done(const ExchangeReply& reply) {
     return "difference frame has a wrong size";
   }
   const bool lattice = reply.codec != Codec::f32;
+  if (lattice && reply.limited) return "a lattice reply has limited differences";
   if (!lattice && !(reply.wide.empty() && reply.asked.empty())) return "an f32 reply has wide blocks";
   if (reply.wide.empty()) return reply.asked.empty() ? Fault{} : "steps are asked for and no block is wide";
   if (reply.wide.size() != bitmap_bytes(reply.block_count)) return "wide bitmap has a wrong size";
@@ -102,7 +103,7 @@ Fault check(const ExchangeReply& reply) {
   if (reply.clock > gossip::max_clock_samples) return "clock out of bounds";
   if (reply.status == ReplyStatus::done) return check_done(reply);
   if (reply.status == ReplyStatus::refused && reply.reason == RefuseReason::none) return "refused without a reason";
-  if (!(reply.wide.empty() && reply.asked.empty() && reply.differences.empty())) {
+  if (!(reply.wide.empty() && reply.asked.empty() && reply.differences.empty()) || reply.limited) {
     return "a reply that is not done has payload";
   }
   return {};

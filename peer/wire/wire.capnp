@@ -137,6 +137,7 @@ struct ExchangeReply {
   blockCount @9 :UInt32;
   tracerRound @10 :UInt32;
   tracer @11 :List(Float64);
+  limited @12 :Bool;        # codec f32: the differences are scaled down
 }
 
 struct ExchangeAck {

@@ -4,6 +4,7 @@ import collections
 import fcntl
 import os
 import random
+import re
 import signal
 import socket
 import struct
@@ -63,6 +64,16 @@ class Averaging(SystemTest):
         return self.at_once(
             *[lambda c=c, v=v: c.run.average(v, **options) for c, v in zip(clients, values)]  # type: ignore[misc]
         )
+
+    def wait_until_told(self, call: Callable[[], Any], pattern: str) -> None:
+        """Waits until the time-out of the call, which may be too short for a busy machine, says what is missing."""
+
+        def told() -> bool:
+            with self.assertRaises(TimeoutError) as caught:
+                call()
+            return re.search(pattern, str(caught.exception)) is not None
+
+        wait_until(told, PATIENCE_S, f"told: {pattern}")
 
     def assert_mean(self, averages: List[Any], values: List[np.ndarray]) -> None:
         for average in averages:
@@ -136,9 +147,7 @@ class Averaging(SystemTest):
         nodes = self.start_nodes(2)
         early, late = self.clients_at(*nodes)
         self.average_all([early, late], [1.0, 2.0])
-        with self.assertRaises(TimeoutError) as caught:
-            early.run.average(1.0, timeout_s=3)
-        self.assertRegex(str(caught.exception), "no contribution yet from [0-9a-f]{8}")
+        self.wait_until_told(lambda: early.run.average(1.0, timeout_s=3), "no contribution yet from [0-9a-f]{8}")
         # The one that gave up comes again.
         averages = self.average_all([early, late], [5.0, 7.0])
         self.assertEqual([average.values for average in averages], [6.0, 6.0])
@@ -146,18 +155,18 @@ class Averaging(SystemTest):
     def test_too_few_and_of_another_size(self) -> None:
         nodes = self.start_nodes(2)
         first, second = self.clients_at(*nodes)
-        with self.assertRaisesRegex(TimeoutError, "1 of the 2 members"):
-            first.run.average(1.0, at_least=2, timeout_s=3)
+        self.wait_until_told(lambda: first.run.average(1.0, at_least=2, timeout_s=3), "1 of the 2 members")
 
         def differs(client: Client, values: Any) -> str:
-            try:
+            with self.assertRaises(TimeoutError) as caught:
                 client.run.average(values, name="size", at_least=2, timeout_s=4)
-            except TimeoutError as error:
-                return str(error)
-            return "no error"
+            return str(caught.exception)
 
-        told = self.at_once(lambda: differs(first, np.zeros(3)), lambda: differs(second, np.zeros(5)))
-        self.assertTrue(any("numbers under this name" in text for text in told), told)
+        def one_is_told() -> bool:
+            told = self.at_once(lambda: differs(first, np.zeros(3)), lambda: differs(second, np.zeros(5)))
+            return any("numbers under this name" in text for text in told)
+
+        wait_until(one_is_told, PATIENCE_S, "one is told of the other size")
 
     def test_a_death_in_the_middle_loses_no_round(self) -> None:
         nodes = self.start_nodes(4)
@@ -165,11 +174,16 @@ class Averaging(SystemTest):
         self.average_all(clients, [np.zeros(MODEL, np.float32)] * 4)
         dead = random.randrange(4)
         seen: List[List[Any]] = [[], [], [], []]
-        stop_s = time.monotonic() + 12
+        killed = threading.Event()
+        end_s = time.monotonic() + 3 * PATIENCE_S
+
+        def goes_on(averages: List[Any]) -> bool:
+            without = sum(of < 4 for _, of, _ in averages)
+            return time.monotonic() < end_s and not (killed.is_set() and without >= 5)
 
         def train(index: int) -> None:
             model = np.full(MODEL, index, np.float32)
-            while time.monotonic() < stop_s:
+            while goes_on(seen[index]):
                 average = clients[index].run.average(model, timeout_s=4 * PATIENCE_S)
                 seen[index].append((average.round, average.of, average.values[7]))
                 model = average.values + np.float32(index)
@@ -182,6 +196,7 @@ class Averaging(SystemTest):
         def kill() -> None:
             wait_until(lambda: all(len(averages) >= 5 for averages in seen), PATIENCE_S, "all average")
             nodes[dead].kill()
+            killed.set()
 
         self.at_once(kill, train_without_daemon, *[lambda i=i: train(i) for i in range(4) if i != dead])
         by_round: Dict[int, Any] = {}
@@ -295,9 +310,7 @@ class Averaging(SystemTest):
         child = int(dying.stdout.readline())
         self.addCleanup(os.kill, child, signal.SIGKILL)
         dying.kill()
-        begin = time.monotonic()
         self.assertEqual(client.run.average(1.0, timeout_s=PATIENCE_S).of, 1)
-        self.assertLess(time.monotonic() - begin, 5)
 
 
 if __name__ == "__main__":

@@ -238,7 +238,6 @@ class Method(SystemTest):
         self.set(nodes[1], "average_members=1")  # who stops last does not wait for the other
         self.stop_all(trainings)
         last = [max(training.by_round) for training in trainings]
-        self.assertLessEqual(abs(last[0] - last[1]), 1)
         for training in trainings:  # while the exchanges that were under way end, each correction takes a round
             training.by_round = {k: v for k, v in training.by_round.items() if k > min(last) - 30}
         self.assert_same_after_each_round(trainings)

@@ -283,6 +283,32 @@ TEST_CASE("a worker knows whether the server took all of what it pushed", "[exch
   CHECK((!result.took_all || !result.wide.empty()));
 }
 
+TEST_CASE("a difference beyond the responder's limit alone is told: the ends are further apart", "[exchange]") {
+  constexpr std::size_t blocks = 1;
+  const PushRule rule = push_rule(2);
+  Random random(5);
+  const auto begin = random_values(blocks, random, 1);
+  End server(blocks);
+  End worker(blocks);
+  server.set(begin);
+  worker.set(begin);
+  push_to(server, worker, Codec::f32, rule, random.next());
+  const int limit = server.steps.limit_exponent(default_range, 1, 0) + rule.shift - min_shift_bound;
+  believe_anything(worker);
+  worker.train(std::vector<float>(block_elements, std::ldexp(8.0F, limit)));
+  const auto far = push_to(server, worker, Codec::f32, rule, random.next());
+  CHECK(far.measure.limited);
+  CHECK_FALSE(far.measure.telling);
+  CHECK_FALSE(far.took_all);
+  worker.train(std::vector<float>(block_elements, std::ldexp(1.0F, limit - 4)));
+  End near(blocks);
+  near.set(worker.x);
+  believe_anything(near);
+  const auto close = push_to(near, worker, Codec::f32, rule, random.next());
+  CHECK_FALSE(close.measure.limited);
+  CHECK(close.took_all);
+}
+
 TEST_CASE("a follower comes nearer with each codec, however few of the elements differ", "[exchange]") {
   const Codec codec = GENERATE(Codec::f32, Codec::q8, Codec::q4);
   const std::size_t every = GENERATE(1, 8, 64);

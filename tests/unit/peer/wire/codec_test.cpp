@@ -257,6 +257,10 @@ TEST_CASE("every field of the messages with most fields comes back") {
   CHECK((same(reply.wide, answered.wide) && same(reply.asked, answered.asked)));
   CHECK(same(reply.differences, answered.differences));
   CHECK(reply.tracer == tracer_of_test);
+  CHECK_FALSE(reply.limited);
+  ExchangeReply limited = a_reply(Codec::f32);
+  limited.limited = true;
+  CHECK(std::get<ExchangeReply>(std::get<Message>(*decode(encode(Message(limited))))).limited);
 
   const auto job_packet = decode(encode(Message(a_job())));
   const auto& job = std::get<JobInfo>(std::get<Message>(*job_packet));
@@ -366,8 +370,16 @@ TEST_CASE("replies against the rules are refused") {
   CHECK(faulty([](auto& r) { r.differences = {}; }));
   CHECK(faulty([](auto& r) { r.status = ReplyStatus::busy; }));
   CHECK(faulty([](auto& r) { r.codec = Codec::f32; }));
+  CHECK(faulty([](auto& r) { r.limited = true; }));
+  ExchangeReply limited = a_reply(Codec::f32);
+  limited.limited = true;
+  CHECK_FALSE(fault_of(Message(limited)));
   ExchangeReply refused;
   refused.status = ReplyStatus::refused;
+  CHECK(fault_of(Message(refused)));
+  refused.reason = RefuseReason::draining;
+  CHECK_FALSE(fault_of(Message(refused)));
+  refused.limited = true;
   CHECK(fault_of(Message(refused)));
 }
 

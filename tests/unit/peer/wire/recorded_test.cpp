@@ -37,7 +37,7 @@ struct Recording {
 };
 const std::vector<Recording> files{{"version-1", 32},        {"version-1-agreement", 46}, {"version-1-summaries", 48},
                                    {"version-1-tracer", 51}, {"version-1-outcome", 54},   {"version-1-settings", 55},
-                                   {"version-1-keeping", 58}};
+                                   {"version-1-keeping", 58}, {"version-1-limited", 59}};
 
 Bytes filled(std::size_t size, std::uint8_t value) {
   return Bytes::adopt(std::vector<std::uint8_t>(size, value));
@@ -125,6 +125,16 @@ Frames traced_reply() {
                         .block_count = 1,
                         .tracer = tracer};
   message.differences = filled(codec_block_bytes(Codec::q8), 0xa5);
+  return encode(Message(message));
+}
+Frames limited_reply() {
+  ExchangeReply message{.counter = 69,
+                        .job = {11, 12},
+                        .status = ReplyStatus::done,
+                        .codec = Codec::f32,
+                        .block_count = 1,
+                        .limited = true};
+  message.differences = filled(codec_block_bytes(Codec::f32), 0xa5);
   return encode(Message(message));
 }
 Frames traced_summaries() {
@@ -219,6 +229,7 @@ std::map<std::string, Frames> samples() {
       {"summaries.tracer", traced_summaries()},
       {"exchangeRequest.tracer", traced_request()},
       {"exchangeReply.tracer", traced_reply()},
+      {"exchangeReply.limited", limited_reply()},
       {"jobQuery", encode(Message(JobQuery{{1, 2}}))},
       {"pullRequest", encode(Message(PullRequest{{1, 2}, 3}))},
       {"pullReply", pull_reply()},

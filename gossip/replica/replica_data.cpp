@@ -136,7 +136,8 @@ void ReplicaData::learn(Fragment& fragment, const NodeId& partner, const Exchang
     neighbour->exchanged_us = fragment.exchanged_us;
   }
   if (finish && !gave) {
-    const bool measured = !measure.limited && measure.wide_blocks == 0 && measure.blocks == fragment.buffers.block_count();
+    const bool measured =
+        !measure.limited && measure.wide_blocks == 0 && measure.blocks == fragment.buffers.block_count();
     fragment.agreement.observe(
         partner, measured ? relative_distance(measure) : std::numeric_limits<double>::infinity(),
         neighbour != nullptr && neighbour->info.finishing != Finishing::no && !neighbour->over_before);

@@ -35,8 +35,8 @@ struct Recording {
   std::string name;
   std::size_t messages;
 };
-const std::vector<Recording> files{{"version-1", 32},        {"version-1-agreement", 46}, {"version-1-summaries", 48},
-                                   {"version-1-tracer", 51}, {"version-1-outcome", 54},   {"version-1-settings", 55},
+const std::vector<Recording> files{{"version-1", 32},         {"version-1-agreement", 46}, {"version-1-summaries", 48},
+                                   {"version-1-tracer", 51},  {"version-1-outcome", 54},   {"version-1-settings", 55},
                                    {"version-1-keeping", 58}, {"version-1-limited", 59}};
 
 Bytes filled(std::size_t size, std::uint8_t value) {

@@ -54,6 +54,7 @@ struct RoundPlan {
 struct RoundReady {
   std::optional<std::uint64_t> contribution = {};
   bool leaves = false;
+  std::uint16_t at_least = 0;  ///< the contribution is in no round after which fewer of its members are left
   /// Nobody has to wait for it any more.
   [[nodiscard]] bool is_ready() const { return contribution || leaves; }
 };

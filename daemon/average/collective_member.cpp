@@ -140,7 +140,7 @@ void CollectiveMember::contribute_if_enough() {
   contributed_ = true;
   encode_contribution();
   Averaging::Actions out;
-  averaging_.contribute(++number_, out);
+  averaging_.contribute(++number_, static_cast<std::uint16_t>(at_least_), out);
   carry_out(out);
   take_early();
 }

@@ -315,7 +315,16 @@ void Averaging::propose_if_ready(Actions& out) {
   if (decision_.lead->plan) send_to_members(RoundProposal{decision_.lead->ballot, *decision_.lead->plan}, out);
 }
 
-/// None: somebody is still waited for. While nobody has contributed, others can enter and leave.
+/// Members, as far as this node knows, that neither leave nor are dead.
+std::size_t Averaging::staying() const {
+  return static_cast<std::size_t>(std::ranges::count_if(members_, [this](const Participant& member) {
+    const auto found = decision_.ready.find(member);
+    return !is_dead(member) && !(found != decision_.ready.end() && found->second.leaves);
+  }));
+}
+
+/// None: somebody is still waited for. While nobody has contributed, or too few stay for those that have, others can
+/// enter and leave.
 std::optional<RoundPlan> Averaging::make_plan() {
   std::set<Participant> ready;
   RoundPlan plan{.made_at = decision_.lead->ballot};
@@ -323,6 +332,8 @@ std::optional<RoundPlan> Averaging::make_plan() {
   bool all_here = true;
   bool all_ready = true;
   bool changes = !joiners_.empty();
+  bool lacks_members = false;
+  const std::size_t stay = staying();
   for (const Participant& member : members_) {
     if (is_dead(member)) continue;
     const auto found = decision_.ready.find(member);
@@ -335,14 +346,20 @@ std::optional<RoundPlan> Averaging::make_plan() {
     changes = changes || leaves;
     if (!leaves) next.insert(member);
     if (is_ready) ready.insert(member);
-    if (contributes) plan.contributions.push_back({member, *found->second.contribution});
+    if (!contributes) continue;
+    if (found->second.at_least <= stay) {
+      plan.contributions.push_back({member, *found->second.contribution});
+    } else {
+      lacks_members = true;
+    }
   }
+  changes = changes || (lacks_members && std::ranges::any_of(members_, [this](auto& one) { return is_dead(one); }));
   if (is_quorum(ready) && !decision_.quorum_ready_us) decision_.quorum_ready_us = now_us_;
   const bool enough =
       options_.grace_us > 0 && is_quorum(ready) && now_us_ - *decision_.quorum_ready_us >= options_.grace_us;
   // Whoever is not here yet still needs the results of the last round.
   const bool only_members = all_here && changes && plan.contributions.empty();
-  if (!all_ready && !enough && !only_members) return std::nullopt;
+  if (plan.contributions.empty() ? !only_members : !all_ready && !enough) return std::nullopt;
   plan.members.assign(next.begin(), next.end());
   plan.voters = voters_after(plan);
   return plan;
@@ -391,8 +408,9 @@ void Averaging::commit_if_accepted(Actions& out) {
 
 // --- carrying a plan out ------------------------------------------------------------------------------------------
 
-void Averaging::contribute(std::uint64_t number, Actions& out) {
+void Averaging::contribute(std::uint64_t number, std::uint16_t at_least, Actions& out) {
   GOSSAMER_CHECK(!own_ && number > taken_[self_]);
+  at_least_ = at_least;
   own_ = given_ = number;
   tell_ready(out);
   drain(out);

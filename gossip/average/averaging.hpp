@@ -105,8 +105,9 @@ class Averaging {
   void node_alive(const NodeId& node) { dead_.erase(node); }
 
   // --- data
-  /// The next thing to be averaged; not before the last one was taken. `number`: larger than that one's.
-  void contribute(std::uint64_t number, Actions& out);
+  /// The next thing to be averaged; not before the last one was taken. `number`: larger than that one's. `at_least`:
+  /// RoundReady::at_least.
+  void contribute(std::uint64_t number, std::uint16_t at_least, Actions& out);
   /// The contribution that no committed round has yet, as far as this node knows.
   [[nodiscard]] std::optional<std::uint64_t> contribution() const { return own_; }
   /// The plan whose parts are collected.
@@ -193,7 +194,9 @@ class Averaging {
   void fall_out(Actions& out);
 
   [[nodiscard]] const Participant& conductor() const;
-  [[nodiscard]] RoundReady own_ready() const { return {.contribution = own_, .leaves = !own_ && leaving_}; }
+  [[nodiscard]] RoundReady own_ready() const {
+    return {.contribution = own_, .leaves = !own_ && leaving_, .at_least = at_least_};
+  }
   void tell_ready(Actions& out);
   void conduct(Actions& out);
   void propose_if_ready(Actions& out);
@@ -201,6 +204,7 @@ class Averaging {
     return dead_.contains(member.node) || gone_.contains(member);
   }
   [[nodiscard]] std::optional<RoundPlan> make_plan();
+  [[nodiscard]] std::size_t staying() const;
   [[nodiscard]] std::vector<Participant> voters_after(const RoundPlan& plan) const;
   [[nodiscard]] bool anybody_else_has_last(const Participant& late) const;
   void work_on(const RoundPlan& plan, Actions& out);
@@ -239,7 +243,8 @@ class Averaging {
   std::set<Participant> gone_;                  // members whose processes are gone
   std::map<Participant, std::uint64_t> taken_;  // the last contribution of each that a committed round has
   std::optional<std::uint64_t> own_;
-  std::uint64_t given_ = 0;  // the largest number of an own contribution
+  std::uint16_t at_least_ = 0;  // of the own contribution
+  std::uint64_t given_ = 0;     // the largest number of an own contribution
 
   Decision decision_;
   std::optional<RoundPlan> last_;  // of the round before

@@ -93,9 +93,10 @@ void write_ready(const RoundReady& ready, auto out) {
   out.setContributes(ready.contribution.has_value());
   out.setNumber(ready.contribution.value_or(0));
   out.setLeaves(ready.leaves);
+  out.setAtLeast(static_cast<std::uint16_t>(ready.at_least));
 }
 RoundReady read_ready(auto in) {
-  return {in.getContributes() ? std::optional(in.getNumber()) : std::nullopt, in.getLeaves()};
+  return {in.getContributes() ? std::optional(in.getNumber()) : std::nullopt, in.getLeaves(), in.getAtLeast()};
 }
 
 void write_promise(const RoundPromise& promise, wire::Average::Promise::Builder out) {

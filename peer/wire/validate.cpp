@@ -230,7 +230,8 @@ Fault check(const gossip::RoundPlan& plan) {
   return {};
 }
 Fault check(const gossip::RoundReady& ready) {
-  return ready.contribution > gossip::max_average_round ? "number of a contribution out of bounds" : Fault{};
+  if (ready.contribution > gossip::max_average_round) return "number of a contribution out of bounds";
+  return ready.at_least > gossip::max_average_members ? "number of members out of bounds" : Fault{};
 }
 Fault check(const gossip::RoundPart& part) {
   return part.fragment > max_fragments || static_cast<std::uint8_t>(part.kind) > gossip::max_round_part_kind

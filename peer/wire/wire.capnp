@@ -409,6 +409,7 @@ struct Average {
       contributes @5 :Bool; # the number is given
       number @6 :UInt64;
       leaves @12 :Bool;
+      atLeast @29 :UInt16;  # with a contribution: members
     }
     prepare @7 :Ballot;
     promise :group {
@@ -419,6 +420,7 @@ struct Average {
       contributes @13 :Bool;
       number @14 :UInt64;
       leaves @27 :Bool;
+      atLeast @30 :UInt16;
     }
     refusal @15 :Ballot;
     proposal :group {

@@ -228,7 +228,8 @@ typedef enum gossamer_average_codec {
 typedef struct gossamer_average_options {
   size_t size;
   const char* name;   /* of what is averaged, with the rules for a job's name; NULL: "average" */
-  uint32_t at_least;  /* waits until so many processes average, for instance all that were started; 0: 1 */
+  uint32_t at_least;  /* waits until so many processes average, at each call, for instance all that were
+                         started; 0: 1 */
   uint32_t grace_ms;  /* once more than half have contributed, waits at most this long for the others, whose
                          contributions are in the next round; 0: for ever, but not for one that dies */
   int64_t timeout_ms; /* < 0: for ever */

@@ -48,7 +48,7 @@ static_assert(sizeof(AverageOpen) == 152);
 
 struct AverageCall {
   std::uint64_t number;    ///< larger than that of the call before
-  std::uint32_t at_least;  ///< contributes only once there are so many members; at least 1
+  std::uint32_t at_least;  ///< is averaged only while there are so many members; at least 1
   std::uint32_t grace_ms;  ///< once more than half have contributed, others are waited for this long; 0: for ever
 };
 static_assert(sizeof(AverageCall) == 16);

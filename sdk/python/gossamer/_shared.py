@@ -147,7 +147,8 @@ class Shared:
         have to call. One that dies is left out as soon as its node is known to be dead. Nobody rolls back.
 
         values: a number, an array or tensor of any framework, or lists, tuples and dicts of these; averaged in float32.
-        at_least: wait until so many processes take part, for instance all that were started.
+        at_least: wait until so many processes take part, for instance all that were started. It holds for each call: no
+            mean is made where fewer of them are left.
         grace_s: once more than half have contributed, wait at most this long for the others. What they contribute is in
             the next mean. 0: wait for all of them.
         codec: "q8" rounds what travels between nodes to 8 bits, with a scale for each 256 values, and adds what rounding has

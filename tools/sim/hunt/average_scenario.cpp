@@ -46,6 +46,7 @@ struct AveragePeer {
   bool node_lives = false;  // only its process has died, and its node says so
   TimeUs paused_until_us = 0;
   std::map<std::uint64_t, RoundValues> contributions;  // by number
+  std::map<std::uint64_t, std::uint16_t> at_least;     // members, likewise
   std::uint64_t number = 0;                            // of the last one
   bool trains = false;
   std::array<std::map<Participant, float>, average_fragments> came;
@@ -77,6 +78,7 @@ class AverageRun {
   void part_came(std::size_t i, const Participant& from, std::uint64_t round, const RoundPart& part, float value);
   void sum(std::size_t i, std::uint32_t f);
   void use(std::size_t i, std::uint64_t round, const RoundPlan& plan);
+  [[nodiscard]] bool has_enough_members(const RoundName& name, const RoundPlan& plan) const;
   void look_at_contribution(std::size_t i);
   void when_awake(std::size_t i, std::function<void()> action);
   void deliver(std::size_t i, std::size_t j, std::function<void()> action);
@@ -104,6 +106,7 @@ class AverageRun {
   std::set<Contribution> taken_;  // by any group
   std::set<std::pair<RoundName, gossip::Ballot>> plans_;
   TimeUs training_us_;
+  std::uint64_t most_wanted_ = 1;  // members, by a contribution
   TimeUs late_links_us_ = 0;
   std::uint64_t faults_ = 0;
   AverageOutcome outcome_;
@@ -113,6 +116,7 @@ AverageRun::AverageRun(std::uint64_t seed, AverageFault fault) : fault_(fault), 
   if (chance(random_, 0.3)) options_.grace_us = between(random_, 10'000, us_per_s);
   options_.retry_us = between(random_, 20'000, 300'000);
   training_us_ = between(random_, 1'000, 200'000);
+  if (chance(random_, 0.4)) most_wanted_ = 2 + random_.below(3);
   network_ = std::make_unique<Network>(
       schedule_, gossip::Random(random_.next()), 0,
       PathConditions{.latency_us = between(random_, 200, 20'000), .jitter_us = between(random_, 0, 20'000)});
@@ -200,6 +204,8 @@ void AverageRun::carry_out(std::size_t i, Averaging::Actions& out) {
     auto copy = std::make_shared<gossip::AverageMessage>(message);
     if (auto* enter = std::get_if<gossip::RoundEnter>(&copy->body); enter && fault_ == AverageFault::taken_unknown)
       enter->taken.clear();
+    if (auto* ready = std::get_if<gossip::RoundReady>(&copy->body); ready && fault_ == AverageFault::too_few)
+      ready->at_least = 0;
     const std::size_t j = number_of(to);
     if (std::holds_alternative<gossip::RoundHeard>(copy->body) && fault_ == AverageFault::groups_apart) continue;
     const bool to_node = to.life == 0;
@@ -300,7 +306,20 @@ void AverageRun::use(std::size_t i, std::uint64_t round, const RoundPlan& plan) 
     taken_.insert(contribution);
   }
   if (!std::ranges::is_sorted(plan.contributions)) fail("has contributions out of order");
+  if (!has_enough_members(name, plan)) fail("has a contribution that wants more members");
   outcome_.contributions += plan.contributions.size();
+}
+
+/// Of the round's members, those that it does not drop.
+bool AverageRun::has_enough_members(const RoundName& name, const RoundPlan& plan) const {
+  const auto before = rounds_.find({name.first, name.second - 1});
+  const auto stays = [&](const Participant& one) {
+    return before == rounds_.end() || std::ranges::binary_search(before->second.plan.members, one);
+  };
+  const auto count = static_cast<std::size_t>(std::ranges::count_if(plan.members, stays));
+  return std::ranges::all_of(plan.contributions, [&](const Contribution& one) {
+    return peers_[number_of(one.from)].at_least.at(one.number) <= count;
+  });
 }
 
 /// A contribution that the node lets go is in a round. It trains then, and has the next one.
@@ -331,7 +350,9 @@ void AverageRun::look_at_contribution(std::size_t i) {
         value = static_cast<float>(uniform(random_, -1, 1));
       if (trained.averaging->contribution())
         throw std::runtime_error(fmt::format("node {} has a contribution again that it had let go", i));
-      act(i, [&](auto& averaging, auto& out) { averaging.contribute(trained.number, out); });
+      const auto wanted = static_cast<std::uint16_t>(1 + random_.below(most_wanted_));
+      trained.at_least[trained.number] = wanted;
+      act(i, [&](auto& averaging, auto& out) { averaging.contribute(trained.number, wanted, out); });
     });
   });
 }
@@ -436,6 +457,9 @@ AverageOutcome AverageRun::run() {
   }
   network_->heal();
   network_->set_default({.latency_us = 1'000});
+  const auto stays = [](const AveragePeer& peer) { return peer.alive && !peer.leaves; };
+  while (static_cast<std::uint64_t>(std::ranges::count_if(peers_, stays)) < most_wanted_)
+    add_peer();
   schedule_.run_until(schedule_.now_us() + average_settle_us);
   const AveragePeer* one = first_of_oldest_group();
   const std::uint64_t rounds_then = one != nullptr ? rounds_of(one->averaging->founding()) : 0;

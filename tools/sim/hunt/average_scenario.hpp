@@ -4,8 +4,9 @@
 // alive.
 //
 // Every contribution is known. So every member that applies a round must hold, bit by bit, the mean of exactly its
-// contributions; each contribution is in one round of a group at most; none of a living member is lost; and once the
-// faults are over, all are members of one group, and its rounds go on.
+// contributions; each contribution is in one round of a group at most, and in none that fewer members take part in than
+// it wants; none of a living member is lost; and once the faults are over, all are members of one group, and its rounds
+// go on.
 //
 // One seed decides everything. One thread.
 
@@ -49,11 +50,13 @@ enum class AverageFault {
   taken_unknown,  ///< whoever enters is not told which of its contributions were taken
   groups_apart,   ///< members of two groups do not tell each other
   stale_parts,    ///< contributions that were kept for a plan are used for the next one
+  too_few,        ///< a conductor is not told how many members a contribution wants
 };
 inline constexpr FaultRule<AverageFault> average_faults[] = {
     {AverageFault::as_they_come, "as-they-come"}, {AverageFault::early, "early"},
     {AverageFault::amnesia, "amnesia"},           {AverageFault::taken_unknown, "taken-unknown"},
     {AverageFault::groups_apart, "groups-apart"}, {AverageFault::stale_parts, "stale-parts"},
+    {AverageFault::too_few, "too-few"},
 };
 
 /// Throws std::runtime_error with a text if something is wrong.

@@ -363,6 +363,7 @@ class Liar {
   gossip::RoundReady ready() {
     gossip::RoundReady told{.leaves = random_.below(4) == 0};
     if (random_.below(2) == 0) told.contribution = number();
+    told.at_least = static_cast<std::uint16_t>(random_.below(8));
     return told;
   }
   decltype(gossip::AverageMessage::body) body() {

@@ -49,7 +49,8 @@ std::vector<AverageNote> notes() {
   const RoundPlan plan = plan_of(3);
   std::vector<AverageNote> all;
   for (decltype(AverageMessage::body) body : std::vector<decltype(AverageMessage::body)>{
-           RoundReady{7}, RoundReady{}, RoundReady{{}, true}, RoundPrepare{ballot}, RoundPromise{ballot, {}, {7}},
+           RoundReady{7, false, 3}, RoundReady{}, RoundReady{{}, true}, RoundPrepare{ballot},
+           RoundPromise{ballot, {}, {7}},
            RoundPromise{ballot, RoundPromise::Accepted{{2, participant(0)}, plan}, {{}, true}}, RoundRefusal{ballot},
            RoundProposal{ballot, plan}, RoundAccept{ballot}, RoundCommit{plan}, RoundCommit{plan_of(0)},
            RoundEnter{plan, taken_of(2)}, RoundEnter{plan_of(max_average_members), taken_of(max_taken)}, RoundJoin{},

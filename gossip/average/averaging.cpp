@@ -25,6 +25,12 @@ bool contributes(const RoundPlan& plan, const Participant& node) {
   return std::ranges::find(plan.contributions, node, &Contribution::from) != plan.contributions.end();
 }
 
+/// The round let the sender in. If the members that committed it are gone, nobody else can tell.
+bool tells_how_it_entered(const Participant& from, const AverageMessage& message) {
+  const auto* const commit = std::get_if<RoundCommit>(&message.body);
+  return commit != nullptr && contains(commit->plan.members, from);
+}
+
 }  // namespace
 
 // --- membership ---------------------------------------------------------------------------------------------------
@@ -66,6 +72,7 @@ void Averaging::leave(Actions& out) {
 
 void Averaging::link_up(const NodeId& node, Actions& out) {
   linked_.insert(node);
+  dead_.erase(node);
   if (member_) send(Participant{node}, RoundHeard{}, out);  // there may be another group
 }
 
@@ -76,6 +83,18 @@ void Averaging::node_dead(const NodeId& node, Actions& out) {
   std::erase_if(joiners_, [&](const Participant& joiner) { return joiner.node == node; });
   std::erase_if(search_.seekers, [&](const auto& seeker) { return seeker.first.node == node; });
   if (member_ && std::ranges::find(members_, node, &Participant::node) != members_.end()) member_lost(out);
+}
+
+void Averaging::look_for_unlinked(Actions& out) {
+  std::map<NodeId, TimeUs> unlinked;
+  for (const auto& [node, life] : members_) {
+    if (node == self_.node || linked_.contains(node) || dead_.contains(node)) continue;
+    const auto found = unlinked_.find(node);
+    unlinked.emplace(node, found == unlinked_.end() ? now_us_ : found->second);
+  }
+  unlinked_ = std::move(unlinked);
+  for (const auto& [node, since_us] : unlinked_)
+    if (now_us_ - since_us > options_.unlinked_us) node_dead(node, out);
 }
 
 void Averaging::participant_gone(const Participant& gone, Actions& out) {
@@ -231,7 +250,7 @@ void Averaging::received(const Participant& from, const AverageMessage& message,
     answer_late(from, message, out);
   } else if (message.round > round_) {
     send(from, RoundAsk{.part = {.fragment = fragments_}}, out);  // it answers with what is to be known
-  } else if (contains(members_, from)) {
+  } else if (contains(members_, from) || tells_how_it_entered(from, message)) {
     dispatch(from, message, out);
   }
   drain(out);
@@ -562,6 +581,7 @@ void Averaging::try_again(Actions& out) {
     if (wants_in_) seek(out);
     return;
   }
+  look_for_unlinked(out);
   if (++beats_ % look_for_others_every == 0) tell_others(out);
   if (!decision_.work) tell_ready(out);
   if (decision_.lead && decision_.lead->ballot < decision_.promised)

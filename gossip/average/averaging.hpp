@@ -44,6 +44,9 @@ struct AveragingOptions {
   TimeUs grace_us = 0;
   /// Who founds has asked for so long, and everybody linked has answered.
   TimeUs found_after_us = 300 * us_per_ms;
+  /// A member without a link for so long counts as dead. The failure detector tells nothing of one that died before
+  /// this node had heard of it.
+  TimeUs unlinked_us = 10 * us_per_s;
 };
 
 class Averaging {
@@ -183,6 +186,7 @@ class Averaging {
   void answered_outside(const Participant& from, const AverageMessage& message);
   void dispatch(const Participant& from, const AverageMessage& message, Actions& out);
   void member_lost(Actions& out);
+  void look_for_unlinked(Actions& out);
   void participant_gone(const Participant& gone, Actions& out);
   void enter(const Participant& from, const AverageMessage& message, Actions& out);
   void seek(Actions& out);
@@ -240,6 +244,7 @@ class Averaging {
   std::vector<Participant> voters_;
   std::set<NodeId> linked_;
   std::set<NodeId> dead_;
+  std::map<NodeId, TimeUs> unlinked_;           // members without a link, and since when
   std::set<Participant> gone_;                  // members whose processes are gone
   std::map<Participant, std::uint64_t> taken_;  // the last contribution of each that a committed round has
   std::optional<std::uint64_t> own_;

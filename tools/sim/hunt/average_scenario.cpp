@@ -115,6 +115,7 @@ class AverageRun {
 AverageRun::AverageRun(std::uint64_t seed, AverageFault fault) : fault_(fault), random_(seed) {
   if (chance(random_, 0.3)) options_.grace_us = between(random_, 10'000, us_per_s);
   options_.retry_us = between(random_, 20'000, 300'000);
+  options_.unlinked_us = 3 * us_per_s;
   training_us_ = between(random_, 1'000, 200'000);
   if (chance(random_, 0.4)) most_wanted_ = 2 + random_.below(3);
   network_ = std::make_unique<Network>(

@@ -7,12 +7,12 @@
 #include <csignal>
 #include <cstring>
 #include <ctime>
-#include <random>
 
 #include <unistd.h>
 
 #include "tools/sim/commands.hpp"
 #include "tools/sim/hunt/sabotage.hpp"
+#include "tools/sim/hunt/seeded_scenario.hpp"
 
 namespace gossamer::sim {
 
@@ -113,8 +113,7 @@ int hunt(const HuntOptions& options) {
   auto [seed, last] = std::pair<std::uint64_t, std::uint64_t>(1, UINT64_MAX);
   if (!options.seeds.empty()) std::tie(seed, last) = range_of(options.seeds);
   if (options.fresh) {
-    std::random_device entropy;
-    seed = (std::uint64_t{entropy()} << 16) + 1;
+    seed = fresh_seed();
     last = UINT64_MAX;
   }
   fmt::print("first seed {}\n", seed);

@@ -19,6 +19,7 @@ constexpr std::uint64_t most_seeds_of_sabotage = 300;
 struct SeededOptions {
   std::uint64_t first = 1;
   std::uint64_t count = 100;
+  bool fresh = false;
   bool sabotage = false;
 };
 
@@ -30,7 +31,8 @@ struct SeededScenario {
 
   void hunt(const SeededOptions& options) const {
     auto totals = Outcome{}.counts();
-    for (std::uint64_t seed = options.first; seed < options.first + options.count; ++seed) {
+    const std::uint64_t first = options.fresh ? fresh_seed() : options.first;
+    for (std::uint64_t seed = first; seed < first + options.count; ++seed) {
       try {
         const auto counts = run(seed, Fault::none).counts();
         for (std::size_t i = 0; i < totals.size(); ++i)
@@ -40,7 +42,7 @@ struct SeededScenario {
             fmt::format("seed {}: {}\nagain: gossamer-sim {} --first {} --count 1", seed, error.what(), name, seed));
       }
     }
-    fmt::print("{} seeds", options.count);
+    fmt::print("{} seeds from {}", options.count, first);
     for (const ScenarioCount& total : totals)
       fmt::print(", {} {}", total.value, total.what);
     fmt::print("\n");
@@ -69,6 +71,7 @@ struct SeededScenario {
     const auto options = std::make_shared<SeededOptions>();
     CLI::App* command = app.add_subcommand(name, help);
     command->add_option("--first", options->first, "The first seed (default 1).");
+    command->add_flag("--fresh", options->fresh, "Begins with a seed that nobody knows yet.")->excludes("--first");
     command->add_option("--count", options->count, "How many seeds (default 100).");
     command->add_flag("--sabotage", options->sabotage, "Breaks each rule on purpose instead; every one must be found.");
     command->callback(

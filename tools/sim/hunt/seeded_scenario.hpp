@@ -4,9 +4,16 @@
 #pragma once
 
 #include <cstdint>
+#include <random>
 #include <string_view>
 
 namespace gossamer::sim {
+
+/// A first seed that nobody knows yet.
+inline std::uint64_t fresh_seed() {
+  std::random_device entropy;
+  return (std::uint64_t{entropy()} << 16) + 1;
+}
 
 /// A fault that a scenario is given on purpose.
 template <class Fault>

@@ -184,7 +184,9 @@ class SystemTest(unittest.TestCase):
         wait_until(step_and_look, PATIENCE_S, what)
 
     def publish(self, client: Client) -> None:
-        """Steps until the daemon has the present values of the array, which is one fragment."""
+        """Steps until the daemon has the present values of the array, which must be one fragment: of several, one alone
+        may have been published."""
+        self.assertEqual(client.run.info().fragments, 1, "attach() with fragment_elements that hold the whole array")
         before = client.run.info().publications
         self.step_until(lambda: client.run.info().publications > before, "the client has published", [client])
 

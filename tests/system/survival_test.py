@@ -18,7 +18,7 @@ class DaemonDies(SystemTest):
     def test_pending_correction_is_applied_once(self) -> None:
         """A correction that is in shared memory when the daemon is killed reaches the model, once."""
         nodes = self.start_nodes(2)
-        idle, other = (self.attach(node, np.zeros(ELEMENTS)) for node in nodes)
+        idle, other = (self.attach(node, np.zeros(ELEMENTS), fragment_elements=1 << 13) for node in nodes)
         idle.array += 1
         self.publish(idle)
         # `idle` stands still from here on, and its corrections wait in its memory.

@@ -91,6 +91,7 @@ std::expected<std::unique_ptr<Node>, std::string> Node::open(asio::io_context& l
   options.listen = config.overlay.listen;
   options.advertise = config.overlay.advertise;
   options.interface = config.overlay.interface;
+  options.bulk = config.overlay.bulk;
   options.peers = node->addresses_to_dial();
   options.remembered = node->acquaintances_.addresses();
   options.denied = denied_by(config);
@@ -570,6 +571,7 @@ std::vector<PeerStatus> Node::peer_statuses() const {
     status.address = link.address;
     status.up = link.up;
     status.dialled_by_us = link.dialled_by_us;
+    status.bulk = peer::bulk_protection_names[static_cast<std::size_t>(link.bulk)];
     status.round_trip_ms = link.round_trip_ms;
     status.last_round_trip_ms = link.last_round_trip_ms;
     status.least_round_trip_ms = link.least_round_trip_ms;

@@ -11,8 +11,19 @@ namespace gossamer::peer {
 inline constexpr std::uint16_t protocol_version_low = 1;
 inline constexpr std::uint16_t protocol_version_high = 1;
 /// Abilities that a node may lack within a version, a bit each, as hello and welcome tell them. A link has the
-/// abilities that both ends name. Unknown bits are ignored. None is defined yet.
-inline constexpr std::uint64_t spoken_features = 0;
+/// abilities that both ends name. Unknown bits are ignored.
+inline constexpr std::uint64_t feature_sealed_bulk = 1;  ///< bulk is sealed message by message (peer/links/seal.hpp)
+inline constexpr std::uint64_t feature_fast_aes = 2;     ///< the processor has instructions for AES
+inline constexpr std::uint64_t feature_plain_bulk = 4;   ///< the operator wants bulk not to be encrypted
+inline constexpr std::uint64_t spoken_features = feature_sealed_bulk | feature_fast_aes | feature_plain_bulk;
+
+/// How bulk is protected on its way (docs/explanation/security.md).
+enum class BulkProtection : std::uint8_t {
+  sealed,  ///< encrypted and authenticated message by message
+  plain,   ///< authenticated; anybody on the way can read it
+  curve,   ///< by ZeroMQ's CURVE, as control is
+};
+inline constexpr const char* bulk_protection_names[] = {"sealed", "plain", "curve"};
 
 /// A header frame of an admitted node, and the hello of a stranger.
 inline constexpr std::size_t max_header_bytes = 64 * 1024;

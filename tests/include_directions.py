@@ -35,7 +35,7 @@ ROOMS: Dict[str, FrozenSet[str]] = {
     "peer/keys": frozenset({"gossip", "peer"}),
     "peer/wire": frozenset({"gossip", "gossip/codec", "gossip/replica", "gossip/membership", "peer", "peer/keys"}),
     "peer/admission": frozenset({"gossip", "peer", "peer/keys", "peer/wire"}),
-    "peer/links": frozenset({"gossip", "peer", "peer/keys", "peer/wire", "peer/admission"}),
+    "peer/links": frozenset({"gossip", "gossip/codec", "peer", "peer/keys", "peer/wire", "peer/admission"}),
     "peer/overlay": frozenset({"gossip", "gossip/replica", "gossip/membership"} | (PEER - {"peer/overlay"})),
     "sdk/layout": frozenset(),
     # The interface between the client's library and its plug-in for GPUs.

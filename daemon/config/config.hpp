@@ -17,6 +17,7 @@
 #include "gossip/messages.hpp"
 #include "gossip/replica/partners.hpp"
 #include "gossip/types.hpp"
+#include "peer/limits.hpp"
 #include "sdk/layout/shared_memory.hpp"
 
 namespace gossamer::daemon {
@@ -34,6 +35,7 @@ struct NodeOptions {
 
 struct OverlayConfig {
   std::string listen = "tcp://127.0.0.1:7946";
+  peer::BulkProtection bulk = peer::BulkProtection::sealed;
   std::string advertise;                   ///< empty: others see the address listened on
   std::string interface;                   ///< empty: the machine's routes decide
   std::vector<std::string> peers;          ///< tcp://host:port

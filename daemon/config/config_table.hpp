@@ -16,7 +16,7 @@ namespace gossamer::daemon {
 /// Where an option's value lives in a Config; the alternative is its type.
 using OptionField = std::variant<std::string*, std::filesystem::path*, std::int64_t*, double*, bool*,
                                  std::vector<std::string>*, CodecChoice*, LogLevel*, gossip::PartnerPolicy*, Profile*,
-                                 Restore*, LogFormat*, layout::Method*, AverageCodec*>;
+                                 Restore*, LogFormat*, layout::Method*, AverageCodec*, peer::BulkProtection*>;
 
 /// The form that a string must have.
 enum class TextForm : std::uint8_t {
@@ -80,6 +80,9 @@ inline constexpr const char* codec_names[] = {"f32", "q8", "q4", "auto"};
 }
 [[nodiscard]] constexpr std::span<const char* const> names_of(AverageCodec) {
   return average_codec_names;
+}
+[[nodiscard]] constexpr std::span<const char* const> names_of(peer::BulkProtection) {
+  return peer::bulk_protection_names;
 }
 [[nodiscard]] constexpr std::span<const char* const> names_of(CodecChoice) {
   return codec_names;

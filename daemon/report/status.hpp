@@ -84,6 +84,7 @@ struct PeerStatus {
   std::string address;
   bool up = false;
   bool dialled_by_us = false;
+  std::string bulk;                   ///< how bulk is protected: sealed, plain or curve
   double round_trip_ms = 0;           ///< 0: not measured yet
   double last_round_trip_ms = 0;      ///< from the newest heartbeat that came back
   double least_round_trip_ms = 0;     ///< over the last seconds
@@ -243,7 +244,7 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(NodeStatus, version, node, name, address, inc
                                    bytes_received, payload_bytes_sent, payload_bytes_received, messages_rejected,
                                    admissions_refused, handshakes_failed, strangers_closed, link_attempts,
                                    link_attempts_failed, sends_full, findings, cpu_s, heap_bytes)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(PeerStatus, node, name, address, up, dialled_by_us, round_trip_ms,
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(PeerStatus, node, name, address, up, dialled_by_us, bulk, round_trip_ms,
                                    last_round_trip_ms, least_round_trip_ms, goodput_mbit_s, queued_bytes,
                                    under_way_bytes, up_s, messages_sent, messages_received, bytes_sent, bytes_received,
                                    note)

@@ -3,20 +3,11 @@
 #include <sodium.h>
 
 #include <algorithm>
-#include <optional>
 
 #include "peer/admission/transcript.hpp"
 
 namespace gossamer::peer {
 namespace {
-
-std::optional<Secret> shared_secret(const KeyPair& own, const PublicKey& other) {
-  Secret shared;
-  if (crypto_box_beforenm(shared.writable().data(), other.data(), own.secret_key.bytes().data()) != 0) {
-    return std::nullopt;
-  }
-  return shared;
-}
 
 Proof welcome_proof(const Secret& shared, const Hello& hello, const Welcome& welcome) {
   Transcript transcript("gossamer welcome 1", shared);
@@ -35,6 +26,14 @@ Proof welcome_proof(const Secret& shared, const Hello& hello, const Welcome& wel
 }
 
 }  // namespace
+
+std::optional<Secret> shared_secret(const KeyPair& own, const PublicKey& other) {
+  Secret shared;
+  if (crypto_box_beforenm(shared.writable().data(), other.data(), own.secret_key.bytes().data()) != 0) {
+    return std::nullopt;
+  }
+  return shared;
+}
 
 Nonce random_nonce() {
   GOSSAMER_CHECK(sodium_init() >= 0);

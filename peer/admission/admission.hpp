@@ -10,12 +10,16 @@
 
 #pragma once
 
+#include <optional>
+
 #include "peer/keys/cluster_keys.hpp"
 #include "peer/wire/control_messages.hpp"
 
 namespace gossamer::peer {
 
 [[nodiscard]] Nonce random_nonce();
+/// The X25519 secret of two node keys (crypto_box_beforenm). Nothing if there is none with the other key.
+[[nodiscard]] std::optional<Secret> shared_secret(const KeyPair& own, const PublicKey& other);
 
 [[nodiscard]] Proof hello_proof(const ClusterKey& key, const Hello& hello);
 /// True if some key of the ring gives the hello's proof.

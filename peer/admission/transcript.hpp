@@ -1,6 +1,6 @@
 // Makes proofs: BLAKE2b-256, keyed with a secret, over a list of fields.
 //
-// Used by admission.cpp and invitation.cpp only. Pure, any thread.
+// Used by peer/admission/ and peer/links/seal.cpp only. Pure, any thread.
 
 #pragma once
 

@@ -61,9 +61,8 @@ void ClaimAttempt::resolved(const Address& endpoint) {
 void ClaimAttempt::open_socket(const Address& endpoint) {
   socket_ = std::make_shared<PolledSocket>(loop_, context_, zmq::socket_type::dealer);
   zmq::socket_t& socket = socket_->socket();
-  prepare(socket, {.server_key = invitation_.listening_key,
-                   .own_keys = identity_.keys,
-                   .to = endpoint,
+  use_curve(socket, invitation_.listening_key, identity_.keys);
+  prepare(socket, {.to = endpoint,
                    .interface = interface_,
                    .handshake_timeout_ms = static_cast<int>(claim_answer_timeout.count()),
                    .max_frame_bytes = max_header_bytes});

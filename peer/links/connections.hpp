@@ -44,6 +44,7 @@ class Connections {
   /// The strangers whose time is over. Each is named once.
   [[nodiscard]] std::vector<Closing> take_late(TimeUs now);
   [[nodiscard]] std::size_t strangers() const;
+  [[nodiscard]] TimeUs patience() const { return patience_; }
 
  private:
   struct Connection {

@@ -1,6 +1,7 @@
 #include "peer/links/listener.hpp"
 
 #include <linux/filter.h>
+#include <sodium.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -12,6 +13,7 @@
 
 #include "gossip/check.hpp"
 #include "peer/admission/admission.hpp"
+#include "peer/links/dialling.hpp"
 #include "peer/links/interface.hpp"
 
 namespace gossamer::peer {
@@ -20,11 +22,15 @@ namespace {
 constexpr const char* doorkeeper_endpoint = "inproc://zeromq.zap.01";  // the name RFC 27 gives it
 constexpr const char* events_endpoint = "inproc://listener-events";
 constexpr const char* zap_domain = "gossamer";
-constexpr std::size_t zap_frames = 7;  // version, request id, domain, address, routing id, mechanism, key
+/// Version, request id, domain, address, routing id, mechanism; then a key, or name and password.
+constexpr std::size_t zap_frames_curve = 7;
+constexpr std::size_t zap_frames_plain = 8;
 constexpr int handshake_timeout_ms = 5000;
 constexpr int connection_backlog = 256;
 constexpr int unanswered_keepalives = 2;
 constexpr std::size_t routing_id_bytes = 16;
+/// Sealed connections that are there or expected.
+constexpr std::size_t max_sealed = 4 * max_links;
 
 std::string property(zmq::message_t& frame, const char* name) {
   const char* value = zmq_msg_gets(frame.handle(), name);
@@ -112,6 +118,14 @@ std::expected<int, int> listening_socket(const asio::ip::tcp::endpoint& endpoint
   return std::unexpected(error);
 }
 
+/// Hands a listening socket to ZeroMQ.
+void hand_over(zmq::socket_t& socket, int descriptor, const std::string& numeric_host) {
+  socket.set(zmq::sockopt::use_fd, descriptor);
+  const Address target{numeric_host, 1};  // ZeroMQ reads its form, and takes the descriptor's place
+  if (target.is_ipv6()) socket.set(zmq::sockopt::ipv6, true);
+  socket.bind(target.text());
+}
+
 std::string bind_error(const Address& address, int error) {
   const std::string start = "cannot listen at " + address.text() + ": ";
   switch (error) {
@@ -141,7 +155,6 @@ std::expected<void, std::string> Listener::start(const Address& address, const C
     start_doorkeeper();  // ZeroMQ must find it before the first connection comes
     router_ = std::make_shared<PolledSocket>(loop_, context_, zmq::socket_type::router);
     zmq::socket_t& socket = router_->socket();
-    socket.set(zmq::sockopt::curve_server, true);
     socket.set(zmq::sockopt::zap_domain, zap_domain);
     socket.set(zmq::sockopt::router_mandatory, true);
     socket.set(zmq::sockopt::maxmsgsize, static_cast<std::int64_t>(max_wire_frame_bytes));
@@ -155,27 +168,45 @@ std::expected<void, std::string> Listener::start(const Address& address, const C
     const auto bound = parse_address(socket.get(zmq::sockopt::last_endpoint), AddressUse::listen);
     if (!bound) return std::unexpected("cannot tell where it listens: " + bound.error());
     address_ = {address.host, bound->port};
+    bind_sealed();
   } catch (const zmq::error_t& error) {
     if (bound_.empty()) ::close(*descriptor);
     close(0);
     return std::unexpected(bind_error(address, error.num()));
   }
-  // A message has its routing id, its header and its payload.
-  router_->start(2 + max_payload_frames, [this](Received&& received) { receive(std::move(received)); });
+  // A message has its routing id, its header, its payload, and where it is sealed a trailer.
+  router_->start(3 + max_payload_frames, [this](Received&& received) { receive(std::move(received)); });
   return {};
 }
 
-/// Hands a listening socket to ZeroMQ.
 void Listener::bind(int descriptor, const ClusterKey& key) {
   zmq::socket_t& socket = router_->socket();
   const KeyPair keys = key.listening_keys();
+  socket.set(zmq::sockopt::curve_server, true);
   socket.set(zmq::sockopt::curve_secretkey,
              zmq::const_buffer(keys.secret_key.bytes().data(), keys.secret_key.bytes().size()));
-  socket.set(zmq::sockopt::use_fd, descriptor);
-  const Address target{numeric_host_, 1};  // ZeroMQ reads its form, and takes the descriptor's place
-  if (target.is_ipv6()) socket.set(zmq::sockopt::ipv6, true);
-  socket.bind(target.text());
+  hand_over(socket, descriptor, numeric_host_);
   bound_.push_back({key.fingerprint(), descriptor});
+}
+
+/// Another listening socket on the port. The port is shared only from now on, so that another program on it is an error
+/// when we start. The error is one of errno.
+std::expected<int, int> Listener::socket_beside() {
+  const int on = 1;
+  if (::setsockopt(bound_.front().descriptor, SOL_SOCKET, SO_REUSEPORT, &on, sizeof on) != 0)
+    return std::unexpected(errno);
+  return listening_socket({asio::ip::make_address(numeric_host_), address_.port}, interface_, true);
+}
+
+/// Listens for sealed connections, too, if the system can tell them apart. ZeroMQ looks at its options when it binds.
+void Listener::bind_sealed() {
+  const auto descriptor = socket_beside();
+  if (!descriptor) return;
+  router_->socket().set(zmq::sockopt::plain_server, true);
+  hand_over(router_->socket(), *descriptor, numeric_host_);
+  bound_.push_back({std::nullopt, *descriptor});
+  sealed_index_ = bound_.size() - 1;
+  if (steer(steered_to_) != 0) sealed_index_.reset();
 }
 
 std::expected<void, std::string> Listener::listen_with(const ClusterKey& key) {
@@ -190,14 +221,11 @@ std::expected<void, std::string> Listener::listen_with(const ClusterKey& key) {
     steered_to_ = static_cast<std::size_t>(known - bound_.begin());
     return {};
   }
-  if (bound_.size() == max_listening_keys) {
+  if (bound_.size() == max_listening_keys + (takes_sealed() ? 1 : 0)) {
     return std::unexpected("cannot listen with another key: this process has listened with " +
                            std::to_string(max_listening_keys) + " of them; restart it");
   }
-  const int on = 1;
-  // The port is shared only from now on, so that another program on it is an error when we start.
-  if (::setsockopt(bound_.front().descriptor, SOL_SOCKET, SO_REUSEPORT, &on, sizeof on) != 0) return failed(errno);
-  const auto descriptor = listening_socket({asio::ip::make_address(numeric_host_), address_.port}, interface_, true);
+  const auto descriptor = socket_beside();
   if (!descriptor) return failed(descriptor.error());
   try {
     bind(*descriptor, key);
@@ -210,11 +238,26 @@ std::expected<void, std::string> Listener::listen_with(const ClusterKey& key) {
   return {};
 }
 
-/// Chooses the bound socket that gets new connections. Returns 0 or the error.
+/// Chooses the bound socket that gets new connections, but for those that carry the mark of sealed ones. It is in the
+/// first bytes of IP's header, behind the version. Returns 0 or the error.
 int Listener::steer(std::size_t index) const {
-  if (bound_.size() == 1 || index == steered_to_) return 0;
-  sock_filter always[] = {BPF_STMT(BPF_RET | BPF_K, static_cast<std::uint32_t>(index))};
-  const sock_fprog program{1, always};
+  const auto others = static_cast<std::uint32_t>(index);
+  const auto sealed = static_cast<std::uint32_t>(sealed_index_.value_or(index));
+  const auto header = static_cast<std::uint32_t>(SKF_NET_OFF);
+  sock_filter choice[] = {
+      BPF_STMT(BPF_LD | BPF_B | BPF_ABS, header),      // 0: the version, before four other bits
+      BPF_STMT(BPF_ALU | BPF_RSH | BPF_K, 4),          // 1
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 4, 0, 2),    // 2: IPv6 goes on at 5
+      BPF_STMT(BPF_LD | BPF_B | BPF_ABS, header + 1),  // 3: the type of service
+      BPF_JUMP(BPF_JMP | BPF_JA, 3, 0, 0),             // 4: goes on at 8
+      BPF_STMT(BPF_LD | BPF_H | BPF_ABS, header),      // 5: the traffic class lies across two bytes
+      BPF_STMT(BPF_ALU | BPF_RSH | BPF_K, 4),          // 6
+      BPF_STMT(BPF_ALU | BPF_AND | BPF_K, 0xff),       // 7
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, sealed_bulk_mark, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, sealed),
+      BPF_STMT(BPF_RET | BPF_K, others),
+  };
+  const sock_fprog program{std::size(choice), choice};
   const int result =
       ::setsockopt(bound_.back().descriptor, SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, &program, sizeof program);
   return result == 0 ? 0 : errno;
@@ -223,7 +266,7 @@ int Listener::steer(std::size_t index) const {
 void Listener::start_doorkeeper() {
   doorkeeper_ = std::make_shared<PolledSocket>(loop_, context_, zmq::socket_type::rep);
   doorkeeper_->socket().bind(doorkeeper_endpoint);
-  doorkeeper_->start(zap_frames, [this](Received&& request) { answer_doorkeeper(std::move(request)); });
+  doorkeeper_->start(zap_frames_plain, [this](Received&& request) { answer_doorkeeper(std::move(request)); });
 }
 
 void Listener::answer_doorkeeper(Received&& request) {
@@ -231,10 +274,14 @@ void Listener::answer_doorkeeper(Received&& request) {
   std::string user_id;
   std::string metadata;
   const char* code = "400";
-  if (request.frames.size() == zap_frames && !request.too_many_frames) {
+  if (request.frames.size() >= zap_frames_curve && !request.too_many_frames) {
     request_id = request.frames[1].to_string();
+    const std::string mechanism = request.frames[5].to_string();
     PublicKey key{};
-    if (request.frames[5].to_string() == "CURVE" && request.frames[6].size() == key.size()) {
+    if (mechanism == "PLAIN" && request.frames.size() == zap_frames_plain) {
+      user_id = request.frames[6].to_string();
+      if (takes_ticket(user_id, request.frames[7].to_string())) code = "200";
+    } else if (mechanism == "CURVE" && request.frames[6].size() == key.size()) {
       std::copy_n(static_cast<const std::uint8_t*>(request.frames[6].data()), key.size(), key.begin());
       if (!denied_.contains(node_id(key))) {
         code = "200";
@@ -262,6 +309,11 @@ void Listener::receive(Received&& received) {
   arrival.descriptor = zmq_msg_get(received.frames[1].handle(), ZMQ_SRCFD);
   arrival.user_id = property(received.frames[1], "User-Id");
   arrival.host = property(received.frames[1], "Peer-Address");
+  const auto sealed = sealed_.find(arrival.routing_id);
+  if (sealed != sealed_.end() && arrival.routing_id == sealed_routing_id(arrival.user_id)) {
+    arrival.user_id = sealed->second.user_id;
+    arrival.damaged = !sealed->second.end.open(received, 1);
+  }
   arrival.delivery = delivery_of(std::move(received), 1);
   handlers_.arrived(std::move(arrival));
 }
@@ -283,11 +335,20 @@ void Listener::admit(const Arrival& arrival) {
   if (const auto end = end_of(arrival.descriptor, &::getpeername)) {
     connections_.admit(arrival.descriptor, *end, arrival.routing_id);
   }
+  if (const auto sealed = sealed_.find(arrival.routing_id); sealed != sealed_.end()) sealed->second.admitted = true;
+}
+
+void Listener::dismiss(const std::string& routing_id) {
+  connections_.dismiss(routing_id, handlers_.now());
+  sealed_.erase(routing_id);
 }
 
 void Listener::tend() {
   for (const Connections::Closing& closing : connections_.take_late(handlers_.now()))
     hang_up(closing);
+  std::erase_if(sealed_, [now = handlers_.now()](const auto& entry) {
+    return !entry.second.admitted && entry.second.expires_at < now;
+  });
 }
 
 /// ZeroMQ offers no way to close one connection, so it is made to find the end of its stream. It may have closed the
@@ -301,7 +362,42 @@ void Listener::hang_up(const Connections::Closing& closing) {
 }
 
 SendResult Listener::send(const std::string& routing_id, const Frames& frames, const QueueMeter& meter) {
-  return router_ ? router_->send(routing_id, frames, meter) : SendResult::no_link;
+  if (!router_) return SendResult::no_link;
+  const auto sealed = sealed_.find(routing_id);
+  if (sealed == sealed_.end()) return router_->send(routing_id, frames, meter);
+  return sealed->second.end.send(*router_, routing_id, frames, meter, handlers_.now());
+}
+
+void Listener::flush(const std::string& routing_id) {
+  const auto sealed = sealed_.find(routing_id);
+  // A connection that has ended is found out by the next message.
+  if (router_ && sealed != sealed_.end()) (void)sealed->second.end.flush(*router_, routing_id);
+}
+
+// --- sealed connections ---------------------------------------------------------------------------------------------
+
+void Listener::expect_sealed(const BulkKeys& keys, SealForm form, std::string user_id) {
+  if (sealed_.size() >= max_sealed) return;  // bulk goes through CURVE, then
+  sealed_.insert_or_assign(sealed_routing_id(keys.ticket_name),
+                           Sealed{.end = SealedEnd(form, keys.to_dialler, keys.to_listener),
+                                  .user_id = std::move(user_id),
+                                  .password = keys.ticket_password,
+                                  .expires_at = handlers_.now() + connections_.patience()});
+}
+
+bool Listener::takes_ticket(const std::string& name, const std::string& password) {
+  const auto sealed = sealed_.find(sealed_routing_id(name));
+  if (sealed == sealed_.end() || sealed->second.shown || password.size() != sealed->second.password.size() ||
+      sodium_memcmp(password.data(), sealed->second.password.data(), password.size()) != 0) {
+    return false;
+  }
+  sealed->second.shown = true;
+  return true;
+}
+
+std::optional<SealForm> Listener::form_of(const std::string& routing_id) const {
+  const auto sealed = sealed_.find(routing_id);
+  return sealed == sealed_.end() ? std::nullopt : std::optional(sealed->second.end.form());
 }
 
 void Listener::close(int linger_ms) {

@@ -13,16 +13,24 @@
 //
 // The doorkeeper also names each connection. ZeroMQ would take the name, its routing id, that the other end claims, or
 // count upwards where it claims none; and a claim of the number that comes next ends the process by an assertion.
+//
+// Connections whose messages are sealed (peer/links/seal.hpp) come to the same port without CURVE. The kernel tells
+// them by the mark of their first packet. The doorkeeper lets in who shows a ticket that expect_sealed() has named,
+// once; from then on the connection counts as one of the key that the ticket was given to.
 
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <set>
+#include <unordered_map>
 
 #include "peer/address.hpp"
+#include "peer/admission/bulk_keys.hpp"
 #include "peer/keys/cluster_keys.hpp"
 #include "peer/limits.hpp"
 #include "peer/links/connections.hpp"
+#include "peer/links/sealed_end.hpp"
 #include "peer/links/socket_events.hpp"
 
 namespace gossamer::peer {
@@ -34,6 +42,7 @@ struct Arrival {
   std::string user_id;  ///< hex of the connection's public key
   std::string host;     ///< the other end's IP address, as seen from here
   Delivery delivery;
+  bool damaged = false;  ///< the connection is sealed, and this message is not as it was sealed
 };
 
 class Listener {
@@ -68,25 +77,45 @@ class Listener {
   [[nodiscard]] std::expected<void, std::string> listen_with(const ClusterKey& key);
   /// Turns these nodes away from now on; connections that are there already stay.
   void set_denied(std::set<NodeId> denied) { denied_ = std::move(denied); }
+  /// Whether sealed connections can come: the system tells them apart.
+  [[nodiscard]] bool takes_sealed() const { return sealed_index_.has_value(); }
+  /// One sealed connection may come with this ticket, in the time that a stranger has. `user_id`: hex of the key that
+  /// it was given to.
+  void expect_sealed(const BulkKeys& keys, SealForm form, std::string user_id);
+  /// How an admitted connection is sealed; nothing: it goes through CURVE.
+  [[nodiscard]] std::optional<SealForm> form_of(const std::string& routing_id) const;
   /// The address where it listens, with the port that was found if 0 was asked for.
   [[nodiscard]] const Address& address() const { return address_; }
   [[nodiscard]] SendResult send(const std::string& routing_id, const Frames& frames, const QueueMeter& meter);
+  /// Sends on a sealed connection what ZeroMQ had no room for.
+  void flush(const std::string& routing_id);
   /// The connection of this message may stay.
   void admit(const Arrival& arrival);
   /// The connection is a stranger's from now on, and has a stranger's time to hear why.
-  void dismiss(const std::string& routing_id) { connections_.dismiss(routing_id, handlers_.now()); }
+  void dismiss(const std::string& routing_id);
   /// Closes the connections of strangers whose time is over. To be called every now and then.
   void tend();
   void close(int linger_ms);
 
  private:
   struct Bound {
-    Fingerprint key{};
-    int descriptor = -1;  ///< ZeroMQ's to close
+    std::optional<Fingerprint> key;  ///< none: for sealed connections
+    int descriptor = -1;             ///< ZeroMQ's to close
+  };
+  struct Sealed {
+    SealedEnd end;
+    std::string user_id;
+    std::string password;
+    TimeUs expires_at = 0;
+    bool shown = false;     ///< the ticket has been used
+    bool admitted = false;  ///< it belongs to a link, and does not expire
   };
 
   void bind(int descriptor, const ClusterKey& key);
+  void bind_sealed();
+  [[nodiscard]] std::expected<int, int> socket_beside();
   [[nodiscard]] int steer(std::size_t index) const;
+  [[nodiscard]] bool takes_ticket(const std::string& name, const std::string& password);
   void start_doorkeeper();
   void answer_doorkeeper(Received&& request);
   void receive(Received&& received);
@@ -101,8 +130,10 @@ class Listener {
   std::string interface_;
   Address address_;
   std::string numeric_host_;
-  std::vector<Bound> bound_;  ///< in the order in which they began to listen; at most max_listening_keys
+  std::vector<Bound> bound_;  ///< in the order in which they began to listen; at most max_listening_keys, and one
   std::size_t steered_to_ = 0;
+  std::optional<std::size_t> sealed_index_;         ///< in bound_
+  std::unordered_map<std::string, Sealed> sealed_;  ///< expected and there, by routing id
   Connections connections_{max_strangers, stranger_patience_us};
   std::shared_ptr<PolledSocket> router_;
   std::shared_ptr<PolledSocket> doorkeeper_;

@@ -11,6 +11,8 @@ namespace {
 
 constexpr std::chrono::milliseconds goodbye_grace{100};
 constexpr std::size_t max_endpoints = 8;  // tried of one host name
+/// The share of the time for an attempt that a sealed connection may take. Some networks drop what is marked.
+constexpr int sealing_share = 3;
 
 std::uint64_t random_number() {
   const Nonce nonce = random_nonce();
@@ -31,6 +33,7 @@ OutgoingLink::OutgoingLink(asio::io_context& loop, zmq::context_t& context, Outg
       events_(events),
       resolver_(loop),
       goodbye_timer_(loop),
+      sealing_timer_(loop),
       number_(random_number()) {}
 
 void OutgoingLink::start() {
@@ -93,10 +96,13 @@ void OutgoingLink::open_socket(Channel channel) {
   opened = {};
   opened.socket = std::make_shared<PolledSocket>(loop_, context_, zmq::socket_type::dealer);
   zmq::socket_t& socket = opened.socket->socket();
-  const KeyPair server = keys_.all()[key_index_].listening_keys();
-  prepare(socket, {.server_key = server.public_key,
-                   .own_keys = identity_.keys,
-                   .to = endpoints_[endpoint_index_],
+  const bool sealed = channel == Channel::bulk && bulk_seal_;
+  if (sealed) {
+    use_ticket(socket, *bulk_keys_);
+  } else {
+    use_curve(socket, keys_.all()[key_index_].listening_keys().public_key, identity_.keys);
+  }
+  prepare(socket, {.to = endpoints_[endpoint_index_],
                    .interface = options_.interface,
                    .handshake_timeout_ms = options_.connect_timeout_ms,
                    .max_frame_bytes = max_wire_frame_bytes});
@@ -113,7 +119,8 @@ void OutgoingLink::open_socket(Channel channel) {
     if (const auto self = weak.lock()) self->note_event(channel, event);
   });
   socket.connect(endpoints_[endpoint_index_].text());
-  opened.socket->start(1 + max_payload_frames, [weak, channel](Received&& received) {
+  const std::size_t trailers = sealed ? 1 : 0;
+  opened.socket->start(1 + max_payload_frames + trailers, [weak, channel](Received&& received) {
     if (const auto self = weak.lock()) self->receive(channel, std::move(received));
   });
 }
@@ -133,15 +140,21 @@ void OutgoingLink::say_hello(Channel channel) {
   hello.proof = hello_proof(keys_.all()[key_index_], hello);
   // The hello waits in ZeroMQ's queue until the handshake is done.
   const auto meter = std::make_shared<std::atomic<std::size_t>>(0);
-  if (end(channel).socket->send({}, encode(ControlMessage(hello)), meter) != SendResult::sent) {
+  if (send(channel, encode(ControlMessage(hello)), meter, 0) != SendResult::sent) {
     fail(LinkFailure::Kind::resources, "cannot send on a new connection");
   }
 }
 
 void OutgoingLink::receive(Channel channel, Received&& received) {
   if (closed_ || received.frames.empty()) return;
+  if (channel == Channel::bulk && bulk_seal_ && !bulk_seal_->open(received, 0)) {
+    fail(LinkFailure::Kind::disconnected, broken_seal(options_.address.text()));
+    return;
+  }
   Delivery delivery = delivery_of(std::move(received), 0);
-  if (end(channel).phase == Phase::welcomed) {
+  if (channel == Channel::control && offer_due_) {
+    take_offer(delivery.frames);
+  } else if (end(channel).phase == Phase::welcomed) {
     events_.delivered(*this, channel, std::move(delivery));
   } else {
     receive_answer(channel, delivery.frames);
@@ -170,16 +183,48 @@ void OutgoingLink::welcome(Channel channel, const Welcome& welcome) {
     return;
   }
   if (channel == Channel::control) {
-    listener_ = welcome.public_key;
+    welcome_ = welcome;
     greeted.reach(Phase::welcomed);
-    return events_.introduced(*this, welcome) ? connect(Channel::bulk) : close(0);
+    if (!events_.introduced(*this, welcome)) return close(0);
+    offer_due_ = seal_form(welcome.features & options_.features).has_value();
+    return offer_due_ ? void() : connect(Channel::bulk);
   }
-  if (welcome.public_key != listener_) {
+  if (welcome.public_key != welcome_.public_key) {
     fail(LinkFailure::Kind::bad_welcome, "two different nodes answer at " + options_.address.text());
     return;
   }
+  sealing_timer_.cancel();
   greeted.reach(Phase::welcomed);
   events_.established(*this);
+}
+
+void OutgoingLink::take_offer(const Frames& frames) {
+  const auto packet = decode(frames);
+  const auto* control = packet ? std::get_if<ControlMessage>(&*packet) : nullptr;
+  const auto* offer = control ? std::get_if<BulkOffer>(control) : nullptr;
+  if (offer != nullptr) bulk_keys_ = bulk_keys(identity_.keys, end(Channel::control).hello, welcome_, *offer);
+  if (!bulk_keys_) {
+    fail(LinkFailure::Kind::bad_welcome, "the node at " + options_.address.text() + " offers no keys for bulk");
+    return;
+  }
+  offer_due_ = false;
+  bulk_seal_.emplace(*seal_form(welcome_.features & options_.features), bulk_keys_->to_listener,
+                     bulk_keys_->to_dialler);
+  sealing_timer_.expires_after(std::chrono::milliseconds(options_.connect_timeout_ms / sealing_share));
+  sealing_timer_.async_wait([weak = weak_from_this()](const asio::error_code& error) {
+    if (const auto self = weak.lock(); self && !error) (void)self->give_up_sealing();
+  });
+  connect(Channel::bulk);
+}
+
+bool OutgoingLink::give_up_sealing() {
+  End& failed = end(Channel::bulk);
+  if (closed_ || !bulk_seal_ || failed.phase == Phase::welcomed) return false;
+  sealing_timer_.cancel();
+  close_watched(failed.socket, failed.events, 0);
+  bulk_seal_.reset();
+  connect(Channel::bulk);
+  return true;
 }
 
 void OutgoingLink::note_event(Channel channel, SocketEvent event) {
@@ -197,6 +242,7 @@ void OutgoingLink::note_event(Channel channel, SocketEvent event) {
       handshake_failed(channel);
       return;
     case ZMQ_EVENT_HANDSHAKE_FAILED_AUTH:
+      if (channel == Channel::bulk && give_up_sealing()) return;
       fail(LinkFailure::Kind::denied, "the node at " + where + " denies this node");
       return;
     case ZMQ_EVENT_CLOSED:
@@ -233,6 +279,7 @@ void OutgoingLink::unreachable(Channel channel) {
     retry_control();
     return;
   }
+  if (channel == Channel::bulk && give_up_sealing()) return;
   fail(LinkFailure::Kind::unreachable, "nobody answers at " + options_.address.text());
 }
 
@@ -242,6 +289,7 @@ void OutgoingLink::handshake_failed(Channel channel) {
     retry_control();
     return;
   }
+  if (channel == Channel::bulk && give_up_sealing()) return;
   fail(LinkFailure::Kind::handshake,
        "the node at " + options_.address.text() +
            " does not hold our cluster key (or this node does not hold its key), or it is no Gossamer node; "
@@ -255,9 +303,16 @@ void OutgoingLink::retry_control() {
   connect(Channel::control);
 }
 
-SendResult OutgoingLink::send(Channel channel, const Frames& frames, const QueueMeter& meter) {
+SendResult OutgoingLink::send(Channel channel, const Frames& frames, const QueueMeter& meter, TimeUs now) {
   if (closed_ || !end(channel).socket) return SendResult::no_link;
-  return end(channel).socket->send({}, frames, meter);
+  PolledSocket& socket = *end(channel).socket;
+  return channel == Channel::bulk && bulk_seal_ ? bulk_seal_->send(socket, {}, frames, meter, now)
+                                                : socket.send({}, frames, meter);
+}
+
+void OutgoingLink::flush() {
+  // A connection that has ended is told of by its events.
+  if (!closed_ && bulk_seal_) (void)bulk_seal_->flush(*end(Channel::bulk).socket, {});
 }
 
 void OutgoingLink::fail(LinkFailure::Kind kind, std::string text, RejectReason reason) {
@@ -271,6 +326,7 @@ void OutgoingLink::close(int linger_ms) {
   closed_ = true;
   resolver_.cancel();
   goodbye_timer_.cancel();
+  sealing_timer_.cancel();
   for (End& closing : ends_)
     close_watched(closing.socket, closing.events, linger_ms);
 }

@@ -2,6 +2,10 @@
 //
 //   resolve the host → connect control → hello → welcome, proven → connect bulk → hello → welcome → established
 //
+// Where both ends seal bulk, the welcome on control is followed by an offer, and the bulk connection is made with the
+// ticket that follows from it: without CURVE, each message sealed. If that connection does not come about, because
+// something on the way took its mark away or does not let it pass, bulk goes through CURVE, as with older nodes.
+//
 // One object is one attempt; nothing reconnects. A host with several addresses is tried at each address in turn, and a
 // node that listens with another key of the ring is tried with each key in turn.
 //
@@ -16,7 +20,9 @@
 #include <optional>
 
 #include "peer/address.hpp"
+#include "peer/admission/bulk_keys.hpp"
 #include "peer/keys/cluster_keys.hpp"
+#include "peer/links/sealed_end.hpp"
 #include "peer/links/socket_events.hpp"
 
 namespace gossamer::peer {
@@ -76,14 +82,20 @@ class OutgoingLink : public std::enable_shared_from_this<OutgoingLink> {
   void start();
   /// The time for an attempt is over: closes the link and says why there is none. Nothing if it is established.
   [[nodiscard]] std::optional<LinkFailure> expire();
-  [[nodiscard]] SendResult send(Channel channel, const Frames& frames, const QueueMeter& meter);
+  [[nodiscard]] SendResult send(Channel channel, const Frames& frames, const QueueMeter& meter, TimeUs now);
+  /// Sends what ZeroMQ had no room for.
+  void flush();
+  /// How bulk is sealed; nothing: it goes through CURVE, as control does.
+  [[nodiscard]] std::optional<SealForm> bulk_form() const {
+    return bulk_seal_ ? std::optional(bulk_seal_->form()) : std::nullopt;
+  }
   /// No callback comes after this.
   void close(int linger_ms);
   [[nodiscard]] const Address& address() const { return options_.address; }
 
  private:
   /// How far one of the two connections has come.
-  enum class Phase { dialled, connected, secured /* by CURVE's handshake */, welcomed };
+  enum class Phase { dialled, connected, secured /* by ZeroMQ's handshake */, welcomed };
   struct End {
     std::shared_ptr<PolledSocket> socket;
     std::shared_ptr<PolledSocket> events;
@@ -102,6 +114,9 @@ class OutgoingLink : public std::enable_shared_from_this<OutgoingLink> {
   void receive(Channel channel, Received&& received);
   void receive_answer(Channel channel, const Frames& frames);
   void welcome(Channel channel, const Welcome& welcome);
+  void take_offer(const Frames& frames);
+  /// False: bulk was not to be sealed in this attempt.
+  [[nodiscard]] bool give_up_sealing();
   void note_event(Channel channel, SocketEvent event);
   void disconnected(Channel channel);
   void unreachable(Channel channel);
@@ -117,13 +132,17 @@ class OutgoingLink : public std::enable_shared_from_this<OutgoingLink> {
   OutgoingLinkEvents& events_;
   asio::ip::tcp::resolver resolver_;
   asio::steady_timer goodbye_timer_;
+  asio::steady_timer sealing_timer_;
   std::vector<Address> endpoints_;  ///< numeric
   std::size_t endpoint_index_ = 0;
   std::uint64_t number_;
   std::uint64_t sockets_opened_ = 0;
   std::size_t key_index_ = 0;
   std::array<End, channel_count> ends_;
-  PublicKey listener_{};
+  Welcome welcome_;                     ///< what came on control, once that is welcomed
+  bool offer_due_ = false;              ///< the next message on control is the offer
+  std::optional<BulkKeys> bulk_keys_;   ///< since the offer
+  std::optional<SealedEnd> bulk_seal_;  ///< the bulk connection, made or being made, is sealed
   bool closed_ = false;
 };
 

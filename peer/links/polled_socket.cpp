@@ -119,14 +119,16 @@ bool PolledSocket::receive(Received& received) {
   }
 }
 
-SendResult PolledSocket::send(std::string_view routing_id, const Frames& frames, const QueueMeter& meter) {
+SendResult PolledSocket::send(std::string_view routing_id, const Frames& frames, const QueueMeter& meter,
+                              std::span<const std::uint8_t> trailer) {
   if (!open_) return SendResult::no_link;
   std::vector<zmq::message_t> parts;
-  parts.reserve(2 + frames.payload_count);
+  parts.reserve(3 + frames.payload_count);
   if (!routing_id.empty()) parts.emplace_back(routing_id.data(), routing_id.size());
   parts.push_back(message_of(frames.header, meter));
   for (std::size_t i = 0; i < frames.payload_count; ++i)
     parts.push_back(message_of(frames.payload[i], meter));
+  if (!trailer.empty()) parts.emplace_back(trailer.data(), trailer.size());
 
   SendResult result = SendResult::sent;
   try {
@@ -161,8 +163,11 @@ Delivery delivery_of(Received&& received, std::size_t first) {
   for (std::size_t i = 0; i < first; ++i)
     delivery.bytes -= received.frames[i].size();
   delivery.frames.header = bytes_of(std::move(received.frames[first]));
-  const std::size_t count = received.frames.size() - first - 1;
-  GOSSAMER_CHECK(count <= max_payload_frames);
+  std::size_t count = received.frames.size() - first - 1;
+  if (count > max_payload_frames) {  // of a message that has no trailer, where others have one
+    delivery.too_many_frames = true;
+    count = max_payload_frames;
+  }
   for (std::size_t i = 0; i < count; ++i) {
     delivery.frames.payload[i] = bytes_of(std::move(received.frames[first + 1 + i]));
   }

@@ -54,9 +54,10 @@ class PolledSocket : public std::enable_shared_from_this<PolledSocket> {
   [[nodiscard]] zmq::socket_t& socket() { return socket_; }
   /// Begins to receive. Call after bind or connect. The handler is not called after close().
   void start(std::size_t max_frames, Handler handler);
-  /// Never blocks. `routing_id` goes first if it is not empty. `no_link`: a ROUTER has no such peer any more, or a
-  /// message broke off half-way and the socket is of no more use.
-  [[nodiscard]] SendResult send(std::string_view routing_id, const Frames& frames, const QueueMeter& meter);
+  /// Never blocks. `routing_id` goes first if it is not empty, `trailer` last. `no_link`: a ROUTER has no such peer any
+  /// more, or a message broke off half-way and the socket is of no more use.
+  [[nodiscard]] SendResult send(std::string_view routing_id, const Frames& frames, const QueueMeter& meter,
+                                std::span<const std::uint8_t> trailer = {});
   /// Handles what has arrived at once, because the last messages of a connection that ends count.
   void drain_rest();
   /// Stops receiving at once; what was sent is still delivered for up to `linger_ms`. May be called twice.

@@ -46,6 +46,7 @@ struct Link {
   std::string host;                                    ///< of the other end, as seen from here
   std::uint64_t number = 0;                            ///< chosen by the end that dialled
   std::uint64_t features = 0;                          ///< abilities of both ends
+  std::optional<SealForm> bulk_form;                   ///< since it is up; nothing: bulk goes through CURVE
   NodeId node;                                         ///< all zeros until it is known
   std::string broken;                                  ///< why the link is unusable; another turn ends it
   TimeUs opened = 0;

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "gossip/check.hpp"
+#include "peer/links/dialling.hpp"
 
 namespace gossamer::peer {
 namespace {
@@ -222,13 +223,16 @@ void Links::bring_up(const LinkPtr& link) {
   link->heard.fill(self_.now());
   link->last_bulk_ping = self_.now();
   link->budget.set_rate(self_.options.link_bytes_per_s);
+  link->bulk_form =
+      link->outgoing ? link->outgoing->bulk_form() : listener_.form_of(link->routing_ids[index_of(Channel::bulk)]);
   record->link = link;
   record->last_error.clear();
   ++self_.counters.links_up;
   agreement_.link_up(link->node);
   book_.link_up(link->node, self_.now());
-  self_.log->info("link to {} {} is up ({} dialled, {})", link->node.brief(), record->name,
-                  link->dialled_by_us() ? "we" : "they", link->host);
+  self_.log->info("link to {} {} is up ({} dialled, {}{})", link->node.brief(), record->name,
+                  link->dialled_by_us() ? "we" : "they", link->host,
+                  link->bulk_form && !link->bulk_form->encrypts ? ", models are not encrypted" : "");
   if (!link->dialled_by_us()) roster_->seen_at(link->node, record->address);
   sender_.say(*link, Channel::control, BulkAck{});  // says that this node takes parts and acknowledges
   const std::string dialled = link->outgoing ? link->outgoing->address().text() : std::string{};
@@ -431,6 +435,10 @@ bool Links::receive(Arrival& arrival) {
   if (link->user_id != arrival.user_id) {
     end(link, "the connection ended");
     return false;
+  }
+  if (arrival.damaged) {
+    end(link, broken_seal(link->host));
+    return true;
   }
   deliver(link, channel, std::move(arrival.delivery));
   return true;

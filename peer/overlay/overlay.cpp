@@ -94,6 +94,7 @@ std::expected<void, std::string> Overlay::start() {
     return std::unexpected("the node's name is longer than " + std::to_string(max_name_bytes) +
                            " bytes or not plain UTF-8");
   }
+  options.features &= features_of(options.bulk);
   sender_.set_rates(options.bytes_per_s, options.link_bytes_per_s);
   options.max_links = std::clamp<std::size_t>(options.max_links, 1, max_links);
   options.membership.full_view_limit = std::min(options.membership.full_view_limit, options.max_links);
@@ -265,6 +266,8 @@ std::vector<LinkStatus> Overlay::links() const {
       status.passing = !record.link->is_shown();
       status.dialled_by_us = record.link->dialled_by_us();
       status.features = record.link->features;
+      if (const auto& form = record.link->bulk_form)
+        status.bulk = form->encrypts ? BulkProtection::sealed : BulkProtection::plain;
       status.round_trip_ms = record.link->round_trip_ms;
       status.last_round_trip_ms = record.link->last_round_trip_ms;
       status.up_since = record.link->up_since;

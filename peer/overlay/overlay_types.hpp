@@ -14,6 +14,7 @@
 #include "peer/admission/denials.hpp"
 #include "peer/admission/key_ring.hpp"
 #include "peer/limits.hpp"
+#include "peer/links/seal.hpp"
 
 namespace gossamer::peer {
 
@@ -47,9 +48,12 @@ struct OverlaySettings {
   int backoff_most_ms = 5000;
   /// Timers are looked at this often.
   int tick_ms = 50;
-  /// Optional abilities that are offered to the other end of each link. Tests offer fewer, as an older node would.
+  /// How bulk is protected where the other end can do the same. `plain` holds only where both ends want it.
+  BulkProtection bulk = BulkProtection::sealed;
+  /// Optional abilities that may be offered to the other end of each link. Tests allow fewer, as an older node would.
   std::uint64_t features = spoken_features;
-  /// The number of ZeroMQ's threads, 1 to 64. Each encrypts about 1 GB/s, and a connection stays with one of them.
+  /// The number of ZeroMQ's threads, 1 to 64. Each moves about 3 GB/s, or 1 GB/s where bulk goes through CURVE, and a
+  /// connection stays with one of them.
   /// ZeroMQ deals out accepted connections in turn, two a link, so with an even number all bulk meets on half of them.
   int io_threads = 1;
   std::size_t max_links = 64;  ///< at most max_links of peer/limits.hpp
@@ -90,7 +94,8 @@ struct LinkStatus {
   bool passing = false;  ///< The link is up, but not kept.
   bool dead = false;
   bool dialled_by_us = false;
-  std::uint64_t features = 0;       ///< abilities of both ends (peer/limits.hpp)
+  std::uint64_t features = 0;  ///< abilities of both ends (peer/limits.hpp)
+  BulkProtection bulk = BulkProtection::curve;
   double round_trip_ms = 0;         ///< smoothed; 0: not measured yet
   double last_round_trip_ms = 0;    ///< the one of the newest heartbeat
   double least_round_trip_ms = 0;   ///< the least lately; 0: not measured yet

@@ -24,7 +24,7 @@ SendResult Sender::send(const NodeId& to, const Message& message) {
 }
 
 SendResult Sender::post(Link& link, Channel channel, const Frames& frames) {
-  const SendResult result = link.outgoing ? link.outgoing->send(channel, frames, link.meter)
+  const SendResult result = link.outgoing ? link.outgoing->send(channel, frames, link.meter, self_.now())
                                           : listener_.send(link.routing_ids[index_of(channel)], frames, link.meter);
   if (result == SendResult::no_link) {
     set_broken(link, "the connection ended");
@@ -191,6 +191,8 @@ bool Sender::acknowledged(Link& link, const BulkAck& ack) {
 
 void Sender::tick() {
   send_acks(1);
+  for (const LinkPtr& link : table_.links())
+    link->outgoing ? link->outgoing->flush() : listener_.flush(link->routing_ids[index_of(Channel::bulk)]);
   pump_all();
 }
 

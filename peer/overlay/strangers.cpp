@@ -20,7 +20,8 @@ std::string plain_host(std::string host) {
 void Strangers::receive(Arrival&& arrival) {
   arrival.host = plain_host(std::move(arrival.host));
   const Delivery& delivery = arrival.delivery;
-  if (delivery.too_many_frames || delivery.frames.payload_count != 0 || delivery.bytes > max_hello_bytes) {
+  if (arrival.damaged || delivery.too_many_frames || delivery.frames.payload_count != 0 ||
+      delivery.bytes > max_hello_bytes) {
     ++self_.counters.strangers;
     return;
   }
@@ -129,11 +130,18 @@ bool Strangers::welcome(const Hello& hello, const Arrival& arrival, const LinkPt
   welcome.address = own_address_.text();
   welcome.name = self_.options.name;
   welcome.features = self_.options.features;
+  if (!listener_.takes_sealed()) welcome.features &= ~feature_sealed_bulk;
   if (!prove_welcome(self_.identity.keys, hello, welcome)) return false;
   link->routing_ids[index_of(hello.channel)] = arrival.routing_id;
   table_.connect(arrival.routing_id, link, hello.channel);
   listener_.admit(arrival);
-  (void)listener_.send(arrival.routing_id, encode(ControlMessage(std::move(welcome))), link->meter);
+  (void)listener_.send(arrival.routing_id, encode(ControlMessage(welcome)), link->meter);
+  const auto form = seal_form(hello.features & welcome.features);
+  if (form && hello.channel == Channel::control) {
+    const BulkOffer offer{random_nonce()};
+    listener_.expect_sealed(*bulk_keys(self_.identity.keys, hello, welcome, offer), *form, arrival.user_id);
+    (void)listener_.send(arrival.routing_id, encode(ControlMessage(offer)), link->meter);
+  }
   return true;
 }
 

@@ -190,6 +190,15 @@ void write(const BulkAck& ack, wire::Header::Builder header) {
   out.setReceivedAt(ack.received_at);
 }
 
+void write(const BulkOffer& offer, wire::Header::Builder header) {
+  header.initBulkOffer().setNonce(data_of(offer.nonce));
+}
+std::optional<ControlMessage> read(wire::BulkOffer::Reader in) {
+  BulkOffer offer;
+  if (!read_data(in.getNonce(), offer.nonce)) return std::nullopt;
+  return offer;
+}
+
 }  // namespace
 
 void write_control(const ControlMessage& message, wire::Header::Builder header) {
@@ -220,6 +229,8 @@ std::optional<ControlMessage> read_control(wire::Header::Reader header) {
       return read(header.getInvitationGrant());
     case wire::Header::BULK_ACK:
       return BulkAck{header.getBulkAck().getReceived(), header.getBulkAck().getReceivedAt()};
+    case wire::Header::BULK_OFFER:
+      return read(header.getBulkOffer());
     default:
       return std::nullopt;
   }

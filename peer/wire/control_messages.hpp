@@ -122,8 +122,14 @@ struct BulkAck {
   TimeUs received_at = 0;  ///< when the last of them came, by the sender's own clock; 0: not told
 };
 
+/// Follows the welcome on the control channel where both ends seal bulk: the listener's part of the link's keys
+/// (peer/admission/bulk_keys.hpp). The dialler's is its hello's nonce.
+struct BulkOffer {
+  Nonce nonce{};
+};
+
 using ControlMessage = std::variant<Hello, Welcome, Rejected, Heartbeat, HeartbeatEcho, Goodbye, BulkAck, DenialList,
-                                    RingState, InvitationClaim, InvitationGrant>;
+                                    RingState, InvitationClaim, InvitationGrant, BulkOffer>;
 
 /// A slice of a large message on the bulk channel; peer/wire/bulk_parts.hpp cuts and joins.
 struct BulkPart {

@@ -312,6 +312,9 @@ Fault check(const InvitationClaim&) {
 Fault check(const InvitationGrant& grant) {
   return check(grant.ring);
 }
+Fault check(const BulkOffer&) {
+  return {};
+}
 Fault check(const BulkAck& ack) {
   // Differences between two such times must be numbers, too.
   constexpr TimeUs most = std::numeric_limits<TimeUs>::max() / 4;

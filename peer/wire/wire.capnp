@@ -48,6 +48,8 @@ struct Header {
     # The tensors of a job, for a node that is to keep it, on the control channel.
     layoutQuery @24 :LayoutQuery;
     layoutReply @25 :LayoutReply;
+    # The listener's part of the keys that seal bulk, on the control channel after `welcome`.
+    bulkOffer @26 :BulkOffer;
   }
 }
 
@@ -328,6 +330,10 @@ struct BulkPart {
   offset @1 :UInt64;                # of this part's first byte in the message's payload, frame after frame
   frameBytes @2 :List(UInt32);      # first part only: sizes of the message's payload frames
   header @3 :Data;                  # first part only: the message's header frame
+}
+
+struct BulkOffer {
+  nonce @0 :Data;           # 32 random bytes
 }
 
 struct BulkAck {

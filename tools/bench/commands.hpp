@@ -4,7 +4,10 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <map>
 #include <string>
+
+#include "peer/limits.hpp"
 
 namespace gossamer::bench {
 
@@ -13,6 +16,14 @@ template <class Value, class Bound>
 void add_number(CLI::App* command, const std::string& name, Value& value, Bound least, Bound most,
                 const std::string& text) {
   command->add_option(name, value, text)->capture_default_str()->check(CLI::Range(least, most));
+}
+
+/// Adds --bulk.
+inline void add_bulk(CLI::App* command, peer::BulkProtection& bulk) {
+  using enum peer::BulkProtection;
+  const std::map<std::string, peer::BulkProtection> names{{"sealed", sealed}, {"plain", plain}, {"curve", curve}};
+  command->add_option("--bulk", bulk, "How the values are protected, as [overlay] bulk (default: sealed)")
+      ->transform(CLI::CheckedTransformer(names));
 }
 
 /// The codec's kernels beside STREAM's triad and copy.

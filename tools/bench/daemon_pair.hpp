@@ -1,4 +1,4 @@
-// Two real daemons on loopback under CURVE, linked with each other, in a folder of their own. Main thread. Failures are
+// Two real daemons on loopback, linked with each other, in a folder of their own. Main thread. Failures are
 // exceptions, which end the benchmark with a message.
 
 #pragma once

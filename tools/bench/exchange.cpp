@@ -1,4 +1,4 @@
-// gossamer-bench exchange runs two real daemons on loopback under CURVE, with a client at each that has its own copy of
+// gossamer-bench exchange runs two real daemons on loopback with a client at each that has its own copy of
 // a model, and measures how many bytes of model they average per second. In turn with that, while the daemons are
 // stopped, it measures the rate of one link without computation, and the rate of raw ZeroMQ over one connection with
 // and without CURVE. It also measures the CPU time of each stage of an exchange (tools/bench/exchange_report.hpp).
@@ -27,6 +27,7 @@ namespace {
 struct ExchangeOptions {
   std::size_t elements = 25'000'000;
   std::string codec = "q8";
+  peer::BulkProtection bulk = peer::BulkProtection::sealed;
   std::size_t rounds = 5;
   double seconds = 2;
   std::size_t in_flight = 4;
@@ -69,7 +70,10 @@ class Client {
 };
 
 /// The time-outs are longer than the pauses in which the reference is measured.
-constexpr const char* overlay_settings = "link_timeout_ms = 30000\nsuspicion_mult = 30\n";
+std::string overlay_settings(peer::BulkProtection bulk) {
+  return fmt::format("link_timeout_ms = 30000\nsuspicion_mult = 30\nbulk = \"{}\"\n",
+                     peer::bulk_protection_names[static_cast<std::size_t>(bulk)]);
+}
 
 std::string gossip_settings(const ExchangeOptions& options) {
   return fmt::format(
@@ -89,7 +93,7 @@ class ExchangeBench {
  public:
   explicit ExchangeBench(const ExchangeOptions& options)
       : options_(options),
-        daemons_(options.daemon, overlay_settings, gossip_settings(options)),
+        daemons_(options.daemon, overlay_settings(options.bulk), gossip_settings(options)),
         first_client_(daemons_.first().client_socket(), options.elements, 0.5F),
         second_client_(daemons_.second().client_socket(), options.elements, 0.25F) {
     results_.elements = options.elements;
@@ -165,7 +169,7 @@ class ExchangeBench {
   void measure_references() {
     daemons_.first().pause();
     daemons_.second().pause();
-    results_.links.push_back(link_run({.codec = results_.codec, .seconds = reference_seconds}));
+    results_.links.push_back(link_run({.codec = results_.codec, .bulk = options_.bulk, .seconds = reference_seconds}));
     results_.raw.push_back(raw_zeromq(true, results_.message_bytes(), reference_seconds));
     results_.raw_plain.push_back(raw_zeromq(false, results_.message_bytes(), reference_seconds));
     daemons_.first().resume();
@@ -191,6 +195,7 @@ void add_exchange_command(CLI::App& app) {
   command->add_option("--codec", options->codec, "How values travel")
       ->capture_default_str()
       ->check(CLI::IsMember({"f32", "q8", "q4"}));
+  add_bulk(command, options->bulk);
   add_number(command, "--rounds", options->rounds, 1, 1000, "How often each is measured, in turn");
   add_number(command, "--seconds", options->seconds, 0.1, 3600.0, "Length of a measurement of the daemons");
   add_number(command, "--in-flight", options->in_flight, 1, 1024, "Exchanges that each daemon has under way at once");

@@ -39,7 +39,7 @@ struct MeasuredStage {
   const char* name;
   const char* thread;
   double ns_per_byte;
-  double plain_ns_per_byte = 0;  ///< without CURVE; 0: the same cost
+  double plain_ns_per_byte = 0;  ///< of raw ZeroMQ without CURVE; 0: it has no such stage
 };
 
 std::vector<MeasuredStage> stages_of(const ExchangeResults& results) {
@@ -47,12 +47,12 @@ std::vector<MeasuredStage> stages_of(const ExchangeResults& results) {
   const auto plain = [&](auto part) { return median(results.raw_plain, part); };
   return {
       {"encode", "worker", results.kernels.encode_ns_per_byte},
-      {"frame, hand over to ZeroMQ", "loop", link(&LinkRun::hand_over_ns_per_byte)},
-      {"encrypt, send", "I/O", link([](const LinkRun& run) { return run.transport.send_ns_per_byte; }),
+      {"frame, seal, hand over to ZeroMQ", "loop", link(&LinkRun::hand_over_ns_per_byte)},
+      {"send", "I/O", link([](const LinkRun& run) { return run.transport.send_ns_per_byte; }),
        plain(&Transport::send_ns_per_byte)},
-      {"receive, decrypt", "I/O", link([](const LinkRun& run) { return run.transport.receive_ns_per_byte; }),
+      {"receive", "I/O", link([](const LinkRun& run) { return run.transport.receive_ns_per_byte; }),
        plain(&Transport::receive_ns_per_byte)},
-      {"take from ZeroMQ, check", "loop", link(&LinkRun::take_ns_per_byte)},
+      {"take from ZeroMQ, open, check", "loop", link(&LinkRun::take_ns_per_byte)},
       {"answer: decode, compare, commit", "worker", results.kernels.answer_ns_per_byte},
       {"conclude: decode, commit", "worker", results.kernels.conclude_ns_per_byte},
   };
@@ -74,11 +74,11 @@ std::string stages_text(const ExchangeResults& results) {
   };
   std::string text =
       fmt::format("\nCPU of each stage, for messages of {} KiB of payload; medians\n", results.message_bytes() / 1024);
-  text += fmt::format("  {:<32}{:<8}{:>18}   {:>18}\n", "", "", "with CURVE", "without");
-  text += fmt::format("  {:<32}{:<8}{:>9} {:>8}   {:>9} {:>8}\n", "stage", "thread", "ns a KiB", "GB/s", "ns a KiB",
+  text += fmt::format("  {:<33}{:<8}{:>18}   {:>18}\n", "", "", "a link", "raw ZeroMQ");
+  text += fmt::format("  {:<33}{:<8}{:>9} {:>8}   {:>9} {:>8}\n", "stage", "thread", "ns a KiB", "GB/s", "ns a KiB",
                       "GB/s");
   for (const MeasuredStage& stage : stages_of(results)) {
-    text += fmt::format("  {:<32}{:<8}{}   {}\n", stage.name, stage.thread, cost(stage.ns_per_byte),
+    text += fmt::format("  {:<33}{:<8}{}   {}\n", stage.name, stage.thread, cost(stage.ns_per_byte),
                         stage.plain_ns_per_byte > 0 ? cost(stage.plain_ns_per_byte) : std::string());
   }
   return text;

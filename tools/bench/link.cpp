@@ -43,8 +43,8 @@ TimeUs time_of_day_us() {
 /// An overlay on a thread of its own. It reads and counts the messages that arrive.
 class End : public peer::OverlayEvents {
  public:
-  End(const peer::ClusterKeys& keys, const std::vector<std::string>& peers, int io_threads)
-      : overlay_(loop_, options(peers, io_threads), peer::Identity::generate(), keys, *this,
+  End(const peer::ClusterKeys& keys, const std::vector<std::string>& peers, peer::BulkProtection bulk, int io_threads)
+      : overlay_(loop_, options(peers, bulk, io_threads), peer::Identity::generate(), keys, *this,
                  std::make_shared<spdlog::logger>("bench", std::make_shared<spdlog::sinks::null_sink_mt>()),
                  gossip::Random(1), now_us, time_of_day_us) {
     const auto started = overlay_.start();
@@ -94,10 +94,12 @@ class End : public peer::OverlayEvents {
   }
 
  private:
-  static peer::OverlaySettings options(const std::vector<std::string>& peers, int io_threads) {
+  static peer::OverlaySettings options(const std::vector<std::string>& peers, peer::BulkProtection bulk,
+                                       int io_threads) {
     peer::OverlaySettings options;
     options.listen = "tcp://127.0.0.1:0";
     options.peers = peers;
+    options.bulk = bulk;
     options.io_threads = io_threads;
     return options;
   }
@@ -183,10 +185,10 @@ LinkRun link_run(const LinkOptions& options) {
   Ends receivers;
   std::vector<std::string> addresses;
   for (std::size_t n = 0; n < options.links; ++n) {
-    receivers.push_back(std::make_unique<End>(keys, std::vector<std::string>{}, 1));
+    receivers.push_back(std::make_unique<End>(keys, std::vector<std::string>{}, options.bulk, 1));
     addresses.push_back(receivers.back()->address());
   }
-  End sender(keys, addresses, options.io_threads);
+  End sender(keys, addresses, options.bulk, options.io_threads);
   sender.wait_for_links(options.links);
   sender.send_for_ever(options.codec);
   std::this_thread::sleep_for(start);

@@ -1,4 +1,4 @@
-// The rate of one link. Two overlays of this process on loopback are admitted and under CURVE as between two daemons,
+// The rate of one link. Two overlays of this process on loopback are admitted and encrypted as between two daemons,
 // and one sends the other replies of a given size as fast as the link accepts them. This covers all of peer/ (flow
 // control, framing, validation) and nothing of gossip/; compared with raw ZeroMQ it shows the cost of the link itself.
 
@@ -7,12 +7,14 @@
 #include <vector>
 
 #include "gossip/types.hpp"
+#include "peer/limits.hpp"
 #include "tools/bench/raw_zeromq.hpp"
 
 namespace gossamer::bench {
 
 struct LinkOptions {
   Codec codec = Codec::q8;
+  peer::BulkProtection bulk = peer::BulkProtection::sealed;
   std::size_t links = 1;  ///< each link goes to a node of its own
   int io_threads = 1;     ///< threads of the sender; a receiver has one
   double seconds = 1;

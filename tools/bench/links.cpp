@@ -19,6 +19,7 @@ namespace {
 struct LinksOptions {
   std::size_t links = 4;
   std::vector<int> io_threads = {1, 2, 3};
+  peer::BulkProtection bulk = peer::BulkProtection::sealed;
   std::size_t rounds = 3;
   double seconds = 1;
   bool json = false;
@@ -41,8 +42,7 @@ void report(const LinksOptions& options, const std::map<int, Column>& columns) {
     fmt::print("{}\n", nlohmann::json{{"links", options.links}, {"rows", std::move(rows)}}.dump());
     return;
   }
-  fmt::print("{} links of one node on loopback, q8, under CURVE; min / median / max of {} rounds\n", options.links,
-             options.rounds);
+  fmt::print("{} links of one node on loopback, q8; min / median / max of {} rounds\n", options.links, options.rounds);
   fmt::print("{:>12}{:>22}{:>22}{:>26}\n", "I/O threads", "bytes/raw, one way", "GB/s", "busiest thread's share");
   for (const auto& [threads, column] : columns) {
     std::vector<double> gigabytes = column.rates;
@@ -58,7 +58,8 @@ void run(const LinksOptions& options) {
   for (std::size_t round = 0; round < options.rounds; ++round) {
     const double raw = raw_zeromq(true, raw_frame_bytes, options.seconds).bytes_per_s;
     for (const int threads : options.io_threads) {
-      const LinkRun links = link_run({.links = options.links, .io_threads = threads, .seconds = options.seconds});
+      const LinkRun links =
+          link_run({.bulk = options.bulk, .links = options.links, .io_threads = threads, .seconds = options.seconds});
       Column& column = columns[threads];
       column.rates.push_back(links.transport.bytes_per_s);
       column.ratios.push_back(links.transport.bytes_per_s / raw);
@@ -76,6 +77,7 @@ void add_links_command(CLI::App& app) {
       app.add_subcommand("links", "What several links of one node move, by its number of I/O threads");
   add_number(command, "--links", options->links, 1, 32, "Links, each to a node of its own in this process");
   add_number(command, "--io-threads", options->io_threads, 1, 64, "Numbers of I/O threads to compare");
+  add_bulk(command, options->bulk);
   add_number(command, "--rounds", options->rounds, 1, 1000, "How often each is measured, in turn");
   add_number(command, "--seconds", options->seconds, 0.1, 3600.0, "Length of a measurement");
   command->add_flag("--json", options->json, "Print one JSON object");

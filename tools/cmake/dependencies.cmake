@@ -31,6 +31,7 @@ add_library(gossamer_zmq INTERFACE)
 target_include_directories(gossamer_zmq SYSTEM INTERFACE ${CPPZMQ_INCLUDE_DIR})
 target_link_libraries(gossamer_zmq INTERFACE ${libzmq_LINK_LIBRARIES})
 pkg_check_modules(libsodium REQUIRED IMPORTED_TARGET libsodium)
+pkg_check_modules(libcrypto REQUIRED IMPORTED_TARGET libcrypto)
 pkg_check_modules(libsystemd REQUIRED IMPORTED_TARGET libsystemd)
 pkg_check_modules(libhwy REQUIRED IMPORTED_TARGET libhwy)
 

@@ -127,15 +127,20 @@ void examine_port(const DaemonFacts& daemon, std::vector<Finding>& findings) {
 void examine_links(const DaemonFacts& daemon, std::vector<Finding>& findings) {
   std::size_t up = 0;
   std::size_t by_others = 0;
+  std::size_t plain = 0;
   for (const json& peer : daemon.peers) {
     const bool is_up = peer.value("up", false);
     up += is_up ? 1 : 0;
     by_others += is_up && !peer.value("dialled_by_us", false) ? 1 : 0;
+    plain += is_up && text_of(peer, "bulk") == "plain" ? 1 : 0;
     const std::string note = text_of(peer, "note");
     if (is_up || note.empty()) continue;
     findings.push_back(warning("links", fmt::format("{} is not linked: {}", text_of(peer, "address"), note),
                                "see that it runs, holds the same cluster key, and that no firewall is between"));
   }
+  if (plain > 0)
+    findings.push_back(warning("links", fmt::format("{} carry models unencrypted", plain),
+                               "set [overlay] bulk = \"sealed\", unless nobody else can listen in on this network"));
   const std::size_t configured = daemon.process.value("peers", json::array()).size();
   if (up == 0 && configured > 0)
     return findings.push_back(problem("links", fmt::format("none of {} configured peers is linked", configured),

@@ -79,6 +79,15 @@ bool explain_link(const Look& look, const std::string& id, std::vector<Finding>&
   }
   findings.push_back(ok("link", fmt::format("up for {}, dialled by {}", duration_text(number_of(*peer, "up_s")),
                                             peer->value("dialled_by_us", false) ? "us" : "them")));
+  const std::string bulk = text_of(*peer, "bulk");
+  if (bulk == "plain") {
+    findings.push_back(warning("models", "cross the network unencrypted, as both ends want it",
+                               "set [overlay] bulk = \"sealed\" at either, unless nobody else can listen in"));
+  } else if (bulk == "curve") {
+    findings.push_back(ok("models",
+                          "are encrypted by CURVE: the other end is older or wants it so, or the network takes "
+                          "the mark of sealed connections away"));
+  }
   const double least_ms = number_of(*peer, "least_round_trip_ms");
   const double last_ms = number_of(*peer, "round_trip_ms");
   findings.push_back(ok("round trip", fmt::format("{:.1f} ms, at least {:.1f} ms", last_ms, least_ms)));

@@ -130,18 +130,19 @@ std::string peers_table(const json& answer, bool colour) {
   for (const json& entry : answer.at("peers")) {
     const Members peer{entry};
     const bool up = entry.value("up", false);
-    table.rows.push_back({{brief(peer.string("node"))},
-                          peer.text("name"),
-                          peer.text("address"),
-                          {up ? "up" : "down", false, tone_of_state(up ? "up" : "down")},
-                          {entry.value("dialled_by_us", false) ? "us" : "them"},
-                          peer.as("round_trip_ms", milliseconds),
-                          peer.as("least_round_trip_ms", milliseconds),
-                          peer.as("goodput_mbit_s", megabits),
-                          peer.as("bytes_sent", bytes_text),
-                          peer.as("bytes_received", bytes_text),
-                          up ? peer.as("up_s", duration_text) : Cell{"-", true},
-                          {peer.string("note"), false, Tone::dim}});
+    table.rows.push_back(
+        {{brief(peer.string("node"))},
+         peer.text("name"),
+         peer.text("address"),
+         {up ? "up" : "down", false, tone_of_state(up ? "up" : "down")},
+         {entry.value("dialled_by_us", false) ? "us" : "them"},
+         peer.as("round_trip_ms", milliseconds),
+         peer.as("least_round_trip_ms", milliseconds),
+         peer.as("goodput_mbit_s", megabits),
+         peer.as("bytes_sent", bytes_text),
+         peer.as("bytes_received", bytes_text),
+         up ? peer.as("up_s", duration_text) : Cell{"-", true},
+         {up && peer.string("bulk") == "plain" ? "models are not encrypted" : peer.string("note"), false, Tone::dim}});
   }
   return table.render(colour);
 }

@@ -15,7 +15,7 @@ repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 # The packages to build, and to run most of the tests. The checks of .ci/run also need clang-format and clang-tidy.
 build_packages=(
   g++ cmake ninja-build python3-yaml pkg-config libzmq3-dev cppzmq-dev capnproto libcapnp-dev libasio-dev libspdlog-dev libfmt-dev
-  catch2 libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libsystemd-dev libsodium-dev libhwy-dev libxxhash-dev
+  catch2 libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libsystemd-dev libsodium-dev libssl-dev libhwy-dev libxxhash-dev
   zlib1g-dev python3-numpy python3-sklearn python3-xxhash python3-jsonschema iproute2 iptables systemd-container
 )
 # The packages that single tests need; without them these tests are skipped.

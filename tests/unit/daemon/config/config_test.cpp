@@ -56,6 +56,7 @@ TEST_CASE("every option is read") {
     listen = "tcp://*:0"
     advertise = "tcp://left.example:7946"
     interface = "eth1"
+    bulk = "plain"
     peers = ["tcp://10.0.0.2:7946", "tcp://[::1]:7947", "tcp://10.0.0.2:7946"]
     cluster_key_file = "/c"
 join = "gossamer-invite-1:AQEBAQEBAQEBAQEBAQEBAQCAmCgXZQYAAgICAgICAgICAgICAgICAgICAgICAgICAgICAgICAgIDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwEJAHRjcDovL2E6MVCxkUc"
@@ -123,6 +124,7 @@ denied = ["000102030405060708090a0b0c0d0e0f"]
   CHECK(config->overlay.listen == "tcp://*:0");
   CHECK(config->overlay.advertise == "tcp://left.example:7946");
   CHECK(config->overlay.interface == "eth1");
+  CHECK(config->overlay.bulk == peer::BulkProtection::plain);
   CHECK(config->overlay.peers == std::vector<std::string>{"tcp://10.0.0.2:7946", "tcp://[::1]:7947"});
   CHECK(config->overlay.cluster_key_file == "/c");
   CHECK(config->overlay.join.starts_with("gossamer-invite-1:"));

@@ -1,6 +1,7 @@
 #include "daemon/average/average_form.hpp"
 
 #include <algorithm>
+#include <cstring>
 
 #include "gossip/codec/eight_bits.hpp"
 
@@ -10,6 +11,13 @@ using gossip::add_eight_bits;
 using gossip::eight_bits_bytes;
 using gossip::from_eight_bits;
 using gossip::to_eight_bits;
+
+namespace {
+
+/// So many numbers stay in the processor's nearest cache while they are added up.
+constexpr std::size_t summed_at_once = 4096;
+
+}  // namespace
 
 std::size_t AverageForm::exact_in(std::uint32_t fragment, std::size_t elements) const {
   const std::size_t first = fragment * average_fragment_elements;
@@ -31,16 +39,31 @@ Bytes AverageForm::encode(std::uint32_t fragment, std::span<const float> values,
 
 void AverageForm::decode(std::uint32_t fragment, std::span<const std::byte> in, std::span<float> out) const {
   const std::size_t whole = exact_in(fragment, out.size());
-  std::ranges::copy(in.first(whole * sizeof(float)), std::as_writable_bytes(out).begin());
+  if (whole != 0) std::memcpy(out.data(), in.data(), whole * sizeof(float));
   from_eight_bits(in.subspan(whole * sizeof(float)), out.subspan(whole));
 }
 
-void AverageForm::add(std::uint32_t fragment, std::span<const std::byte> in, std::span<float> to) const {
-  const std::size_t whole = exact_in(fragment, to.size());
-  const auto* const values = reinterpret_cast<const float*>(in.data());
-  for (std::size_t i = 0; i < whole; ++i)
-    to[i] += values[i];
-  add_eight_bits(in.subspan(whole * sizeof(float)), to.subspan(whole));
+void AverageForm::mean(std::uint32_t fragment, std::span<const Bytes> contributions, std::span<float> out) const {
+  const auto count = static_cast<float>(contributions.size());
+  const std::size_t whole = exact_in(fragment, out.size());
+  for (std::size_t first = 0; first < whole; first += summed_at_once) {
+    float* const to = out.data() + first;
+    const std::size_t n = std::min(summed_at_once, whole - first);
+    std::memcpy(to, contributions.front().as<float>().data() + first, n * sizeof(float));
+    for (const Bytes& one : contributions.subspan(1)) {
+      const float* const from = one.as<float>().data() + first;
+      for (std::size_t i = 0; i < n; ++i)
+        to[i] += from[i];
+    }
+    for (std::size_t i = 0; i < n; ++i)
+      to[i] /= count;
+  }
+  const std::span<float> rounded = out.subspan(whole);
+  from_eight_bits(contributions.front().data.subspan(whole * sizeof(float)), rounded);
+  for (const Bytes& one : contributions.subspan(1))
+    add_eight_bits(one.data.subspan(whole * sizeof(float)), rounded);
+  for (float& value : rounded)
+    value /= count;
 }
 
 }  // namespace gossamer::daemon

@@ -22,7 +22,9 @@ struct AverageForm {
   /// The fragment's values with what was carried over, which becomes what rounding has taken away now.
   [[nodiscard]] Bytes encode(std::uint32_t fragment, std::span<const float> values, std::span<float> carried) const;
   void decode(std::uint32_t fragment, std::span<const std::byte> in, std::span<float> out) const;
-  void add(std::uint32_t fragment, std::span<const std::byte> in, std::span<float> to) const;
+  /// The mean of what was encoded, added in this order in fp32, so that the same bits come whoever adds. Not of
+  /// nothing.
+  void mean(std::uint32_t fragment, std::span<const Bytes> contributions, std::span<float> out) const;
 
  private:
   [[nodiscard]] std::size_t exact_in(std::uint32_t fragment, std::size_t elements) const;

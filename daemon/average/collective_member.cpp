@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "gossip/check.hpp"
+#include "gossip/codec/frame_buffer.hpp"
 
 namespace gossamer::daemon {
 
@@ -28,10 +29,11 @@ CollectiveMember::CollectiveMember(const JobKey& collective, const Participant& 
                  static_cast<std::uint32_t>((memory_.values.size() + average_fragment_elements - 1) /
                                             average_fragment_elements)) {
   came_.resize((memory_.values.size() + average_fragment_elements - 1) / average_fragment_elements);
+  for (Results* results : {&results_, &aside_, &last_})
+    results->resize(came_.size());
   if (form_.eight_bits) {
     rounded_.resize(came_.size());
     carried_.resize(memory_.values.size());
-    scratch_.resize(average_fragment_elements);
   }
   averaging_.join();
 }
@@ -39,11 +41,6 @@ CollectiveMember::CollectiveMember(const JobKey& collective, const Participant& 
 std::span<float> CollectiveMember::slice(std::span<float> all, std::uint32_t fragment) const {
   const std::size_t begin = fragment * average_fragment_elements;
   return all.subspan(begin, std::min(average_fragment_elements, all.size() - begin));
-}
-
-CollectiveMember::Values CollectiveMember::fresh() {
-  if (former_ && former_.use_count() == 1) return std::exchange(former_, nullptr);
-  return std::make_shared<std::vector<float>>(memory_.values.size());
 }
 
 // --- events -------------------------------------------------------------------------------------------------------
@@ -107,10 +104,7 @@ void CollectiveMember::take(const AverageValues& values) {
   Averaging::Actions out;
   // What comes of it may be to use the results at once, so the values have to be in their place before.
   const bool is_result = part.kind == RoundPart::Kind::result;
-  if (is_result && averaging_.wants(values.round, part)) {
-    if (!results_) results_ = fresh();
-    form_.decode(part.fragment, values.values.data, slice(*results_, part.fragment));
-  }
+  if (is_result && averaging_.wants(values.round, part)) results_[part.fragment] = values.values;
   if (averaging_.received(values.from, values.round, part, out) && !is_result)
     came_[part.fragment].insert_or_assign(values.from, values.values);
   carry_out(out);
@@ -158,7 +152,7 @@ void CollectiveMember::leave() {
 void CollectiveMember::carry_out(Averaging::Actions& out) {
   for (const Averaging::Applied& applied : out.applied)
     use(applied);
-  if (out.set_aside) aside_ = std::exchange(results_, nullptr);
+  if (out.set_aside) aside_ = std::exchange(results_, Results(came_.size()));
   if (out.new_plan) new_plan(out);
   for (auto& [to, message] : out.send)
     send(to, std::move(message));
@@ -178,8 +172,8 @@ void CollectiveMember::carry_out(Averaging::Actions& out) {
 void CollectiveMember::use(const Averaging::Applied& applied) {
   const auto& contributions = applied.plan.contributions;
   if (contributions.empty()) return;
-  former_ = std::exchange(last_, std::exchange(results_, nullptr));
-  aside_.reset();
+  last_ = std::exchange(results_, Results(came_.size()));
+  aside_.assign(came_.size(), {});
   // Slower members still want these.
   std::erase_if(waiting_, [&](const Averaging::SendPart& part) {
     return part.round != applied.round || part.part.made_at != applied.plan.made_at ||
@@ -187,7 +181,8 @@ void CollectiveMember::use(const Averaging::Applied& applied) {
   });
   const auto own = std::ranges::find(contributions, self_, &Contribution::from);
   if (!called_ || !contributed_ || own == contributions.end() || own->number != number_) return;
-  std::ranges::copy(*last_, memory_.values.begin());
+  for (std::uint32_t f = 0; f < last_.size(); ++f)
+    form_.decode(f, last_[f].data, slice(memory_.values, f));
   called_ = false;
   answer_ =
       Answer{.done = true, .round = applied.round, .of = contributions.size(), .joined = std::exchange(joined_, false)};
@@ -195,10 +190,9 @@ void CollectiveMember::use(const Averaging::Applied& applied) {
 
 void CollectiveMember::new_plan(const Averaging::Actions& out) {
   plan_is_new_ = true;
-  encoded_ = {};  // the buffer of the results has been or will be used again
   for (auto& parts : came_)
     parts.clear();
-  results_ = out.take_back ? aside_ : nullptr;
+  results_ = out.take_back ? aside_ : Results(came_.size());
   const std::uint64_t round = averaging_.round();
   std::erase_if(waiting_, [round](const Averaging::SendPart& part) { return part.round == round; });
 }
@@ -215,9 +209,9 @@ bool CollectiveMember::send_part(const Averaging::SendPart& part) {
   } else {
     const RoundPlan* plan = averaging_.plan();
     const bool is_current = plan != nullptr && plan->made_at == part.part.made_at;
-    const Values& from = part.round != averaging_.round() ? last_ : is_current ? results_ : aside_;
-    if (!from) return true;
-    values = encoded(part.part.fragment, from);
+    const Results& from = part.round != averaging_.round() ? last_ : is_current ? results_ : aside_;
+    values = from[part.part.fragment];
+    if (values.empty()) return true;
   }
   return send_(part.to.node, AverageValues{collective_, self_, part.to, averaging_.founding(), part.round, part.part,
                                            std::move(values)});
@@ -247,17 +241,6 @@ void CollectiveMember::encode_contribution() {
     rounded_[f] = form_.encode(f, slice(memory_.values, f), slice(carried_, f));
 }
 
-/// Results have been rounded, so nothing is lost.
-Bytes CollectiveMember::encoded(std::uint32_t fragment, const Values& results) {
-  const std::span<float> values = slice(*results, fragment);
-  if (!form_.eight_bits) return {results, std::as_bytes(values)};
-  if (encoded_.first != values.data()) {
-    std::vector<float> nothing(values.size());
-    encoded_ = {values.data(), form_.encode(fragment, values, nothing)};
-  }
-  return encoded_.second;
-}
-
 /// This process's own.
 Bytes CollectiveMember::contribution(std::uint32_t fragment) const {
   if (form_.eight_bits) return rounded_[fragment];
@@ -265,34 +248,32 @@ Bytes CollectiveMember::contribution(std::uint32_t fragment) const {
 }
 
 /// What rounding takes from the mean of n this node adds to its own next contribution, n times.
-void CollectiveMember::round_mean(std::uint32_t fragment, std::span<float> mean, float n) {
-  const std::span<float> lost = std::span(scratch_).first(mean.size());
-  std::ranges::fill(lost, 0.0F);
-  const Bytes rounded = form_.encode(fragment, mean, lost);
-  form_.decode(fragment, rounded.data, mean);
-  encoded_ = {mean.data(), rounded};
+Bytes CollectiveMember::rounded_mean(std::uint32_t fragment, std::span<const Bytes> contributions) {
   const std::span<float> carried = slice(carried_, fragment);
-  for (std::size_t i = 0; i < mean.size(); ++i)
-    carried[i] += n * lost[i];
+  std::vector<float> mean(carried.size());
+  std::vector<float> lost(carried.size());
+  form_.mean(fragment, contributions, mean);
+  const Bytes rounded = form_.encode(fragment, mean, lost);
+  for (std::size_t i = 0; i < carried.size(); ++i)
+    carried[i] += static_cast<float>(contributions.size()) * lost[i];
+  return rounded;
 }
 
-/// Adds the contributions in the order of their participants, in fp32, so that the same bits come whoever adds.
+/// Adds the contributions in the order of their participants.
 void CollectiveMember::sum(std::uint32_t fragment) {
   const RoundPlan& plan = *averaging_.plan();
   const gossip::Ballot made_at = plan.made_at;
-  if (!results_) results_ = fresh();
-  const std::span<float> result = slice(*results_, fragment);
-  const auto bytes_of = [&](const Contribution& one) {
-    return one.from == self_ ? contribution(fragment) : came_[fragment].at(one.from);
-  };
-  form_.decode(fragment, bytes_of(plan.contributions.front()).data, result);
-  for (const Contribution& one : plan.contributions | std::views::drop(1))
-    form_.add(fragment, bytes_of(one).data, result);
-  const auto count = static_cast<float>(plan.contributions.size());
-  for (float& value : result)
-    value /= count;
+  std::vector<Bytes> contributions;
+  for (const Contribution& one : plan.contributions)
+    contributions.push_back(one.from == self_ ? contribution(fragment) : came_[fragment].at(one.from));
+  if (form_.eight_bits) {
+    results_[fragment] = rounded_mean(fragment, contributions);
+  } else {
+    gossip::FrameBuffer mean(contributions.front().size());
+    form_.mean(fragment, contributions, mean.as<float>());
+    results_[fragment] = std::move(mean).share();
+  }
   came_[fragment].clear();
-  if (form_.eight_bits) round_mean(fragment, result, count);
   Averaging::Actions out;
   averaging_.summed(fragment, made_at, out);
   carry_out(out);

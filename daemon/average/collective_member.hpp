@@ -1,8 +1,8 @@
 // One process's part in a collective: carries out what gossip::Averaging decides, on the process's values.
 //
 // The process's contribution stays in its own memory. An owner keeps the parts that others send until it adds them. The
-// results of the last round stay here until the next one is applied, for members that are late. Sums are computed on
-// the loop, a fragment at a time.
+// results of a round stay here as they came, or go out, until the next one is applied, for members that are late. Sums
+// are computed on the loop, a fragment at a time.
 //
 // One owner, the loop's thread.
 
@@ -68,7 +68,7 @@ class CollectiveMember {
   [[nodiscard]] bool has_left() const { return left_; }
 
  private:
-  using Values = std::shared_ptr<std::vector<float>>;
+  using Results = std::vector<Bytes>;  // encoded, by fragment; empty: not here yet
   /// Members take turns.
   struct InTurn {
     bool operator()(const gossip::Averaging::SendPart& a, const gossip::Averaging::SendPart& b) const;
@@ -78,8 +78,6 @@ class CollectiveMember {
   [[nodiscard]] bool may_be_early(const gossip::AverageValues& values) const;
   void take_early();
   [[nodiscard]] std::span<float> slice(std::span<float> all, std::uint32_t fragment) const;
-  [[nodiscard]] Values fresh();
-  [[nodiscard]] Bytes encoded(std::uint32_t fragment, const Values& results);
   void encode_contribution();
   [[nodiscard]] Bytes contribution(std::uint32_t fragment) const;
   void carry_out(gossip::Averaging::Actions& out);
@@ -89,7 +87,7 @@ class CollectiveMember {
   [[nodiscard]] bool send_part(const gossip::Averaging::SendPart& part);
   void send_waiting();
   void sum(std::uint32_t fragment);
-  void round_mean(std::uint32_t fragment, std::span<float> mean, float n);
+  [[nodiscard]] Bytes rounded_mean(std::uint32_t fragment, std::span<const Bytes> contributions);
   void contribute_if_enough();
 
   JobKey collective_;
@@ -99,18 +97,15 @@ class CollectiveMember {
   Send send_;
   gossip::Averaging averaging_;
 
-  Values results_;  // of the plan that is being carried out
-  Values aside_;    // of the plan that was accepted, while another is carried out
-  Values last_;     // of the last round
-  Values former_;   // of the round before that; used again once nobody sends it any more
+  Results results_;  // of the plan that is being carried out
+  Results aside_;    // of the plan that was accepted, while another is carried out
+  Results last_;     // of the last round
   std::vector<std::map<gossip::Participant, Bytes>> came_;  // by fragment
   /// What their links take no more of now, each part once: others ask again for what has not come.
   std::set<gossip::Averaging::SendPart, InTurn> waiting_;
-  // The eight-bit form uses these: the contribution by fragment, what rounding has taken away, and room for a fragment.
+  // The eight-bit form uses these: the contribution by fragment, and what rounding has taken away.
   std::vector<Bytes> rounded_;
   std::vector<float> carried_;
-  std::vector<float> scratch_;
-  std::pair<const float*, Bytes> encoded_;  // a part of the results, which goes to several members
   // Parts whose plan has not come here yet: it has another way.
   std::vector<gossip::AverageValues> early_;
   bool plan_is_new_ = false;

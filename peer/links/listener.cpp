@@ -143,8 +143,8 @@ std::string bind_error(const Address& address, int error) {
 
 }  // namespace
 
-std::expected<void, std::string> Listener::start(const Address& address, const ClusterKey& key,
-                                                 int high_water_messages) {
+std::expected<void, std::string> Listener::start(const Address& address, const ClusterKey& key, int high_water_messages,
+                                                 bool takes_sealed) {
   const auto numeric = resolve(loop_, address);
   if (!numeric) return std::unexpected(numeric.error());
   numeric_host_ = *numeric;
@@ -168,7 +168,7 @@ std::expected<void, std::string> Listener::start(const Address& address, const C
     const auto bound = parse_address(socket.get(zmq::sockopt::last_endpoint), AddressUse::listen);
     if (!bound) return std::unexpected("cannot tell where it listens: " + bound.error());
     address_ = {address.host, bound->port};
-    bind_sealed();
+    if (takes_sealed) bind_sealed();
   } catch (const zmq::error_t& error) {
     if (bound_.empty()) ::close(*descriptor);
     close(0);
@@ -202,11 +202,15 @@ std::expected<int, int> Listener::socket_beside() {
 void Listener::bind_sealed() {
   const auto descriptor = socket_beside();
   if (!descriptor) return;
+  sealed_index_ = bound_.size();
+  if (steer(*descriptor, steered_to_) != 0) {
+    ::close(*descriptor);  // otherwise it would get every second connection
+    sealed_index_.reset();
+    return;
+  }
+  bound_.push_back({std::nullopt, *descriptor});
   router_->socket().set(zmq::sockopt::plain_server, true);
   hand_over(router_->socket(), *descriptor, numeric_host_);
-  bound_.push_back({std::nullopt, *descriptor});
-  sealed_index_ = bound_.size() - 1;
-  if (steer(steered_to_) != 0) sealed_index_.reset();
 }
 
 std::expected<void, std::string> Listener::listen_with(const ClusterKey& key) {
@@ -216,9 +220,10 @@ std::expected<void, std::string> Listener::listen_with(const ClusterKey& key) {
   };
   const auto known = std::ranges::find(bound_, key.fingerprint(), &Bound::key);
   if (known != bound_.end()) {
-    const int error = steer(static_cast<std::size_t>(known - bound_.begin()));
-    if (error != 0) return failed(error);
-    steered_to_ = static_cast<std::size_t>(known - bound_.begin());
+    const auto index = static_cast<std::size_t>(known - bound_.begin());
+    if (index == steered_to_) return {};
+    if (const int error = steer(bound_.back().descriptor, index); error != 0) return failed(error);
+    steered_to_ = index;
     return {};
   }
   if (bound_.size() == max_listening_keys + (takes_sealed() ? 1 : 0)) {
@@ -227,20 +232,26 @@ std::expected<void, std::string> Listener::listen_with(const ClusterKey& key) {
   }
   const auto descriptor = socket_beside();
   if (!descriptor) return failed(descriptor.error());
+  const std::size_t index = bound_.size();
+  int error = steer(*descriptor, index);
   try {
-    bind(*descriptor, key);
-  } catch (const zmq::error_t& error) {
-    ::close(*descriptor);
-    return failed(error.num());
+    if (error == 0) bind(*descriptor, key);
+  } catch (const zmq::error_t& unbound) {
+    error = unbound.num();
+    (void)steer(*descriptor, steered_to_);
   }
-  if (const int error = steer(bound_.size() - 1); error != 0) return failed(error);
-  steered_to_ = bound_.size() - 1;
+  if (error != 0) {
+    ::close(*descriptor);
+    return failed(error);
+  }
+  steered_to_ = index;
   return {};
 }
 
 /// Chooses the bound socket that gets new connections, but for those that carry the mark of sealed ones. It is in the
-/// first bytes of IP's header, behind the version. Returns 0 or the error.
-int Listener::steer(std::size_t index) const {
+/// first bytes of IP's header, behind the version. `descriptor`: any of the sockets on the port but the first. Returns
+/// 0 or the error.
+int Listener::steer(int descriptor, std::size_t index) const {
   const auto others = static_cast<std::uint32_t>(index);
   const auto sealed = static_cast<std::uint32_t>(sealed_index_.value_or(index));
   const auto header = static_cast<std::uint32_t>(SKF_NET_OFF);
@@ -258,8 +269,7 @@ int Listener::steer(std::size_t index) const {
       BPF_STMT(BPF_RET | BPF_K, others),
   };
   const sock_fprog program{std::size(choice), choice};
-  const int result =
-      ::setsockopt(bound_.back().descriptor, SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, &program, sizeof program);
+  const int result = ::setsockopt(descriptor, SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, &program, sizeof program);
   return result == 0 ? 0 : errno;
 }
 

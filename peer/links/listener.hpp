@@ -69,9 +69,9 @@ class Listener {
   void limit_strangers(std::size_t most, TimeUs patience) { connections_ = {most, patience}; }
   /// Before start(). Connections come through this network interface only; empty: through any.
   void set_interface(std::string name) { interface_ = std::move(name); }
-  /// Binds. The error says what is in the way. Once.
+  /// Binds, for sealed connections as well if wanted and possible. The error says what is in the way. Once.
   [[nodiscard]] std::expected<void, std::string> start(const Address& address, const ClusterKey& key,
-                                                       int high_water_messages);
+                                                       int high_water_messages, bool takes_sealed);
   /// Uses this key for connections that come from now on; those that are there stay. An error changes nothing: the
   /// system does not allow it, or max_listening_keys have been used.
   [[nodiscard]] std::expected<void, std::string> listen_with(const ClusterKey& key);
@@ -114,7 +114,7 @@ class Listener {
   void bind(int descriptor, const ClusterKey& key);
   void bind_sealed();
   [[nodiscard]] std::expected<int, int> socket_beside();
-  [[nodiscard]] int steer(std::size_t index) const;
+  [[nodiscard]] int steer(int descriptor, std::size_t index) const;
   [[nodiscard]] bool takes_ticket(const std::string& name, const std::string& password);
   void start_doorkeeper();
   void answer_doorkeeper(Received&& request);

@@ -260,6 +260,7 @@ void OutgoingLink::disconnected(Channel channel) {
   if (end(channel).phase < Phase::secured) return handshake_failed(channel);
   end(channel).socket->drain_rest();  // the last message may be a goodbye, or say why we were rejected
   if (closed_) return;
+  if (channel == Channel::bulk && give_up_sealing()) return;
   const std::string text = "the connection to " + options_.address.text() + " ended";
   if (channel == Channel::control || end(Channel::bulk).phase != Phase::welcomed) {
     fail(LinkFailure::Kind::disconnected, text);

@@ -109,6 +109,9 @@ class LinkTable {
     connections_[routing_id] = {std::move(link), channel};
   }
 
+  /// Messages that come on this connection are a stranger's.
+  void disconnect(const std::string& routing_id) { connections_.erase(routing_id); }
+
   /// The node's record, made if need be. Null if there are max_members and all of them are still needed.
   [[nodiscard]] NodeRecord* record_of(const NodeId& node, TimeUs now);
   /// Null if the node is not known.

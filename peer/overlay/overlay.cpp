@@ -111,7 +111,8 @@ std::expected<void, std::string> Overlay::start() {
   listener_.set_silence(options.link_timeout_ms);
   listener_.set_interface(options.interface);
   listener_.limit_strangers(std::min(options.max_strangers, most_strangers()), options.stranger_patience_us);
-  if (auto started = listener_.start(*listen, agreement_.keys().first(), high_water); !started) return started;
+  const bool sealed = (options.features & feature_sealed_bulk) != 0;
+  if (auto started = listener_.start(*listen, agreement_.keys().first(), high_water, sealed); !started) return started;
   if (auto set = own_address_.set(options.advertise, listener_.address()); !set) return std::unexpected(set.error());
   links_.start();
   for (const std::string& text : options.remembered) {

@@ -108,8 +108,11 @@ std::optional<Strangers::Refusal> Strangers::admit_control(const Hello& hello, c
 std::optional<Strangers::Refusal> Strangers::admit_bulk(const Hello& hello, const Arrival& arrival) {
   const NodeId node = node_id(hello.public_key);
   const LinkPtr link = table_.incoming_of(node, hello.link);
-  if (!link || !link->routing_ids[index_of(Channel::bulk)].empty()) {
-    return Refusal{RejectReason::duplicate, "there is no control connection of that link"};
+  if (!link || link->is_up()) return Refusal{RejectReason::duplicate, "there is no control connection of that link"};
+  // A dialler that has not heard our welcome on a sealed connection comes again, through CURVE.
+  if (const std::string earlier = link->routing_ids[index_of(Channel::bulk)]; !earlier.empty()) {
+    table_.disconnect(earlier);
+    listener_.dismiss(earlier);
   }
   // If both have dialled, the node with the smaller id decides which link stays.
   const LinkPtr present = table_.link_to(node);

@@ -30,8 +30,9 @@ class Relay {
   /// Which connections, by their number, carry the mark of sealed bulk on. None: a network that takes it away.
   std::function<bool(int)> keeps_mark = [](int) { return false; };
   /// Whoever is on the way and changes what passes: gets a connection's number, whether it goes to the listener, and
-  /// the bytes.
-  std::function<void(int, bool, std::span<char>)> tamper;
+  /// the bytes, and says what becomes of them.
+  enum class Fate { passes, is_lost, ends };
+  std::function<Fate(int, bool, std::span<char>)> tamper;
   [[nodiscard]] int connections() const { return connections_; }
 
  private:
@@ -42,8 +43,11 @@ class Relay {
       from.async_read_some(asio::buffer(buffer), [self = shared_from_this(), &from, &to, &buffer](auto error, auto n) {
         if (error) return self->close();
         const bool lost = self->owner.silent || self->owner.silent_connection == self->number;
-        if (self->owner.tamper) self->owner.tamper(self->number, &from == &self->a, std::span(buffer).first(n));
-        if (!lost) asio::write(to, asio::buffer(buffer.data(), n), error);
+        Fate fate = lost ? Fate::is_lost : Fate::passes;
+        if (!lost && self->owner.tamper)
+          fate = self->owner.tamper(self->number, &from == &self->a, std::span(buffer).first(n));
+        if (fate == Fate::ends) return self->close();
+        if (fate == Fate::passes) asio::write(to, asio::buffer(buffer.data(), n), error);
         if (error) return self->close();
         self->pump(from, to, buffer);
       });

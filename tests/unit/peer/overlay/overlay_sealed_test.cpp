@@ -183,6 +183,38 @@ TEST_CASE("where the network takes the mark away, or lets nothing with it throug
   trade(loop, *a, *b);
 }
 
+TEST_CASE("where marked connections fail only after their handshake, bulk goes through CURVE") {
+  const bool welcome_is_lost = GENERATE(true, false);
+  asio::io_context loop;
+  const ClusterKeys keys = new_keys();
+  Relay relay(loop);
+  relay.keeps_mark = [](int connection) { return connection == bulk_connection; };
+  bool ready = false;  // ZeroMQ's handshake is over
+  relay.tamper = [&](int connection, bool up, std::span<char> bytes) {
+    if (connection != bulk_connection) return Relay::Fate::passes;
+    if (ready && !welcome_is_lost) return Relay::Fate::ends;
+    if (ready) return up ? Relay::Fate::passes : Relay::Fate::is_lost;
+    ready = std::string_view(bytes.data(), bytes.size()).find("READY") != std::string_view::npos;
+    return Relay::Fate::passes;
+  };
+  const auto [a, b] = started_apart(loop, keys, quick_options(), relay);
+  run_until(loop, [&] { return a->linked(*b) && b->linked(*a); });
+  CHECK(a->link(*b).bulk == BulkProtection::curve);
+  CHECK(b->link(*a).bulk == BulkProtection::curve);
+  CHECK(b->overlay->counters().attempts_failed == 0);
+  trade(loop, *a, *b);
+}
+
+TEST_CASE("a node that wants no sealed bulk takes connections whatever mark a network gives them") {
+  asio::io_context loop;
+  const ClusterKeys keys = new_keys();
+  Relay relay(loop);
+  relay.keeps_mark = [](int) { return true; };
+  const auto [a, b] = started_apart(loop, keys, with_bulk(BulkProtection::curve), relay);
+  run_until(loop, [&] { return a->linked(*b) && b->linked(*a); });
+  trade(loop, *a, *b);
+}
+
 TEST_CASE("a relay that keeps the mark carries sealed bulk") {
   asio::io_context loop;
   const ClusterKeys keys = new_keys();
@@ -208,6 +240,7 @@ TEST_CASE("whoever changes sealed bulk on its way ends the link, and nothing of 
   to.messages.clear();
   relay.tamper = [&](int connection, bool up, std::span<char> bytes) {
     if (connection == bulk_connection && up == to_listener && bytes.size() > 1000) bytes[bytes.size() / 2] ^= 1;
+    return Relay::Fate::passes;
   };
   CHECK(from.overlay->send(to.id, pull_reply(256 * 1024)) == SendResult::sent);
   run_until(loop, [&] { return to.count("down", from) >= 1; });

@@ -68,6 +68,24 @@ class Admission(SystemTest):
     def links_lost(self, nodes: List[Node]) -> int:
         return sum(node.status()["links_lost"] for node in nodes)
 
+    def test_a_system_that_cannot_tell_marked_connections_apart(self) -> None:
+        """Bulk goes through CURVE there, and all who come are let in at once."""
+        first = self.own_key("node-1")
+        first.environment = {"LD_PRELOAD": os.environ["GOSSAMER_WITHOUT_STEERING"]}
+        first.start()
+        others = []
+        for number in range(2, 6):
+            others.append(self.own_key(f"node-{number}", {"peers": [first.address]}))
+            path = self.key_file(others[-1])
+            path.parent.mkdir(mode=0o700, parents=True)
+            shutil.copy(self.key_file(first), path)
+            others[-1].start()
+        self.wait_for_links([first, *others])
+        self.assertEqual(first.status()["handshakes_failed"], 0)
+        self.assertEqual({peer["bulk"] for peer in first.peers() if not peer["dialled_by_us"]}, {"curve"})
+        # Those that are as they should be listen for sealed connections.
+        self.assertIn("sealed", {peer["bulk"] for peer in others[0].peers()})
+
     def test_invited_nodes_join_train_and_stay(self) -> None:
         first = self.found("node-1")
         line = self.invitation(first)

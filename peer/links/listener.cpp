@@ -260,10 +260,10 @@ int Listener::steer(int descriptor, std::size_t index) const {
       BPF_STMT(BPF_ALU | BPF_RSH | BPF_K, 4),          // 1
       BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 4, 0, 2),    // 2: IPv6 goes on at 5
       BPF_STMT(BPF_LD | BPF_B | BPF_ABS, header + 1),  // 3: the type of service
-      BPF_JUMP(BPF_JMP | BPF_JA, 3, 0, 0),             // 4: goes on at 8
+      BPF_JUMP(BPF_JMP | BPF_JA, 2, 0, 0),             // 4: goes on at 7
       BPF_STMT(BPF_LD | BPF_H | BPF_ABS, header),      // 5: the traffic class lies across two bytes
       BPF_STMT(BPF_ALU | BPF_RSH | BPF_K, 4),          // 6
-      BPF_STMT(BPF_ALU | BPF_AND | BPF_K, 0xff),       // 7
+      BPF_STMT(BPF_ALU | BPF_AND | BPF_K, 0xfc),       // 7: without the bits of ECN
       BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, sealed_bulk_mark, 0, 1),
       BPF_STMT(BPF_RET | BPF_K, sealed),
       BPF_STMT(BPF_RET | BPF_K, others),

@@ -11,8 +11,10 @@ namespace {
 
 constexpr std::chrono::milliseconds goodbye_grace{100};
 constexpr std::size_t max_endpoints = 8;  // tried of one host name
-/// The share of the time for an attempt that a sealed connection may take. Some networks drop what is marked.
+/// A sealed connection is given up after the time for an attempt over this, or this times what control took if that is
+/// more. Some networks drop what is marked.
 constexpr int sealing_share = 3;
+constexpr double sealing_patience = 1.5;
 
 std::uint64_t random_number() {
   const Nonce nonce = random_nonce();
@@ -37,6 +39,7 @@ OutgoingLink::OutgoingLink(asio::io_context& loop, zmq::context_t& context, Outg
       number_(random_number()) {}
 
 void OutgoingLink::start() {
+  begun_at_ = std::chrono::steady_clock::now();
   asio::error_code not_numeric;
   (void)asio::ip::make_address(options_.address.host, not_numeric);
   if (!not_numeric) {
@@ -210,7 +213,10 @@ void OutgoingLink::take_offer(const Frames& frames) {
   offer_due_ = false;
   bulk_seal_.emplace(*seal_form(welcome_.features & options_.features), bulk_keys_->to_listener,
                      bulk_keys_->to_dialler);
-  sealing_timer_.expires_after(std::chrono::milliseconds(options_.connect_timeout_ms / sealing_share));
+  const auto control_took = std::chrono::steady_clock::now() - begun_at_;
+  sealing_timer_.expires_after(
+      std::max(std::chrono::nanoseconds(std::chrono::milliseconds(options_.connect_timeout_ms)) / sealing_share,
+               std::chrono::duration_cast<std::chrono::nanoseconds>(control_took * sealing_patience)));
   sealing_timer_.async_wait([weak = weak_from_this()](const asio::error_code& error) {
     if (const auto self = weak.lock(); self && !error) (void)self->give_up_sealing();
   });

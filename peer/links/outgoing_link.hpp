@@ -135,6 +135,7 @@ class OutgoingLink : public std::enable_shared_from_this<OutgoingLink> {
   asio::steady_timer sealing_timer_;
   std::vector<Address> endpoints_;  ///< numeric
   std::size_t endpoint_index_ = 0;
+  std::chrono::steady_clock::time_point begun_at_;
   std::uint64_t number_;
   std::uint64_t sockets_opened_ = 0;
   std::size_t key_index_ = 0;

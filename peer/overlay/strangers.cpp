@@ -51,6 +51,9 @@ std::optional<Strangers::Refusal> Strangers::refusal_of(const Hello& hello, cons
   if (hex(hello.public_key) != arrival.user_id) {
     return Refusal{RejectReason::bad_proof, "the hello's key is not the connection's"};
   }
+  if (hello.channel == Channel::control && listener_.form_of(arrival.routing_id)) {
+    return Refusal{RejectReason::bad_proof, "control goes through CURVE"};
+  }
   if (!is_hello_proven(agreement_.keys(), hello)) {
     return Refusal{RejectReason::bad_proof,
                    "the hello does not prove that its sender holds the cluster key; if the key was changed while "

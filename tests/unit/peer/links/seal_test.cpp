@@ -48,7 +48,7 @@ std::vector<zmq::message_t> on_the_wire(const Frames& frames) {
 
 bool same(const std::vector<zmq::message_t>& wire, const Frames& frames) {
   const auto equal = [](const zmq::message_t& a, const Bytes& b) {
-    return a.size() == b.size() && std::memcmp(a.data(), b.data.data(), b.size()) == 0;
+    return a.size() == b.size() && (b.empty() || std::memcmp(a.data(), b.data.data(), b.size()) == 0);
   };
   if (wire.size() != 1 + frames.payload_count || !equal(wire[0], frames.header)) return false;
   for (std::size_t i = 0; i < frames.payload_count; ++i) {

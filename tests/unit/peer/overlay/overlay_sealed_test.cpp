@@ -79,6 +79,7 @@ class HalfLink {
     hello.proof = hello_proof(keys.first(), hello);
     const Frames frames = encode(ControlMessage(hello));
     control_.send(zmq::message_t(frames.header.data.data(), frames.header.size()), zmq::send_flags::none);
+    control_hello_ = frames;
     const auto welcome = next<Welcome>(control_);
     keys_ = *bulk_keys(identity_.keys, hello, welcome, next<BulkOffer>(control_));
     hello.channel = Channel::bulk;
@@ -87,6 +88,7 @@ class HalfLink {
   }
   [[nodiscard]] const BulkKeys& keys() const { return keys_; }
   [[nodiscard]] const Frames& bulk_hello() const { return bulk_hello_; }
+  [[nodiscard]] const Frames& control_hello() const { return control_hello_; }
 
   zmq::socket_t dial(const BulkKeys& ticket) {
     zmq::socket_t bulk = socket();
@@ -129,6 +131,7 @@ class HalfLink {
   zmq::context_t context_;
   zmq::socket_t control_;
   BulkKeys keys_;
+  Frames control_hello_;
   Frames bulk_hello_;
 };
 
@@ -284,6 +287,13 @@ TEST_CASE("a sealed connection takes a ticket, which is good once, and what is s
     HalfLink::send(bulk, out.take(0, 1).seal(link.bulk_hello()));
     CHECK_FALSE(link.answer(bulk, a_while));
     CHECK(a->overlay->counters().strangers == 1);
+  }
+  SECTION("the right ticket, and a hello for control, which would not be under CURVE") {
+    zmq::socket_t bulk = link.dial(link.keys());
+    OutgoingSeal out(form, link.keys().to_listener);
+    HalfLink::send(bulk, out.take(0, 1).seal(link.control_hello()));
+    CHECK(link.answer(bulk));  // why not
+    CHECK(a->overlay->counters().admissions_refused == 1);
   }
   SECTION("the right ticket, and a hello that is not sealed") {
     zmq::socket_t bulk = link.dial(link.keys());

@@ -11,7 +11,7 @@ from typing import Any, List, Optional
 
 import numpy as np
 
-from support import BUILD, PATIENCE_S, Node, Options, SystemTest, gossamerctl, wait_until
+from support import BUILD, PATIENCE_S, Node, Options, SystemTest, gossamerctl, start_with_library, wait_until
 
 
 class Admission(SystemTest):
@@ -71,8 +71,7 @@ class Admission(SystemTest):
     def test_a_system_that_cannot_tell_marked_connections_apart(self) -> None:
         """Bulk goes through CURVE there, and all who come are let in at once."""
         first = self.own_key("node-1")
-        first.environment = {"LD_PRELOAD": os.environ["GOSSAMER_WITHOUT_STEERING"]}
-        first.start()
+        start_with_library(first, "GOSSAMER_WITHOUT_STEERING")
         others = []
         for number in range(2, 6):
             others.append(self.own_key(f"node-{number}", {"peers": [first.address]}))

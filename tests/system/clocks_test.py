@@ -2,16 +2,13 @@
 of day numbers a node's lives; everything else uses the monotonic clock.
 """
 
-import os
 import unittest
-from pathlib import Path
 
 import numpy as np
 
-from support import PATIENCE_S, wait_until
+from support import PATIENCE_S, start_with_library, wait_until
 from training import Member, TrainingTest
 
-LIBRARY = Path(os.environ.get("GOSSAMER_SHIFTED_CLOCK", ""))
 HOUR_NS = 3600 * 10**9
 TIME_OF_DAY, MONOTONIC = 0, 1
 COUNT = 3
@@ -26,8 +23,8 @@ class Clocks(TrainingTest):
         for number in range(COUNT):
             self.add_member(number, COUNT)
         self.member = self.members[1]
-        self.member.node.environment = {"LD_PRELOAD": str(LIBRARY), "GOSSAMER_CLOCK_SHIFT": str(shift_path)}
-        self.restart()
+        self.assertEqual(self.member.node.stop(), 0)
+        start_with_library(self.member.node, "GOSSAMER_SHIFTED_CLOCK", GOSSAMER_CLOCK_SHIFT=str(shift_path))
         self.all_learn()
 
     def restart(self) -> None:

@@ -88,6 +88,17 @@ def programs_naming(folder: Path) -> List[int]:
     return found
 
 
+def start_with_library(node: Node, variable: str, **environment: str) -> None:
+    """Starts a daemon into which the library is loaded that the environment variable names. (From a copy: the loader takes
+    a path with a space in it for two, and goes on without it.)"""
+    library = shutil.copy(os.environ[variable], node.folder)
+    node.environment = {"LD_PRELOAD": str(library), **environment}
+    node.start()
+    assert node.program is not None
+    if str(library) not in Path(f"/proc/{node.program.pid}/maps").read_text(encoding="utf-8"):
+        raise RuntimeError(f"{library} is not loaded")
+
+
 class ToolTest(unittest.TestCase):
     """Runs one of the programs in tools/lib in a temporary folder of its own. Nothing of it may be left."""
 

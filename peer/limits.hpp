@@ -65,6 +65,9 @@ inline constexpr TimeUs misbehaviour_ban_us = 60 * us_per_s;
 /// the limit on open files is below four times as many.
 inline constexpr std::size_t max_strangers = 256;
 inline constexpr TimeUs stranger_patience_us = 10 * us_per_s;
+/// A connection that has brought more than this and is not admitted is closed. ZeroMQ keeps what it has of a frame,
+/// whose size bounds what admitted nodes send.
+inline constexpr std::uint64_t max_stranger_bytes = 64 * 1024;
 /// So many hellos are looked at at once, then so many a second. The rest are dropped; diallers try again.
 inline constexpr std::uint32_t hello_burst = 128;
 inline constexpr std::uint32_t hellos_per_s = 128;

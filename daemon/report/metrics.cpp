@@ -141,7 +141,8 @@ constexpr Row<NodeStatus> node_rows[] = {
      "Connections to the listening port that did not complete the handshake.",
      "Grows: port scanners, or nodes of another cluster.", &NodeStatus::handshakes_failed},
     {"gossamer_strangers_closed_total", counter, "",
-     "Connections to the listening port that were closed because they were not admitted in time, or were too many.",
+     "Connections to the listening port that were closed because they were not admitted in time, sent much before, or "
+     "were too many.",
      "Grows fast: somebody floods the port; the log says from where, and a packet filter can block it.",
      &NodeStatus::strangers_closed},
     {"gossamer_cpu_seconds_total", counter, "seconds", "Processor time of the daemon, all threads.",

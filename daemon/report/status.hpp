@@ -68,7 +68,7 @@ struct NodeStatus {
   std::uint64_t messages_rejected = 0;   ///< messages that were malformed or out of bounds
   std::uint64_t admissions_refused = 0;  ///< connections refused for a wrong or missing cluster key
   std::uint64_t handshakes_failed = 0;   ///< connections that did not complete the CURVE handshake
-  std::uint64_t strangers_closed = 0;    ///< connections that were not admitted in time, or were too many
+  std::uint64_t strangers_closed = 0;    ///< connections not admitted in time, that sent much, or were too many
   std::uint64_t link_attempts = 0;       ///< links that this node has dialled
   std::uint64_t link_attempts_failed = 0;
   std::uint64_t sends_full = 0;         ///< messages not taken because the link's queue was full

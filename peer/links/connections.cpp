@@ -8,10 +8,10 @@ std::optional<Connections::Closing> Connections::opened(int descriptor, End end,
   const auto known = connections_.find(descriptor);
   const bool admitted = known != connections_.end() && known->second.end == end && !known->second.routing_id.empty();
   if (admitted) return std::nullopt;
-  connections_[descriptor] = {std::move(end), {}, now, ++opened_};
+  connections_[descriptor] = {.end = std::move(end), .routing_id = {}, .since = now, .order = ++opened_};
   if (strangers() <= max_strangers_) return std::nullopt;
   const auto found = one_too_many();
-  Closing closing{found->first, found->second.end, false};
+  Closing closing{found->first, found->second.end, Closing::Why::too_many};
   connections_.erase(found);
   return closing;
 }
@@ -55,20 +55,34 @@ void Connections::dismiss(const std::string& routing_id, TimeUs now) {
   if (routing_id.empty() || found == connections_.end()) return;
   found->second.routing_id.clear();
   found->second.since = now;
+  found->second.bytes_then.reset();
 }
 
-std::vector<Connections::Closing> Connections::take_late(TimeUs now) {
-  std::vector<Closing> late;
+std::vector<Connections::Closing> Connections::take(Closing::Why why,
+                                                    const std::function<bool(int, Connection&)>& is_over) {
+  std::vector<Closing> taken;
   for (auto it = connections_.begin(); it != connections_.end();) {
-    const Connection& connection = it->second;
-    if (connection.routing_id.empty() && now - connection.since >= patience_) {
-      late.push_back({it->first, connection.end, true});
+    Connection& connection = it->second;
+    if (connection.routing_id.empty() && is_over(it->first, connection)) {
+      taken.push_back({it->first, connection.end, why});
       it = connections_.erase(it);
     } else {
       ++it;
     }
   }
-  return late;
+  return taken;
+}
+
+std::vector<Connections::Closing> Connections::take_late(TimeUs now) {
+  return take(Closing::Why::late, [&](int, const Connection& stranger) { return now - stranger.since >= patience_; });
+}
+
+std::vector<Connections::Closing> Connections::take_greedy(const std::function<std::uint64_t(int)>& received) {
+  return take(Closing::Why::too_much, [&](int descriptor, Connection& stranger) {
+    const std::uint64_t bytes = received(descriptor);
+    if (!stranger.bytes_then) stranger.bytes_then = bytes;
+    return bytes > *stranger.bytes_then + max_stranger_bytes;
+  });
 }
 
 std::size_t Connections::strangers() const {

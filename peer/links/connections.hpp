@@ -1,20 +1,22 @@
 // Knows the connections to the listening port, and decides which of them are to be closed.
 //
 // A connection is a stranger's until a hello has been accepted on it. Strangers hold descriptors and memory of this
-// process, so each has `patience`, and there are at most `max_strangers` of them. If there is one more, the oldest
-// stranger of the host that has the most is closed. So a host that floods the port closes its own connections, and
-// nodes at other addresses still come in. When a link ends, its connections are strangers again.
+// process, so each has `patience`, may send `max_stranger_bytes`, and there are at most `max_strangers` of them. If
+// there is one more, the oldest stranger of the host that has the most is closed. So a host that floods the port closes
+// its own connections, and nodes at other addresses still come in. When a link ends, its connections are strangers
+// again.
 //
 // Does no I/O: the listener tells of connections by their descriptors, and closes those that are named. One owner.
 
 #pragma once
 
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "gossip/types.hpp"
+#include "peer/limits.hpp"
 
 namespace gossamer::peer {
 
@@ -26,9 +28,10 @@ class Connections {
     bool operator==(const End&) const = default;
   };
   struct Closing {
+    enum class Why { too_many, late, too_much /* has been sent */ };
     int descriptor = -1;
-    End end;            ///< the other end; whoever closes looks whether it is still the same
-    bool late = false;  ///< true: its time is over; false: there were too many
+    End end;  ///< the other end; whoever closes looks whether it is still the same
+    Why why = Why::too_many;
   };
 
   Connections(std::size_t max_strangers, TimeUs patience) : max_strangers_(max_strangers), patience_(patience) {}
@@ -43,18 +46,25 @@ class Connections {
   void dismiss(const std::string& routing_id, TimeUs now);
   /// The strangers whose time is over. Each is named once.
   [[nodiscard]] std::vector<Closing> take_late(TimeUs now);
+  /// The strangers that have sent too much, by what `received` says of a descriptor: the bytes that have come on it,
+  /// ever. Each is named once. What a connection brought before it was dismissed does not count.
+  [[nodiscard]] std::vector<Closing> take_greedy(const std::function<std::uint64_t(int)>& received);
   [[nodiscard]] std::size_t strangers() const;
   [[nodiscard]] TimeUs patience() const { return patience_; }
 
  private:
   struct Connection {
     End end;
-    std::string routing_id;  ///< empty: a stranger's
-    TimeUs since = 0;        ///< since when it is a stranger's
+    std::string routing_id;                       ///< empty: a stranger's
+    TimeUs since = 0;                             ///< since when it is a stranger's
+    std::optional<std::uint64_t> bytes_then = 0;  ///< what had come on it then; nothing: not looked at yet
     std::uint64_t order = 0;
   };
 
   [[nodiscard]] std::map<int, Connection>::iterator one_too_many();
+  /// The strangers for which `is_over` says so, once.
+  [[nodiscard]] std::vector<Closing> take(Closing::Why why,
+                                          const std::function<bool(int descriptor, Connection&)>& is_over);
 
   std::size_t max_strangers_;
   TimeUs patience_;

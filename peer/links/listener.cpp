@@ -15,6 +15,7 @@
 #include "peer/admission/admission.hpp"
 #include "peer/links/dialling.hpp"
 #include "peer/links/interface.hpp"
+#include "peer/links/received_bytes.hpp"
 
 namespace gossamer::peer {
 namespace {
@@ -355,6 +356,8 @@ void Listener::dismiss(const std::string& routing_id) {
 
 void Listener::tend() {
   for (const Connections::Closing& closing : connections_.take_late(handlers_.now()))
+    hang_up(closing);
+  for (const Connections::Closing& closing : connections_.take_greedy(received_bytes))
     hang_up(closing);
   std::erase_if(sealed_, [now = handlers_.now()](const auto& entry) {
     return !entry.second.admitted && entry.second.expires_at < now;

@@ -129,11 +129,14 @@ std::expected<void, std::string> Overlay::start() {
 void Overlay::note_closing(const Connections::Closing& closing) {
   ++self_.counters.strangers_closed;
   if (!self_.log_throttle.take(self_.now())) return;
-  if (closing.late) {
-    self_.log->info("closed a connection from {}: it was not admitted in time", closing.end.host);
-  } else {
-    self_.log->warn("closed a connection from {}: too many are not admitted, most of them from there",
-                    closing.end.host);
+  switch (closing.why) {
+    case Connections::Closing::Why::late:
+      return self_.log->info("closed a connection from {}: it was not admitted in time", closing.end.host);
+    case Connections::Closing::Why::too_much:
+      return self_.log->info("closed a connection from {}: it sent much, and was not admitted", closing.end.host);
+    case Connections::Closing::Why::too_many:
+      return self_.log->warn("closed a connection from {}: too many are not admitted, most of them from there",
+                             closing.end.host);
   }
 }
 

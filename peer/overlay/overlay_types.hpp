@@ -138,7 +138,7 @@ struct OverlayCounters {
   std::uint64_t hellos_throttled = 0;    ///< hellos that were not looked at, because there were too many
   std::uint64_t admissions_refused = 0;  ///< hellos answered with `rejected`
   std::uint64_t handshakes_failed = 0;   ///< connections to our port that failed CURVE's handshake
-  std::uint64_t strangers_closed = 0;    ///< connections to our port that were not admitted in time, or too many
+  std::uint64_t strangers_closed = 0;    ///< connections to our port not admitted in time, that sent much, or too many
   std::uint64_t attempts = 0;            ///< links dialled
   std::uint64_t attempts_failed = 0;
   std::uint64_t links_up = 0;  ///< how often a link came up

@@ -10,7 +10,7 @@ from typing import List
 
 import numpy as np
 
-from support import Node, SystemTest, spread, total
+from support import SystemTest, private_bytes, spread, total
 
 ELEMENTS = int(os.environ.get("GOSSAMER_ENDURANCE_ELEMENTS", 3_000_000))
 # Training adds multiples of this, so that the additions themselves hardly round.
@@ -26,13 +26,6 @@ BUFFER_BYTES = 4 * min(ELEMENTS, 1 << 19)
 EXCHANGES = int(os.environ.get("GOSSAMER_ENDURANCE_EXCHANGES", 2 * 10 * (ALLOWED_GROWTH_BYTES // BUFFER_BYTES + 1)))
 # On two cores with twenty other programs it took half of this.
 PATIENCE_PER_EXCHANGE_S = 1.0
-
-
-def private_bytes(node: Node) -> int:
-    """Memory of the daemon that is not shared with its clients."""
-    with open(f"/proc/{node.program.pid}/status", encoding="ascii") as status:
-        fields = dict(line.split(":", 1) for line in status)
-    return 1024 * int(fields["RssAnon"].split()[0])
 
 
 class Endurance(SystemTest):

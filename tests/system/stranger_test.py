@@ -7,6 +7,7 @@ import json
 import os
 import resource
 import socket
+import struct
 import subprocess
 import time
 import unittest
@@ -14,7 +15,7 @@ from typing import Any, Dict
 
 import numpy as np
 
-from support import BUILD, PATIENCE_S, Node, SystemTest, gossamerctl, wait_until
+from support import BUILD, PATIENCE_S, Node, SystemTest, gossamerctl, private_bytes, wait_until
 from training import descriptors
 
 HOSTILE_STRANGER = os.environ.get("GOSSAMER_HOSTILE_STRANGER", "")
@@ -24,6 +25,10 @@ MAX_STRANGERS = 256
 STRANGER_PATIENCE_S = 10
 # The limit of the flooded daemon; a quarter of them is for strangers.
 FEW_DESCRIPTORS = 240
+# The type of service of connections that carry sealed bulk, the largest frame, and how many of them do not end.
+SEALED_BULK_MARK = 28
+FRAME_BYTES = 16 << 20
+FLOODS = 16
 
 
 class Stranger(SystemTest):
@@ -86,6 +91,36 @@ class Stranger(SystemTest):
         self.assertGreaterEqual(node.status()["strangers_closed"], 2 * MAX_STRANGERS)
         stranger.stdin.close()
         self.assertEqual(self.told(stranger)["ended"], 2 * MAX_STRANGERS)
+        self.assert_unmoved()
+
+    def test_sends_frames_that_do_not_end(self) -> None:
+        """In the handshake, on connections of either kind. ZeroMQ keeps what it has of a frame, up to 16 MiB."""
+        node = self.nodes[0]
+        host, port = node.address.removeprefix("tcp://").split(":")
+        before = private_bytes(node)
+        most = before
+        piece = bytes(1 << 18)
+        for mechanism, mark in ((b"CURVE", 0), (b"PLAIN", SEALED_BULK_MARK)):
+            head = b"\xff" + bytes(8) + b"\x7f\x03\x01" + mechanism.ljust(52, b"\0")
+            head += b"\x06" + struct.pack(">Q", FRAME_BYTES)
+            ended = 0
+            for _ in range(FLOODS):
+                with socket.socket() as stranger:
+                    stranger.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, mark)
+                    stranger.settimeout(PATIENCE_S)
+                    stranger.connect((host, int(port)))
+                    stranger.sendall(head)
+                    try:
+                        for _ in range(FRAME_BYTES // len(piece) - 1):
+                            stranger.sendall(piece)
+                            most = max(most, private_bytes(node))
+                        # The rest of the frame does not come. Whoever is closed finds out by writing.
+                        wait_until(lambda s=stranger: s.send(b"x") < 0, STRANGER_PATIENCE_S / 2, "closed")  # type: ignore[misc]
+                    except OSError:
+                        ended += 1
+            self.assertEqual(ended, FLOODS, mechanism)
+        self.assertLess(most - before, 8 * FRAME_BYTES)
+        self.assertGreaterEqual(node.status()["strangers_closed"], 2 * FLOODS)
         self.assert_unmoved()
 
     def test_floods_the_port_of_one_with_few_descriptors(self) -> None:

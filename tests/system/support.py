@@ -88,6 +88,13 @@ def programs_naming(folder: Path) -> List[int]:
     return found
 
 
+def private_bytes(node: Node) -> int:
+    """Memory of the daemon that is not shared with its clients."""
+    with open(f"/proc/{node.program.pid}/status", encoding="ascii") as status:
+        fields = dict(line.split(":", 1) for line in status)
+    return 1024 * int(fields["RssAnon"].split()[0])
+
+
 def start_with_library(node: Node, variable: str, **environment: str) -> None:
     """Starts a daemon into which the library is loaded that the environment variable names. (From a copy: the loader takes
     a path with a space in it for two, and goes on without it.)"""

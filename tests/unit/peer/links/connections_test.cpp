@@ -5,6 +5,7 @@
 
 using namespace gossamer;
 using namespace gossamer::peer;
+using Why = Connections::Closing::Why;
 
 TEST_CASE("one stranger too many: the oldest goes of the host that has the most") {
   Connections connections(4, 100);
@@ -14,7 +15,7 @@ TEST_CASE("one stranger too many: the oldest goes of the host that has the most"
   CHECK_FALSE(connections.opened(12, {"c", 1}, 0));
   const auto flood = connections.opened(13, {"b", 3}, 0);
   REQUIRE(flood);
-  CHECK((flood->descriptor == 11 && flood->end == Connections::End{"b", 1} && !flood->late));
+  CHECK((flood->descriptor == 11 && flood->end == Connections::End{"b", 1} && flood->why == Why::too_many));
   // A newcomer from another host does not cost hosts with one connection their place.
   const auto newcomer = connections.opened(14, {"d", 1}, 0);
   REQUIRE(newcomer);
@@ -35,7 +36,7 @@ TEST_CASE("a stranger that is admitted has all the time, until it is dismissed")
   CHECK(connections.take_late(149).empty());
   const auto late = connections.take_late(150);
   REQUIRE(late.size() == 1);
-  CHECK((late[0].descriptor == 4 && late[0].late));
+  CHECK((late[0].descriptor == 4 && late[0].why == Why::late));
   CHECK(connections.take_late(1000).empty());
   connections.dismiss("name", 1000);
   connections.dismiss("name", 1050);
@@ -73,4 +74,25 @@ TEST_CASE("a connection may be admitted before it is told of") {
   CHECK(connections.strangers() == 1);
   connections.dismiss("another", 1050);
   CHECK(connections.take_late(1100).size() == 1);
+}
+
+TEST_CASE("a stranger that sends too much is closed, and what came before it was dismissed does not count") {
+  Connections connections(8, 100);
+  CHECK_FALSE(connections.opened(3, {"a", 1}, 0));
+  CHECK_FALSE(connections.opened(4, {"a", 2}, 0));
+  connections.admit(4, {"a", 2}, "name");
+  std::map<int, std::uint64_t> bytes{{3, max_stranger_bytes}, {4, 10 * max_stranger_bytes}};
+  const auto received = [&](int descriptor) { return bytes[descriptor]; };
+  CHECK(connections.take_greedy(received).empty());
+  bytes[3] = max_stranger_bytes + 1;
+  const auto greedy = connections.take_greedy(received);
+  REQUIRE(greedy.size() == 1);
+  CHECK((greedy[0].descriptor == 3 && greedy[0].why == Why::too_much));
+  CHECK(connections.take_greedy(received).empty());
+  connections.dismiss("name", 50);
+  CHECK(connections.take_greedy(received).empty());
+  bytes[4] += max_stranger_bytes;
+  CHECK(connections.take_greedy(received).empty());
+  bytes[4] += 1;
+  CHECK(connections.take_greedy(received).size() == 1);
 }

@@ -90,6 +90,7 @@ TEST_CASE("docs/reference/wire.md: the limits are the code's") {
       {"max_listening_keys", max_listening_keys},
       {"max_strangers", max_strangers},
       {"stranger_patience_us", stranger_patience_us},
+      {"max_stranger_bytes", max_stranger_bytes},
       {"max_denials", max_denials},
       {"max_denials_in_message", max_denials_in_message},
       {"max_ahead_us", max_ahead_us},

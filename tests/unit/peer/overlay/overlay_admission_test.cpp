@@ -376,12 +376,16 @@ TEST_CASE("hellos are looked at only so often") {
   asio::io_context loop;
   const ClusterKeys keys = new_keys();
   const auto a = Node::started(loop, keys);
-  Insider insider(*a, keys);
-  Hello hello = insider.hello(keys, Channel::control);
-  hello.proof[0] ^= 1;
-  const Frames frames = encode(ControlMessage(hello));
-  for (std::uint32_t i = 0; i < 4 * hello_burst; ++i)
-    insider.send(frames);
+  // Several of them: one that sent so much would be closed.
+  std::vector<std::unique_ptr<Insider>> insiders;
+  for (int each = 0; each < 8; ++each) {
+    insiders.push_back(std::make_unique<Insider>(*a, keys));
+    Hello hello = insiders.back()->hello(keys, Channel::control);
+    hello.proof[0] ^= 1;
+    const Frames frames = encode(ControlMessage(hello));
+    for (std::uint32_t i = 0; i < hello_burst / 2; ++i)
+      insiders.back()->send(frames);
+  }
   run_until(loop, [&] {
     const auto counters = a->overlay->counters();
     return counters.admissions_refused + counters.hellos_throttled == 4 * hello_burst;

@@ -571,7 +571,7 @@ std::vector<PeerStatus> Node::peer_statuses() const {
     status.address = link.address;
     status.up = link.up;
     status.dialled_by_us = link.dialled_by_us;
-    status.bulk = peer::bulk_protection_names[static_cast<std::size_t>(link.bulk)];
+    status.bulk = peer::name_of(link.bulk);
     status.round_trip_ms = link.round_trip_ms;
     status.last_round_trip_ms = link.last_round_trip_ms;
     status.least_round_trip_ms = link.least_round_trip_ms;

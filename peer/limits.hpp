@@ -24,6 +24,9 @@ enum class BulkProtection : std::uint8_t {
   curve,   ///< by ZeroMQ's CURVE, as control is
 };
 inline constexpr const char* bulk_protection_names[] = {"sealed", "plain", "curve"};
+[[nodiscard]] constexpr const char* name_of(BulkProtection protection) {
+  return bulk_protection_names[static_cast<std::size_t>(protection)];
+}
 
 /// A header frame of an admitted node, and the hello of a stranger.
 inline constexpr std::size_t max_header_bytes = 64 * 1024;

@@ -181,8 +181,10 @@ void CollectiveMember::use(const Averaging::Applied& applied) {
   });
   const auto own = std::ranges::find(contributions, self_, &Contribution::from);
   if (!called_ || !contributed_ || own == contributions.end() || own->number != number_) return;
-  for (std::uint32_t f = 0; f < last_.size(); ++f)
+  for (std::uint32_t f = 0; f < last_.size(); ++f) {
+    GOSSAMER_CHECK(!last_[f].empty());
     form_.decode(f, last_[f].data, slice(memory_.values, f));
+  }
   called_ = false;
   answer_ =
       Answer{.done = true, .round = applied.round, .of = contributions.size(), .joined = std::exchange(joined_, false)};
@@ -248,14 +250,12 @@ Bytes CollectiveMember::contribution(std::uint32_t fragment) const {
 }
 
 /// What rounding takes from the mean of n this node adds to its own next contribution, n times.
-Bytes CollectiveMember::rounded_mean(std::uint32_t fragment, std::span<const Bytes> contributions) {
+Bytes CollectiveMember::rounded(std::uint32_t fragment, std::span<const float> mean, float n) {
+  std::vector<float> lost(mean.size());
+  Bytes rounded = form_.encode(fragment, mean, lost);
   const std::span<float> carried = slice(carried_, fragment);
-  std::vector<float> mean(carried.size());
-  std::vector<float> lost(carried.size());
-  form_.mean(fragment, contributions, mean);
-  const Bytes rounded = form_.encode(fragment, mean, lost);
-  for (std::size_t i = 0; i < carried.size(); ++i)
-    carried[i] += static_cast<float>(contributions.size()) * lost[i];
+  for (std::size_t i = 0; i < mean.size(); ++i)
+    carried[i] += n * lost[i];
   return rounded;
 }
 
@@ -266,13 +266,11 @@ void CollectiveMember::sum(std::uint32_t fragment) {
   std::vector<Bytes> contributions;
   for (const Contribution& one : plan.contributions)
     contributions.push_back(one.from == self_ ? contribution(fragment) : came_[fragment].at(one.from));
-  if (form_.eight_bits) {
-    results_[fragment] = rounded_mean(fragment, contributions);
-  } else {
-    gossip::FrameBuffer mean(contributions.front().size());
-    form_.mean(fragment, contributions, mean.as<float>());
-    results_[fragment] = std::move(mean).share();
-  }
+  gossip::FrameBuffer buffer(slice(memory_.values, fragment).size_bytes());
+  const std::span<float> mean = buffer.as<float>();
+  form_.mean(fragment, contributions, mean);
+  results_[fragment] =
+      form_.eight_bits ? rounded(fragment, mean, static_cast<float>(contributions.size())) : std::move(buffer).share();
   came_[fragment].clear();
   Averaging::Actions out;
   averaging_.summed(fragment, made_at, out);

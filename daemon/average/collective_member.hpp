@@ -87,7 +87,7 @@ class CollectiveMember {
   [[nodiscard]] bool send_part(const gossip::Averaging::SendPart& part);
   void send_waiting();
   void sum(std::uint32_t fragment);
-  [[nodiscard]] Bytes rounded_mean(std::uint32_t fragment, std::span<const Bytes> contributions);
+  [[nodiscard]] Bytes rounded(std::uint32_t fragment, std::span<const float> mean, float n);
   void contribute_if_enough();
 
   JobKey collective_;

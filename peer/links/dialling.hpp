@@ -29,9 +29,6 @@ inline constexpr int sealed_bulk_mark = 7 << 2;
 inline std::string sealed_routing_id(const std::string& ticket_name) {
   return "sealed-" + ticket_name;
 }
-inline std::string broken_seal(const std::string& where) {
-  return "what came from " + where + " on the bulk connection is not as it was sealed: something on the way changes it";
-}
 /// The connection carries sealed messages. To be called before the socket connects.
 inline void use_ticket(zmq::socket_t& socket, const BulkKeys& keys) {
   socket.set(zmq::sockopt::plain_username, keys.ticket_name);

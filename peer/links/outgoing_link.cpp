@@ -248,8 +248,7 @@ void OutgoingLink::note_event(Channel channel, SocketEvent event) {
       handshake_failed(channel);
       return;
     case ZMQ_EVENT_HANDSHAKE_FAILED_AUTH:
-      if (channel == Channel::bulk && give_up_sealing()) return;
-      fail(LinkFailure::Kind::denied, "the node at " + where + " denies this node");
+      lost(channel, LinkFailure::Kind::denied, "the node at " + where + " denies this node");
       return;
     case ZMQ_EVENT_CLOSED:
       if (end(channel).phase == Phase::dialled) unreachable(channel);
@@ -266,10 +265,9 @@ void OutgoingLink::disconnected(Channel channel) {
   if (end(channel).phase < Phase::secured) return handshake_failed(channel);
   end(channel).socket->drain_rest();  // the last message may be a goodbye, or say why we were rejected
   if (closed_) return;
-  if (channel == Channel::bulk && give_up_sealing()) return;
   const std::string text = "the connection to " + options_.address.text() + " ended";
   if (channel == Channel::control || end(Channel::bulk).phase != Phase::welcomed) {
-    fail(LinkFailure::Kind::disconnected, text);
+    lost(channel, LinkFailure::Kind::disconnected, text);
     return;
   }
   // A node that leaves says goodbye on the other connection, which may end a little later than this one.
@@ -286,8 +284,7 @@ void OutgoingLink::unreachable(Channel channel) {
     retry_control();
     return;
   }
-  if (channel == Channel::bulk && give_up_sealing()) return;
-  fail(LinkFailure::Kind::unreachable, "nobody answers at " + options_.address.text());
+  lost(channel, LinkFailure::Kind::unreachable, "nobody answers at " + options_.address.text());
 }
 
 void OutgoingLink::handshake_failed(Channel channel) {
@@ -296,8 +293,7 @@ void OutgoingLink::handshake_failed(Channel channel) {
     retry_control();
     return;
   }
-  if (channel == Channel::bulk && give_up_sealing()) return;
-  fail(LinkFailure::Kind::handshake,
+  lost(channel, LinkFailure::Kind::handshake,
        "the node at " + options_.address.text() +
            " does not hold our cluster key (or this node does not hold its key), or it is no Gossamer node; "
            "if the key was changed while this node was away, it needs an invitation "
@@ -320,6 +316,12 @@ SendResult OutgoingLink::send(Channel channel, const Frames& frames, const Queue
 void OutgoingLink::flush() {
   // A connection that has ended is told of by its events.
   if (!closed_ && bulk_seal_) (void)bulk_seal_->flush(*end(Channel::bulk).socket, {});
+}
+
+/// The connection is not there, or no longer, and the other end has not said why.
+void OutgoingLink::lost(Channel channel, LinkFailure::Kind kind, std::string text) {
+  if (channel == Channel::bulk && give_up_sealing()) return;
+  fail(kind, std::move(text));
 }
 
 void OutgoingLink::fail(LinkFailure::Kind kind, std::string text, RejectReason reason) {

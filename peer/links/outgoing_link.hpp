@@ -122,6 +122,7 @@ class OutgoingLink : public std::enable_shared_from_this<OutgoingLink> {
   void unreachable(Channel channel);
   void handshake_failed(Channel channel);
   void retry_control();
+  void lost(Channel channel, LinkFailure::Kind kind, std::string text);
   void fail(LinkFailure::Kind kind, std::string text, RejectReason reason = RejectReason::bad_proof);
 
   asio::io_context& loop_;

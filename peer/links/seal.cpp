@@ -82,7 +82,7 @@ class CipherRun {
   bool encrypts_;
 };
 
-/// What is authenticated beside the frames.
+/// Collects what is authenticated and not sent: the generation, the number of frames, and their sizes.
 class Associated {
  public:
   Associated(std::uint8_t generation, std::size_t frames) {

@@ -11,6 +11,11 @@
 
 namespace gossamer::peer {
 
+/// Says for people that SealedEnd::open() was false.
+inline std::string broken_seal(const std::string& where) {
+  return "what came from " + where + " on the bulk connection is not as it was sealed: something on the way changes it";
+}
+
 class SealedEnd {
  public:
   SealedEnd(SealForm form, const Secret& out, const Secret& in) : form_(form), out_(form, out), in_(form, in) {}

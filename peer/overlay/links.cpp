@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "gossip/check.hpp"
-#include "peer/links/dialling.hpp"
 
 namespace gossamer::peer {
 namespace {

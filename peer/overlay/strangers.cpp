@@ -31,11 +31,14 @@ void Strangers::receive(Arrival&& arrival) {
   }
   const auto packet = decode(delivery.frames);
   const auto* control = packet ? std::get_if<ControlMessage>(&*packet) : nullptr;
+  const auto* hello = control ? std::get_if<Hello>(control) : nullptr;
+  if (listener_.form_of(arrival.routing_id) && (hello == nullptr || hello->channel != Channel::bulk)) {
+    return refuse(arrival, {RejectReason::bad_proof, "all but bulk goes through CURVE"});
+  }
   if (const auto* claim = control ? std::get_if<InvitationClaim>(control) : nullptr) {
     answer_claim(*claim, arrival);
     return;
   }
-  const auto* hello = control ? std::get_if<Hello>(control) : nullptr;
   if (hello == nullptr) {
     ++self_.counters.strangers;  // the last messages of a link that has just ended count, too
     return;
@@ -50,9 +53,6 @@ void Strangers::receive(Arrival&& arrival) {
 std::optional<Strangers::Refusal> Strangers::refusal_of(const Hello& hello, const Arrival& arrival) const {
   if (hex(hello.public_key) != arrival.user_id) {
     return Refusal{RejectReason::bad_proof, "the hello's key is not the connection's"};
-  }
-  if (hello.channel == Channel::control && listener_.form_of(arrival.routing_id)) {
-    return Refusal{RejectReason::bad_proof, "control goes through CURVE"};
   }
   if (!is_hello_proven(agreement_.keys(), hello)) {
     return Refusal{RejectReason::bad_proof,

@@ -82,7 +82,7 @@ class Admission(SystemTest):
         self.wait_for_links([first, *others])
         self.assertEqual(first.status()["handshakes_failed"], 0)
         self.assertEqual({peer["bulk"] for peer in first.peers() if not peer["dialled_by_us"]}, {"curve"})
-        # Those that are as they should be listen for sealed connections.
+        # The other daemons listen for sealed connections.
         self.assertIn("sealed", {peer["bulk"] for peer in others[0].peers()})
 
     def test_invited_nodes_join_train_and_stay(self) -> None:

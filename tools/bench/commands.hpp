@@ -20,8 +20,10 @@ void add_number(CLI::App* command, const std::string& name, Value& value, Bound 
 
 /// Adds --bulk.
 inline void add_bulk(CLI::App* command, peer::BulkProtection& bulk) {
-  using enum peer::BulkProtection;
-  const std::map<std::string, peer::BulkProtection> names{{"sealed", sealed}, {"plain", plain}, {"curve", curve}};
+  std::map<std::string, peer::BulkProtection> names;
+  for (const peer::BulkProtection one :
+       {peer::BulkProtection::sealed, peer::BulkProtection::plain, peer::BulkProtection::curve})
+    names.emplace(peer::name_of(one), one);
   command->add_option("--bulk", bulk, "How the values are protected, as [overlay] bulk (default: sealed)")
       ->transform(CLI::CheckedTransformer(names));
 }

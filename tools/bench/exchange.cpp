@@ -71,8 +71,7 @@ class Client {
 
 /// The time-outs are longer than the pauses in which the reference is measured.
 std::string overlay_settings(peer::BulkProtection bulk) {
-  return fmt::format("link_timeout_ms = 30000\nsuspicion_mult = 30\nbulk = \"{}\"\n",
-                     peer::bulk_protection_names[static_cast<std::size_t>(bulk)]);
+  return fmt::format("link_timeout_ms = 30000\nsuspicion_mult = 30\nbulk = \"{}\"\n", peer::name_of(bulk));
 }
 
 std::string gossip_settings(const ExchangeOptions& options) {

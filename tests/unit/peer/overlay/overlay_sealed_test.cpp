@@ -62,6 +62,25 @@ OverlaySettings of_an_older_node() {
   return options;
 }
 
+/// Two nodes that are connected through a relay only.
+struct Apart {
+  asio::io_context loop;
+  Relay relay{loop};
+  std::unique_ptr<Node> a, b;
+
+  void link(const OverlaySettings& options = quick_options()) {
+    std::tie(a, b) = started_apart(loop, new_keys(), options, relay);
+    run_until(loop, [&] { return a->linked(*b) && b->linked(*a); });
+  }
+  /// Both say that bulk is protected so, the link has come up with the first attempt, and bulk goes both ways.
+  void check(BulkProtection bulk) {
+    CHECK(a->link(*b).bulk == bulk);
+    CHECK(b->link(*a).bulk == bulk);
+    CHECK(b->overlay->counters().attempts_failed == 0);
+    trade(loop, *a, *b);
+  }
+};
+
 /// A dialler of the test's own making, up to the offer of the listener.
 class HalfLink {
  public:
@@ -170,88 +189,66 @@ TEST_CASE("bulk is sealed, too, after the listening key has changed") {
 }
 
 TEST_CASE("where the network takes the mark away, or lets nothing with it through, bulk goes through CURVE") {
-  asio::io_context loop;
-  const ClusterKeys keys = new_keys();
-  Relay relay(loop);
+  Apart nodes;
   const bool swallows = GENERATE(false, true);
   if (swallows) {
-    relay.keeps_mark = [](int connection) { return connection == bulk_connection; };
-    relay.silent_connection = bulk_connection;
+    nodes.relay.keeps_mark = [](int connection) { return connection == bulk_connection; };
+    nodes.relay.silent_connection = bulk_connection;
   }
-  const auto [a, b] = started_apart(loop, keys, quick_options(), relay);
-  run_until(loop, [&] { return a->linked(*b) && b->linked(*a); });
-  CHECK(a->link(*b).bulk == BulkProtection::curve);
-  CHECK(b->link(*a).bulk == BulkProtection::curve);
-  CHECK(b->overlay->counters().attempts_failed == 0);  // within the one attempt
-  trade(loop, *a, *b);
+  nodes.link();
+  nodes.check(BulkProtection::curve);
 }
 
 TEST_CASE("where marked connections fail only after their handshake, bulk goes through CURVE") {
   const bool welcome_is_lost = GENERATE(true, false);
-  asio::io_context loop;
-  const ClusterKeys keys = new_keys();
-  Relay relay(loop);
-  relay.keeps_mark = [](int connection) { return connection == bulk_connection; };
+  Apart nodes;
+  nodes.relay.keeps_mark = [](int connection) { return connection == bulk_connection; };
   bool ready = false;  // ZeroMQ's handshake is over
-  relay.tamper = [&](int connection, bool up, std::span<char> bytes) {
+  nodes.relay.tamper = [&](int connection, bool up, std::span<char> bytes) {
     if (connection != bulk_connection) return Relay::Fate::passes;
     if (ready && !welcome_is_lost) return Relay::Fate::ends;
     if (ready) return up ? Relay::Fate::passes : Relay::Fate::is_lost;
     ready = std::string_view(bytes.data(), bytes.size()).find("READY") != std::string_view::npos;
     return Relay::Fate::passes;
   };
-  const auto [a, b] = started_apart(loop, keys, quick_options(), relay);
-  run_until(loop, [&] { return a->linked(*b) && b->linked(*a); });
-  CHECK(a->link(*b).bulk == BulkProtection::curve);
-  CHECK(b->link(*a).bulk == BulkProtection::curve);
-  CHECK(b->overlay->counters().attempts_failed == 0);
-  trade(loop, *a, *b);
+  nodes.link();
+  nodes.check(BulkProtection::curve);
 }
 
 TEST_CASE("a node that wants no sealed bulk takes connections whatever mark a network gives them") {
-  asio::io_context loop;
-  const ClusterKeys keys = new_keys();
-  Relay relay(loop);
-  relay.keeps_mark = [](int) { return true; };
-  const auto [a, b] = started_apart(loop, keys, with_bulk(BulkProtection::curve), relay);
-  run_until(loop, [&] { return a->linked(*b) && b->linked(*a); });
-  trade(loop, *a, *b);
+  Apart nodes;
+  nodes.relay.keeps_mark = [](int) { return true; };
+  nodes.link(with_bulk(BulkProtection::curve));
+  nodes.check(BulkProtection::curve);
 }
 
 TEST_CASE("a relay that keeps the mark carries sealed bulk") {
-  asio::io_context loop;
-  const ClusterKeys keys = new_keys();
-  Relay relay(loop);
-  relay.keeps_mark = is_bulk;
-  const auto [a, b] = started_apart(loop, keys, quick_options(), relay);
-  run_until(loop, [&] { return a->linked(*b) && b->linked(*a); });
-  CHECK(a->link(*b).bulk == BulkProtection::sealed);
-  trade(loop, *a, *b);
+  Apart nodes;
+  nodes.relay.keeps_mark = is_bulk;
+  nodes.link();
+  nodes.check(BulkProtection::sealed);
 }
 
 TEST_CASE("whoever changes sealed bulk on its way ends the link, and nothing of it is taken") {
   const bool to_listener = GENERATE(true, false);
-  asio::io_context loop;
-  const ClusterKeys keys = new_keys();
-  Relay relay(loop);
-  relay.keeps_mark = is_bulk;
-  const auto [a, b] = started_apart(loop, keys, quick_options(), relay);
-  run_until(loop, [&] { return a->linked(*b) && b->linked(*a); });
-  trade(loop, *a, *b);
-  Node& from = to_listener ? *b : *a;
-  Node& to = to_listener ? *a : *b;
+  Apart nodes;
+  nodes.relay.keeps_mark = is_bulk;
+  nodes.link();
+  nodes.check(BulkProtection::sealed);
+  Node& from = to_listener ? *nodes.b : *nodes.a;
+  Node& to = to_listener ? *nodes.a : *nodes.b;
   to.messages.clear();
-  relay.tamper = [&](int connection, bool up, std::span<char> bytes) {
+  nodes.relay.tamper = [&](int connection, bool up, std::span<char> bytes) {
     if (connection == bulk_connection && up == to_listener && bytes.size() > 1000) bytes[bytes.size() / 2] ^= 1;
     return Relay::Fate::passes;
   };
   CHECK(from.overlay->send(to.id, pull_reply(256 * 1024)) == SendResult::sent);
-  run_until(loop, [&] { return to.count("down", from) >= 1; });
+  run_until(nodes.loop, [&] { return to.count("down", from) >= 1; });
   CHECK(to.logged("is not as it was sealed") >= 1);
   CHECK(to.messages.empty());
   // What comes on a new link is sound.
-  run_until(loop, [&] { return a->linked(*b) && b->linked(*a); });
-  trade(loop, *a, *b);
+  run_until(nodes.loop, [&] { return nodes.a->linked(*nodes.b) && nodes.b->linked(*nodes.a); });
+  trade(nodes.loop, *nodes.a, *nodes.b);
 }
 
 TEST_CASE("a sealed connection takes a ticket, which is good once, and what is said on it must be sealed") {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Optional
+from typing import TYPE_CHECKING, Callable, Optional, Sequence
 
 import torch
 
@@ -29,12 +29,21 @@ class TrainerRun:
         super().__init__()
         check_options(options)
         self.run: Optional[TorchRun] = None
+        self._unhook: Callable[[], None] = lambda: None
         self._samples_per_step = samples_per_step
         self._options = options
 
-    def _open_run(self, model: torch.nn.Module, *, processes: int, steps: int, samples_per_step: int) -> None:
-        """`steps` are the trainer's steps before this training. `samples_per_step` is used if the user has given
-        none."""
+    def _open_run(
+        self,
+        model: torch.nn.Module,
+        optimizers: Sequence[torch.optim.Optimizer],
+        *,
+        processes: int,
+        steps: int,
+        samples_per_step: int,
+    ) -> None:
+        """`steps` are the trainer's steps before this training. `samples_per_step` is used if the user has given none.
+        With one optimizer, its step() is the run's, too."""
         if processes > 1:
             raise GossamerError(
                 "GOSSAMER_UNSUPPORTED",
@@ -44,13 +53,24 @@ class TrainerRun:
         options = self._options.copy()
         if options.get("initial_clock") is None:
             options["initial_clock"] = steps * samples
-        self.run = attach(model, samples_per_step=samples, **options)
+        self.run = attach(model, optimizers[0] if len(optimizers) == 1 else None, samples_per_step=samples, **options)
 
     @property
     def _open(self) -> Optional[TorchRun]:
         """The run, unless it is closed."""
         return None if self.run is None or self.run.closed else self.run
 
+    def _step(self, count: int) -> None:
+        """The trainer has made so many steps."""
+        if count > 0 and (run := self._open) is not None and run._hooked_optimizer() is None:
+            run.step(count * run.samples_per_step)
+
+    def _average_gradients(self) -> None:
+        """Before the trainer clips them."""
+        if (run := self._open) is not None and run._hooked_optimizer() is not None:
+            run.average_gradients()
+
     def _close_run(self) -> None:
+        self._unhook()
         if self.run is not None:
             self.run.close()

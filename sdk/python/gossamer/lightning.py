@@ -39,14 +39,18 @@ class GossamerCallback(TrainerRun, lightning.pytorch.Callback):
 
     def on_train_start(self, trainer: lightning.pytorch.Trainer, pl_module: lightning.pytorch.LightningModule) -> None:
         self._steps = trainer.global_step
-        self._open_run(pl_module, processes=trainer.world_size, steps=self._steps, samples_per_step=1)
+        self._open_run(
+            pl_module, trainer.optimizers, processes=trainer.world_size, steps=self._steps, samples_per_step=1
+        )
+
+    def on_before_optimizer_step(self, trainer: lightning.pytorch.Trainer, pl_module: Any, optimizer: Any) -> None:
+        self._average_gradients()
 
     def on_train_batch_end(
         self, trainer: lightning.pytorch.Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         steps, self._steps = trainer.global_step - self._steps, trainer.global_step
-        if steps > 0 and (run := self._open) is not None:
-            run.step(steps * run.samples_per_step)
+        self._step(steps)
 
     def on_train_end(self, trainer: lightning.pytorch.Trainer, pl_module: Any) -> None:
         self._close_run()

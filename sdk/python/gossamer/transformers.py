@@ -8,7 +8,7 @@ One process per node. The same tensors are averaged or refused as in gossamer.to
 
 from __future__ import annotations
 
-from typing import Any, Optional
+from typing import Any, Callable, Optional
 
 import torch
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
@@ -43,17 +43,54 @@ class GossamerCallback(TrainerRun, TrainerCallback):
         state: TrainerState,
         control: TrainerControl,
         model: Optional[torch.nn.Module] = None,
+        optimizer: Any = None,
         **_: Any,
     ) -> None:
         assert model is not None
         samples = args.train_batch_size * args.gradient_accumulation_steps
-        self._open_run(model, processes=args.world_size, steps=state.global_step, samples_per_step=samples)
+        inner = getattr(optimizer, "optimizer", optimizer)  # that accelerate wraps
+        optimizers = [inner] if isinstance(inner, torch.optim.Optimizer) else []
+        self._open_run(model, optimizers, processes=args.world_size, steps=state.global_step, samples_per_step=samples)
+        # Gradients that are scaled are averaged after the trainer has unscaled and clipped them.
+        if getattr(optimizer, "scaler", self) is None and hasattr(torch.Tensor, "register_post_accumulate_grad_hook"):
+            whole = optimizer.gradient_state  # knows whether the batch is the last of those whose gradients are added up
+            self._unhook = _after_backward(inner, lambda: self._average_gradients() if whole.sync_gradients else None)
 
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, optimizer: Any = None, **_: Any
     ) -> None:
-        if (run := self._open) is not None and not getattr(optimizer, "step_was_skipped", False):
-            run.step()
+        self._step(0 if getattr(optimizer, "step_was_skipped", False) else 1)
 
     def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         self._close_run()
+
+
+def _after_backward(optimizer: torch.optim.Optimizer, action: Callable[[], None]) -> Callable[[], None]:
+    """Calls `action` at the end of each backward pass that adds to a gradient. Returns what undoes that. A pass within a
+    pass, as some checkpoints of activations make, may end first; then `action` is called again."""
+    engine = torch.autograd.Variable._execution_engine  # as DistributedDataParallel does
+    waits = False
+
+    def added(_: torch.Tensor) -> None:
+        nonlocal waits
+        if not waits:
+            waits = True
+            engine.queue_callback(ended)
+
+    def ended() -> None:
+        nonlocal waits
+        waits = False
+        action()
+
+    hooks = [
+        parameter.register_post_accumulate_grad_hook(added)
+        for group in optimizer.param_groups
+        for parameter in group["params"]
+        if parameter.requires_grad
+    ]
+
+    def undo() -> None:
+        for hook in hooks:
+            hook.remove()
+
+    return undo

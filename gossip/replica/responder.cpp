@@ -71,7 +71,9 @@ void Responder::take_request(const NodeId& from, ExchangeRequest&& request, Wait
     return;
   }
   const Neighbour* const neighbour = data_.neighbours.find(from);
-  const bool declines = neighbour == nullptr || is_asked_by_server(fragment, from, *neighbour);
+  // A request may overtake the report that says whether its sender trains the job.
+  const bool declines = neighbour == nullptr || neighbour->info.state == ReplicaState::absent ||
+                        is_asked_by_server(fragment, from, *neighbour);
   if (declines && data_.finish) {  // the server knows of no agreement, and whoever settled asks no more
     fragment.agreement.forget();
     data_.pace.start_by(fragment.turn, now_us);
@@ -145,9 +147,10 @@ bool Responder::let_wait(const NodeId& from, ExchangeRequest& request, const Nei
 void Responder::publish_for_followers(Fragment& fragment, TimeUs now_us) {
   const bool wanted = fragment.publication_clock != data_.clock && data_.pace.due(fragment.turn, now_us);
   if (!wanted || data_.description.keeps || data_.has_servers()) return;
-  const bool asks = std::ranges::any_of(data_.neighbours, [this](const auto& item) {
-    return data_.neighbours.is_partner(item.second) && !item.second.info.keeps && !item.second.info.quarantined;
-  });
+  const bool asks =
+      data_.options.exchanges && std::ranges::any_of(data_.neighbours, [this](const auto& item) {
+        return data_.neighbours.is_partner(item.second) && !item.second.info.keeps && !item.second.info.quarantined;
+      });
   if (asks) return;
   fragment.waiting.wish = Waiting::Wish::publication;
   data_.pace.rest(fragment.turn, data_.jitter(), now_us);

@@ -204,22 +204,38 @@ class Keep(SystemTest):
         results.append(late.run.finish(timeout_s=PATIENCE_S))
         self.assertTrue(all(result.agreed for result in results), results)
 
-    def test_a_keeper_follows_one_that_trains_alone(self) -> None:
-        """Also after they were alike, when it has nothing to give to the trainer."""
-        nodes = self.start_nodes(3)
-        [alone] = self.trainers(nodes[:1])
-        self.keep(nodes[1])
-        begun = self.exchanges_with(nodes[0], nodes[1])
-        self.step_until(lambda: self.exchanges_with(nodes[0], nodes[1]) > begun + 50, "they are alike")
-        alone.array += 5
-        alone.step()
-        begun = self.exchanges_with(nodes[0], nodes[1])
-        self.step_until(lambda: self.exchanges_with(nodes[0], nodes[1]) > begun + 500, "the keeper has asked again")
-        np.testing.assert_array_equal(alone.array, np.full(ELEMENTS, 5), "a keeper gives nothing")
-        nodes[0].kill()
-        newcomer = self.attach(nodes[2], np.full(ELEMENTS, -7.0), fragment_elements=FRAGMENT_ELEMENTS, wait=False)
+    def check_that_it_follows(self, trainers: List[Client], trained_at: List[Node], keeper: Node, late: Node) -> None:
+        """Also after they were alike, when it has nothing to give to those that train."""
+        self.keep(keeper)
+
+        def exchanges() -> int:
+            return sum(self.exchanges_with(node, keeper) for node in trained_at)
+
+        begun = exchanges()
+        self.step_until(lambda: exchanges() > begun + 50, "they are alike")
+        for trainer in trainers:
+            trainer.array += 5
+            trainer.step()
+        begun = exchanges()
+        self.step_until(lambda: exchanges() > begun + 500, "the keeper has asked again")
+        for trainer in trainers:
+            np.testing.assert_array_equal(trainer.array, np.full(ELEMENTS, 5), "a keeper gives nothing")
+        for node in trained_at:
+            node.kill()
+        newcomer = self.attach(late, np.full(ELEMENTS, -7.0), fragment_elements=FRAGMENT_ELEMENTS, wait=False)
         self.step_until(lambda: newcomer.run.ready, "the newcomer has the model", [newcomer])
         self.assertLess(np.abs(newcomer.array - 5).max(), 0.1)
+
+    def test_a_keeper_follows_one_that_trains_alone(self) -> None:
+        nodes = self.start_nodes(3)
+        self.check_that_it_follows(self.trainers(nodes[:1]), nodes[:1], nodes[1], nodes[2])
+
+    def test_a_keeper_follows_those_that_average_exactly(self) -> None:
+        nodes = self.start_nodes(4)
+        trainers = self.trainers(nodes[:2], settings={"method": "average", "period_ms": 100})
+        taken = [trainer.run.info().corrections for trainer in trainers]  # of the model that was there before
+        self.check_that_it_follows(trainers, nodes[:2], nodes[2], nodes[3])
+        self.assertEqual([trainer.run.info().corrections for trainer in trainers], taken)
 
     def test_those_that_only_a_keeper_joins_finish(self) -> None:
         nodes = self.start_nodes(3)

@@ -211,8 +211,6 @@ class Keeper {
       text = now.clock_samples > 0 ? "waits for a node that trains it" : "waits for a node that has the model";
     } else if (now.state == GOSSAMER_JOINING) {
       text = "takes the model over";
-    } else if (now.method == GOSSAMER_AVERAGE) {
-      text = "averages exactly (method = average), which keepers do not follow: this is the model as it was pulled";
     } else {
       text = fmt::format("kept, {} numbers; {}", now.elements,
                          now.neighbours == 0 ? "no other node in reach runs it" : "others in reach run it");

@@ -259,6 +259,11 @@ void Invariants::answered(const Cluster::Event& event) {
   exchange.answered_us = cluster_.now_us();
   if (exchange.begun_us < 0) exchange.begun_us = exchange.answered_us;
   exchange.answered = true;
+  const bool servers = options_.partners.policy == gossip::PartnerPolicy::owner;
+  if (event.commit && !servers && cluster_.node(exchange.initiator).keeps && !cluster_.node(event.node).keeps) {
+    fail(event, "keepers: node {} was moved by node {}, which keeps the job and has trained nothing", event.node,
+         exchange.initiator);
+  }
   exchange.given = change;
   exchange.rounding = rounding;
   open_.push_back(event.exchange);

@@ -14,9 +14,9 @@ constexpr TimeUs looks_in_bound = 64;
 
 }  // namespace
 
-ProgressOracle::ProgressOracle(const Cluster& cluster, const Network& network, gossip::PartnerPolicy policy,
+ProgressOracle::ProgressOracle(const Cluster& cluster, const Network& network, const gossip::ReplicaOptions& options,
                                TimeUs bound_us)
-    : cluster_(cluster), network_(network), policy_(policy), bound_us_(bound_us) {}
+    : cluster_(cluster), network_(network), options_(options), bound_us_(bound_us) {}
 
 void ProgressOracle::on(const Cluster::Event& event) {
   grow();
@@ -59,9 +59,15 @@ bool ProgressOracle::well(std::size_t i) const {
 }
 
 /// Nodes that keep the job, and own nothing of it, follow only those that train.
+bool ProgressOracle::are_partners(std::size_t i, std::size_t j) const {
+  const bool one_keeps = cluster_.node(i).keeps || cluster_.node(j).keeps;
+  if (!one_keeps) return options_.exchanges;
+  const bool both_keep = cluster_.node(i).keeps && cluster_.node(j).keeps;
+  return !both_keep || options_.partners.policy == gossip::PartnerPolicy::owner;
+}
+
 bool ProgressOracle::joined(std::size_t i, std::size_t j) const {
-  const bool follow = policy_ != gossip::PartnerPolicy::owner && cluster_.node(i).keeps && cluster_.node(j).keeps;
-  return !follow && cluster_.linked(i, j) && network_.connected(i, j) && network_.connected(j, i);
+  return are_partners(i, j) && cluster_.linked(i, j) && network_.connected(i, j) && network_.connected(j, i);
 }
 
 void ProgressOracle::look() {
@@ -87,6 +93,7 @@ void ProgressOracle::look_at(std::size_t i, std::size_t j) {
 
 /// Node i has had a healthy partner in node j since that time.
 void ProgressOracle::look_at(std::size_t i, std::size_t j, TimeUs since_us) {
+  if (!options_.exchanges && !cluster_.node(i).keeps) return;  // it need not be the one that is followed
   for (std::uint32_t f = 0; f < cluster_.fragments(); ++f) {
     const TimeUs waited_us = cluster_.now_us() - std::max(since_us, nodes_[i].exchanged_us[f]);
     longest_us_ = std::max(longest_us_, waited_us);

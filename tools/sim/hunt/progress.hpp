@@ -17,12 +17,15 @@ namespace gossamer::sim {
 class ProgressOracle {
  public:
   /// `bound_us`: see allowed_us() of hunt/scenario.hpp.
-  ProgressOracle(const Cluster& cluster, const Network& network, gossip::PartnerPolicy policy, TimeUs bound_us);
+  ProgressOracle(const Cluster& cluster, const Network& network, const gossip::ReplicaOptions& options,
+                 TimeUs bound_us);
 
   /// Throws Violation.
   void on(const Cluster::Event& event);
   /// Node i's client writes NaN from now on, or has gone back to finite values.
   void set_finite(std::size_t i, bool finite);
+  /// Two nodes with a link exchange with each other.
+  [[nodiscard]] bool are_partners(std::size_t i, std::size_t j) const;
   /// The longest time that two healthy replicas have gone without an exchange of some fragment.
   [[nodiscard]] TimeUs longest_us() const { return longest_us_; }
 
@@ -43,7 +46,7 @@ class ProgressOracle {
 
   const Cluster& cluster_;
   const Network& network_;
-  gossip::PartnerPolicy policy_;
+  gossip::ReplicaOptions options_;
   TimeUs bound_us_;
   TimeUs next_look_us_ = 0;
   TimeUs longest_us_ = 0;

@@ -73,9 +73,13 @@ void with_end(Swarm& swarm) {
   swarm.finishes = true;
 }
 
-void with_server(Swarm& swarm) {
+void with_keeper(Swarm& swarm) {
   with_end(swarm);
   swarm.keepers = 1;
+}
+
+void with_server(Swarm& swarm) {
+  with_keeper(swarm);
   swarm.cluster.replica.partners.policy = gossip::PartnerPolicy::owner;
 }
 
@@ -310,6 +314,14 @@ Sabotage server_as_peer(const Swarm&) {
   }};
 }
 
+/// A node that keeps the job is taken for one that trains, so others average with it.
+Sabotage keeper_as_peer(const Swarm&) {
+  return {.tamper = [](std::size_t, std::size_t, Message& message) {
+    if (auto* info = std::get_if<JobInfo>(&message)) info->keeps = false;
+    return true;
+  }};
+}
+
 Sabotage trusted_models(const Swarm&) {
   return {.options = [](ClusterOptions& options) { options.trusts_saved = true; }};
 }
@@ -401,6 +413,8 @@ constexpr SabotageRule rules[] = {
     {"early-end", "a node says that the run is over while it trains", "the end", with_end, early_end},
     {"server-as-peer", "a server that finishes is taken for a node that trains", "the end", with_server,
      server_as_peer},
+    {"keeper-as-peer", "a node that keeps the job is taken for one that trains", "keepers", with_keeper,
+     keeper_as_peer},
     {"damaged-model", "saved models are taken over unchecked", "restoring", with_saved, trusted_models},
     {"crossing", "two nodes that ask each other both answer", "crossing", with_many, both_answer},
     {"mixing-budget", "overlapping exchanges have no budget", "mixing budget", as_drawn, no_mixing_budget},

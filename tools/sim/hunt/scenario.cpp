@@ -101,7 +101,11 @@ void draw_nan(gossip::Random random, Swarm& swarm) {
 void draw_keepers(gossip::Random random, Swarm& swarm) {
   if (chance(random, 0.25)) swarm.keepers = 1 + random.below(std::min<std::size_t>(2, swarm.nodes - 1));
   const bool sees_all = !swarm.membership || swarm.full_view_limit >= swarm.nodes + max_arrivals;
-  if (!sees_all || !chance(random, swarm.keepers > 0 ? 0.7 : 0.1)) return;
+  if (!sees_all || !chance(random, swarm.keepers > 0 ? 0.7 : 0.1)) {
+    // They average by themselves, and keepers follow them.
+    if (swarm.keepers > 0 && chance(random, 0.5)) swarm.cluster.replica.exchanges = false;
+    return;
+  }
   swarm.cluster.replica.partners.policy = gossip::PartnerPolicy::owner;
   swarm.liveness_us *= 3;  // all of a fragment's exchanges are with one node, which may have a small byte budget
 }
@@ -207,6 +211,7 @@ std::string describe(const Swarm& swarm) {
   say(swarm.finishes, "programs that finish;");
   if (swarm.keepers > 0) deeds += fmt::format(" {} that keep the job;", swarm.keepers);
   deeds += fmt::format(" partners {};", gossip::policy_name(replica.partners.policy));
+  say(!replica.exchanges, "those that train exchange nothing;");
   say(replica.outer.on(), "outer steps;");
   say(replica.clip > 0, "clipping;");
   say(replica.bytes_per_s > 0 || replica.link_bytes_per_s > 0, "byte budgets;");
@@ -240,7 +245,7 @@ class World {
         cluster_(cluster_options(), schedule_, network_),
         invariants_(cluster_, swarm.cluster.replica, random_.next()),
         exchange_rules_(cluster_, swarm.cluster.replica),
-        progress_(cluster_, network_, swarm.cluster.replica.partners.policy, allowed_us(swarm)),
+        progress_(cluster_, network_, swarm.cluster.replica, allowed_us(swarm)),
         trace_(story),
         overlay_(make_overlay()) {
     cluster_.on_event = [this](const Cluster::Event& event) { on_event(event); };
@@ -290,6 +295,7 @@ class World {
   void check_end(std::size_t i);
   void check_delivered(std::size_t i) const;
   void drain();
+  [[nodiscard]] bool go_apart() const;
   [[nodiscard]] std::string missing() const;
 
   void on_event(const Event& event);
@@ -650,6 +656,14 @@ void World::mend() {
   invariants_.forget_pairs();
 }
 
+/// Several train, and exchange nothing with each other: nobody averages them here.
+bool World::go_apart() const {
+  std::size_t train = 0;
+  for (std::size_t i = 0; i < cluster_.size(); ++i)
+    train += cluster_.node(i).keeps ? 0 : 1;
+  return !swarm_.cluster.replica.exchanges && train > 1;
+}
+
 /// A text about what is still wrong after the faults; empty if nothing is.
 std::string World::missing() const {
   if (std::string lacking = overlay_->missing(); !lacking.empty()) return lacking;
@@ -666,7 +680,7 @@ std::string World::missing() const {
         if (overlay_->partial()) continue;
         return fmt::format("nodes {} and {} have no link", i, j);
       }
-      if (cluster_.node(i).keeps && cluster_.node(j).keeps) continue;  // both only follow
+      if (!progress_.are_partners(i, j)) continue;
       ++pairs;
       if (invariants_.pairs().contains({i, j})) ++reached;
     }
@@ -678,7 +692,7 @@ std::string World::missing() const {
     return fmt::format("of {} pairs of nodes, {} have concluded an exchange", pairs, reached);
   // Clipping moves distant replicas only a little, so agreement may take longer than this waits. It is known to be slow
   // with seed 300053: the median distance falls to nothing while one replica is still on its way.
-  if (swarm_.cluster.replica.clip > 0) return {};
+  if (swarm_.cluster.replica.clip > 0 || go_apart()) return {};
   const double distance = cluster_.distance();
   double square = 0;
   for (const double value : cluster_.mean())
@@ -756,8 +770,8 @@ void World::come_together() {
   const std::uint64_t wide = cluster_.count(&gossip::ReplicaCounters::wide_blocks) - wide_before;
   // A replica that clipping keeps on its way stays beyond the others' quantiser range (see missing()): with few nodes
   // it has half of all blocks.
-  const bool clipping = swarm_.cluster.replica.clip > 0;
-  if (!clipping && blocks >= least_blocks && static_cast<double>(wide) > most_wide * static_cast<double>(blocks)) {
+  const bool apart = swarm_.cluster.replica.clip > 0 || go_apart();
+  if (!apart && blocks >= least_blocks && static_cast<double>(wide) > most_wide * static_cast<double>(blocks)) {
     throw Violation({}, "liveness: of {} blocks exchanged since the last fault, {} were out of range", blocks, wide);
   }
   if (swarm_.finishes) {

@@ -563,9 +563,26 @@ TEST_CASE("an exchange without an answer ends with its lifetime, and is never ta
   CHECK(lone.counters().unresolved == 0);
 }
 
+TEST_CASE("a request that overtakes what its sender tells of itself is answered after that", "[replica]") {
+  Lone lone({});
+  lone.replica->link_up(node_id(1), lone.out);
+  lone.ask(1);
+  const auto declined = lone.sent<ExchangeReply>();
+  REQUIRE(declined.size() == 1);
+  CHECK(declined[0].second.status == ReplyStatus::busy);
+  auto keeper = Lone::info(ReplicaState::running);
+  keeper.keeps = true;
+  lone.hear(1, keeper);
+  lone.ask(1);
+  lone.work();
+  CHECK(lone.sent<ExchangeReply>().size() == 1);
+  CHECK(lone.y() == 0);  // who only follows moves nothing
+}
+
 TEST_CASE("an answer that nobody acknowledges is asked after, and counted when nobody is left to tell", "[replica]") {
   Lone lone({.lifetime_us = 5 * us_per_s});
   lone.replica->link_up(node_id(1), lone.out);
+  lone.hear(1, Lone::info(ReplicaState::draining));  // it asks, and is asked nothing
   lone.ask(1);
   lone.work();
   CHECK(lone.y() == 0.5F);
@@ -593,6 +610,7 @@ TEST_CASE("an answer that nobody acknowledges is asked after, and counted when n
 TEST_CASE("what is told of a replica that is gone ends nothing that its successor began", "[replica]") {
   Lone lone({}, 2);
   lone.replica->link_up(node_id(1), lone.out);
+  lone.hear(1, Lone::info(ReplicaState::draining));  // it asks, and is asked nothing
   lone.ask(1);
   lone.work();
   auto absent = Lone::info(ReplicaState::absent);

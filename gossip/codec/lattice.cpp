@@ -202,19 +202,18 @@ HWY_INLINE WordVector encode_vector(const Block<count>& block, std::size_t n, Wo
 }
 
 /// Decodes the received bits at `index_position` against the same vector. With a = k_j − sent, whose low bits are D,
-/// the high part of k_i = k_j − D is (a + half the range) >> bits. So half the range is added with the dither; the
-/// result is D + half the range.
+/// the high part of k_i = k_j − D is (a + half the range) >> bits. Half the range is added after the shift: before it,
+/// the largest indices would overflow. Returns a.
 template <int bits, std::size_t count>
 HWY_INLINE WordVector decode_vector(const Block<count>& block, std::size_t n, WordVector keyed, std::size_t skipped,
                                     WordVector sent, WordVector& check, IntVector& largest) {
-  const Words words;
   const WordVector word = dither_words(block, keyed, skipped);
-  const auto half_range = hn::Set(words, std::uint32_t{1} << (dither_bits + bits - 1));
-  const WordVector dither = hn::OrAnd(half_range, word, hn::Set(words, dither_mask));
+  const WordVector dither = hn::And(word, hn::Set(Words(), dither_mask));
   const IntVector own = dithered(block, n + skipped, dither, largest);
   const IntVector apart = hn::Sub(own, hn::BitCast(Ints(), sent));
-  check = hn::Add(check, check_terms<bits>(apart, word));
-  return hn::BitCast(words, apart);
+  const auto half_range = hn::Set(Ints(), std::int32_t{1} << (index_position + bits - 1));
+  check = hn::Add(check, check_terms<bits>(hn::Add(apart, half_range), word));
+  return hn::BitCast(Words(), apart);
 }
 
 /// The check from the sums of its terms. They are added in 64 bits: some compilers' headers would overflow 32.
@@ -228,8 +227,8 @@ HWY_INLINE std::uint16_t check_of(WordVector sums) {
 
 // ---- packing
 
-/// The second bytes of the words of four vectors, in order, with the bits of `flip` inverted.
-HWY_INLINE OctetVector pack(WordVector a, WordVector b, WordVector c, WordVector d, std::uint8_t flip) {
+/// The second bytes of the words of four vectors, in order.
+HWY_INLINE OctetVector pack(WordVector a, WordVector b, WordVector c, WordVector d) {
   const Octets octets;
   const Words words;
   // Each shuffle moves the second bytes of the four words of a 128-bit part into another of its words.
@@ -244,7 +243,7 @@ HWY_INLINE OctetVector pack(WordVector a, WordVector b, WordVector c, WordVector
     return hn::TableLookupBytesOr0(hn::BitCast(octets, vector), shuffle);
   };
   const OctetVector three = hn::Xor3(placed(a, 0), placed(b, 1), placed(c, 2));
-  const WordVector mixed = hn::BitCast(words, hn::Xor3(three, placed(d, 3), hn::Set(octets, flip)));
+  const WordVector mixed = hn::BitCast(words, hn::Xor(three, placed(d, 3)));
   // Word j of part p belongs at place p of group j; vectors have 1, 2 or 4 parts.
   alignas(64) static constexpr std::uint32_t order[3][sum_lanes] = {
       {0, 1, 2, 3}, {0, 4, 1, 5, 2, 6, 3, 7}, {0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15}};
@@ -299,7 +298,7 @@ HWY_INLINE std::uint16_t encode_block(const Block<count>& block, std::uint8_t* H
     const WordVector b = encode_bytes<codec>(block, n, keyed, lanes, check, largest);
     const WordVector c = encode_bytes<codec>(block, n, keyed, 2 * lanes, check, largest);
     const WordVector d = encode_bytes<codec>(block, n, keyed, 3 * lanes, check, largest);
-    hn::StoreU(pack(a, b, c, d, 0), Octets(), out + n);
+    hn::StoreU(pack(a, b, c, d), Octets(), out + n);
   }
   largest_magnitude = largest_lane(largest);
   return check_of(check);
@@ -468,7 +467,7 @@ bool outcomes_of(Codec codec, std::span<const std::int8_t> exponents, std::span<
 
 // ---- difference
 
-/// Decodes the bytes at n + skipped that encode_bytes() gave. Returns the bytes of D + half the range.
+/// Decodes the bytes at n + skipped that encode_bytes() gave. Returns the bytes of D.
 template <Codec codec, std::size_t count>
 HWY_INLINE WordVector decode_bytes(const Block<count>& block, std::size_t n, WordVector keyed, std::size_t skipped,
                                    const std::uint8_t* HWY_RESTRICT sent, WordVector& check, IntVector& largest) {
@@ -495,7 +494,6 @@ HWY_INLINE Decoded decode_block(const Block<count>& block, int exponent, const s
                                 std::uint8_t* HWY_RESTRICT out) {
   const Words words;
   const std::size_t lanes = hn::Lanes(words);
-  constexpr std::uint8_t half_range = codec == Codec::q8 ? 0x80 : 0x88;
   WordVector check = hn::Zero(words);
   WordVector abs = hn::Zero(words);
   WordVector square = hn::Zero(words);
@@ -506,7 +504,7 @@ HWY_INLINE Decoded decode_block(const Block<count>& block, int exponent, const s
     const WordVector b = decode_bytes<codec>(block, n, keyed, lanes, sent, check, largest);
     const WordVector c = decode_bytes<codec>(block, n, keyed, 2 * lanes, sent, check, largest);
     const WordVector d = decode_bytes<codec>(block, n, keyed, 3 * lanes, sent, check, largest);
-    const OctetVector packed = pack(a, b, c, d, half_range);
+    const OctetVector packed = pack(a, b, c, d);
     add_differences<codec>(packed, abs, square);
     hn::StoreU(packed, Octets(), out + n);
   }

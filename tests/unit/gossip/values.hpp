@@ -54,6 +54,11 @@ inline const std::vector<Kind> kinds = {
     {"heavy-tailed", [](Random& r, std::size_t) { return student3(r); }},
     {"any bits", [](Random& r, std::size_t) { return random_bits(r); }},
     {"just under a power of two", [](Random& r, std::size_t) { return r() % 2 == 0 ? 0.99999994F : -0.99999994F; }},
+    {"up to half a codec's range under the largest index",
+     [](Random& r, std::size_t) {
+       const float magnitude = 4.0F - 0x1p-18F * static_cast<float>(1 + r() % 200);
+       return r() % 2 == 0 ? magnitude : -magnitude;
+     }},
 };
 
 inline Values make(const Kind& kind, Random& random, std::size_t elements) {

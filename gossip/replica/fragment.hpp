@@ -36,7 +36,8 @@ struct Encoding {};    ///< this node's own request is encoded
 struct Concluding {};  ///< the reply to that request is committed
 struct Answering {     ///< another node's request
   NodeId initiator;
-  std::uint32_t place;  ///< of the record of the reply
+  std::uint32_t place;         ///< of the record of the reply
+  std::uint64_t values_clock;  ///< of the publication that the initiator has sent
   ExchangePart part;
   std::optional<TracerValues> asked;  ///< as it came with the request
 };

@@ -19,8 +19,8 @@ constexpr double fast_link_bytes_per_s = 125e6;           // 1 Gbit/s
 constexpr TimeUs unasked_least_us = 1 * us_per_s;         // a server that is not asked for longer asks
 constexpr TimeUs unasked_periods = 8;                     // and for so many periods
 constexpr int quiet_rounds_least = 16;  // exchanges in a row without a difference, before a fragment rests
-constexpr int quiet_doublings_most = 16;
-constexpr TimeUs quiet_most_us = 5 * us_per_s;
+constexpr int quiet_doublings_most = 20;
+constexpr TimeUs quiet_most_us = 7200 * us_per_s;
 
 /// The partner holds NaN in the fragment, and was asked not long ago. It asks by itself when its values are finite.
 bool rests_at(const Fragment& fragment, const NodeId& partner, TimeUs now_us) {
@@ -485,7 +485,9 @@ void Initiator::concluded(std::uint32_t f, ConcludeTask::Result&& result, TimeUs
     ++(proper ? data_.counters.initiated : data_.counters.follow_ups);
     data_.pace.add_work(proper ? ExchangeCost::Work{.exchanges = 1} : ExchangeCost::Work{.follow_ups = 1});
     if (proper && f == 0) data_.tracer.conclude(own.request.tracer, own.replied, result.shift, now_us);
-    data_.learn(fragment, own.partner, result.measure, result.shift, proper);
+    const bool latest = data_.description.keeps || own.publication_clock == fragment.publication_clock;
+    data_.learn(fragment, own.partner, result.measure, result.shift, proper,
+                latest ? ReplicaData::Compared::latest : ReplicaData::Compared::earlier);
     if (data_.leaving && proper) fragment.handover.exchanged(own.partner, result.shift);
     if (proper) rest_if_quiet(fragment, result.measure, now_us);
     if (result.took_all && result.wide.empty() && own.publication_clock) {

@@ -109,7 +109,7 @@ float ReplicaData::factor_for(const Fragment& fragment, const NodeId& partner) c
 }
 
 void ReplicaData::learn(Fragment& fragment, const NodeId& partner, const ExchangeMeasure& measure, int shift,
-                        bool counts) {
+                        bool counts, Compared values) {
   Neighbour* const neighbour = neighbours.find(partner);
   const bool gave = only_gives(neighbour);
   if (neighbour != nullptr && measure.blocks > 0) {
@@ -135,7 +135,7 @@ void ReplicaData::learn(Fragment& fragment, const NodeId& partner, const Exchang
     neighbour->wide_blocks += measure.wide_blocks;
     neighbour->exchanged_us = fragment.exchanged_us;
   }
-  if (finish && !gave) {
+  if (finish && !gave && values == Compared::latest) {
     const bool measured =
         !measure.limited && measure.wide_blocks == 0 && measure.blocks == fragment.buffers.block_count();
     fragment.agreement.observe(

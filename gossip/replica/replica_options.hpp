@@ -25,8 +25,8 @@ struct ReplicaOptions {
   double link_bytes_per_s = 0;  ///< most bytes that it sends to one neighbour; 0: no limit
   double time_share = 0.02;     ///< largest part of the training's time that gossip takes; 0: no limit
   double network_share = 0.5;   ///< largest part of the node's network capacity, if known; 0: no limit
-  /// Off: those that train begin none but at the end of the run. The processes average by themselves (gossip/average), so
-  /// that they all hold one model, and those that keep the job take it over.
+  /// Off: those that train begin none but at the end of the run. The processes average by themselves
+  /// (gossip/average), so that they all hold one model, and those that keep the job take it over.
   bool exchanges = true;
   bool crossing_rule = true;  ///< off only to show that the simulator notices (tools/sim/hunt/sabotage.hpp)
   /// Distances beyond this many times the median are averaged with a smaller weight (gossip/codec/influence.hpp). A

@@ -105,6 +105,7 @@ void Responder::answer(const NodeId& from, ExchangeRequest&& request, int shift,
   fragment.hold(
       stage::Answering{.initiator = from,
                        .place = place,
+                       .values_clock = request.clock - std::min(request.clock, request.age.samples),
                        .part = follows_up(fragment, from, now_us) ? ExchangePart::follow_up : ExchangePart::proper,
                        .asked = f == 0 ? request.tracer : std::nullopt});
   publish_for_followers(fragment, now_us);
@@ -217,7 +218,10 @@ void Responder::answered(std::uint32_t f, const stage::Answering& at, AnswerTask
     if (result.measure.wide_blocks > 0) fragment.wide_at = at.initiator;
     // Whoever only follows may be far from this node because others have led it elsewhere.
     if (!agrees(result.measure) && !data_.only_gives(data_.neighbours.find(at.initiator))) ++data_.stir;
-    data_.learn(fragment, at.initiator, result.measure, reply.shift, true);
+    const Neighbour* const asked_by = data_.neighbours.find(at.initiator);
+    const bool latest = asked_by == nullptr || asked_by->info.keeps || at.values_clock >= asked_by->info.clock;
+    data_.learn(fragment, at.initiator, result.measure, reply.shift, true,
+                latest ? ReplicaData::Compared::latest : ReplicaData::Compared::earlier);
     if (f == 0) reply.tracer = data_.tracer.answer(at.asked, reply.shift, now_us);
     if (!replies.store(id, reply, std::move(result.half), now_us)) {
       replies.leave_place(at.place);

@@ -547,11 +547,11 @@ TEST_CASE("replicas that agree and do not train hardly exchange, and are all awa
   world.run_for(30 * us_per_s);
   CHECK(cluster.distance() < apart * 1e-9);  // they have not come to rest before
   const std::uint64_t agreed = cluster.count(&ReplicaCounters::initiated);
-  const TimeUs idle_us = 20 * us_per_s;
+  const TimeUs idle_us = 600 * us_per_s;
   world.run_for(idle_us);
   const std::uint64_t idle = cluster.count(&ReplicaCounters::initiated) - agreed;
-  // Of each fragment at each node one in five seconds, where there were fifty a second.
-  CHECK(idle >= 3 * options.fragments * 3);
+  // Of each fragment at each node, where there were fifty a second: the pauses double from about half a minute on.
+  CHECK(idle >= 3 * options.fragments * 2);
   CHECK(idle <= 3 * options.fragments * 6);
 
   cluster.node(1).client.train = [done = false](std::span<float> model) mutable {

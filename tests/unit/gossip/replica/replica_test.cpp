@@ -1075,6 +1075,38 @@ TEST_CASE("a replica that has trained since it agreed with a partner agrees with
   CHECK(agreement.has(node_id(1)) == (trained == 0));
 }
 
+TEST_CASE("what was compared before the end says nothing of what was published since", "[replica]") {
+  const bool here = GENERATE(true, false);
+  Lone lone({.in_flight = here ? 1U : 0U});
+  lone.meet(1);
+  JobInfo finishes = Lone::info(ReplicaState::running);
+  finishes.finishing = Finishing::begun;
+  const EndAgreement& agreement = lone.replica->fragments()[0].agreement;
+  const std::uint64_t trained = GENERATE(0, 5);
+  if (here) {
+    const auto [to, request] = lone.start_own();
+    lone.replica->want_publication(0, lone.out);
+    lone.publish(trained);
+    lone.hear(1, finishes);
+    lone.replica->set_finishing(Programs::finish, lone.now_us, lone.out);
+    auto reply = Lone::reply_to(request);
+    reply.differences = Bytes::adopt(std::vector<float>(Lone::blocks * block_elements));
+    lone.hear(1, std::move(reply));
+    lone.work();
+  } else {
+    finishes.clock = 9;
+    lone.hear(1, finishes);
+    lone.replica->set_finishing(Programs::finish, lone.now_us, lone.out);
+    ExchangeRequest equal = lone.request();
+    equal.values = Bytes::adopt(std::vector<float>(Lone::blocks * block_elements));
+    equal.clock = finishes.clock;
+    equal.age.samples = trained;
+    lone.ask(1, std::move(equal));
+    lone.work();
+  }
+  CHECK(agreement.has(node_id(1)) == (trained == 0));
+}
+
 TEST_CASE("who was over before is no member of an end, and is waited for only a little", "[replica]") {
   Lone lone({.in_flight = 0});
   lone.meet(1);

@@ -10,6 +10,7 @@ import re
 import signal
 import subprocess
 import tempfile
+import time
 import unittest
 from pathlib import Path
 from typing import Any, Dict, List, Set
@@ -187,6 +188,27 @@ class Json(SystemTest):
             change(changed)
             with self.assertRaises(jsonschema.ValidationError):
                 check("status", changed)
+
+    def test_an_answer_that_takes_longer_than_the_interval_of_top(self) -> None:
+        (node,) = self.start_nodes(1)
+        with tempfile.NamedTemporaryFile("r") as out:
+            top = subprocess.Popen(
+                [BUILD / "bin/gossamerctl", "--socket", node.control_socket, "--json", "top", "--frames=20", "--interval=0.1"],
+                stdin=subprocess.DEVNULL,
+                stdout=out.fileno(),
+            )
+            self.addCleanup(top.wait)
+            self.addCleanup(top.kill)
+
+            def lines() -> int:
+                return len(Path(out.name).read_text().splitlines())
+
+            wait_until(lambda: lines() > 0, PATIENCE_S, "top begins")
+            node.program.signal(signal.SIGSTOP)
+            begun = time.monotonic()
+            wait_until(lambda: time.monotonic() > begun + 0.3, PATIENCE_S, "it waits for an answer")
+            node.program.signal(signal.SIGCONT)
+            wait_until(lambda: lines() == 20, PATIENCE_S, "all frames have come")
 
     def test_each_exit_status(self) -> None:
         (node,) = self.start_nodes(1)

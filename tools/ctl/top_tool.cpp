@@ -17,6 +17,7 @@
 #include <cstring>
 #include <memory>
 #include <optional>
+#include <thread>
 
 #include "tools/ctl/commands.hpp"
 
@@ -145,7 +146,7 @@ CommandResult watch(const TopOptions& options, const Invocation& call) {
     if (terminal) {
       if (!terminal->wait(next)) break;
     } else {
-      ::poll(nullptr, 0, static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(next - Clock::now()).count()));
+      std::this_thread::sleep_until(next);  // which may be over: an answer can take longer than the interval
     }
   }
   return CommandEnd{};

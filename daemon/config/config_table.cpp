@@ -211,7 +211,8 @@ constexpr Option gossip_options[] = {
      .reloads = true,
      .shared = true,
      .text = "Shortest time between two exchanges of one fragment that this node starts. Shorter keeps replicas "
-             "closer together and sends more bytes. 0: as often as the links allow."},
+             "closer together and sends more bytes. Where half a training step is longer, that is the shortest. 0: as "
+             "often as the links allow, however long steps are."},
     {.key = "in_flight",
      .field = [](Config& c) -> OptionField { return &c.gossip.in_flight; },
      .bounds = {1, 1024},

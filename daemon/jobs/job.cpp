@@ -23,10 +23,11 @@ constexpr TimeUs time_taken_period_us = 1 * us_per_s;
 constexpr TimeUs left_behind_us = 2 * us_per_s;
 constexpr TimeUs no_memory_warning_period_us = 60 * us_per_s;
 
-/// The name, in the configuration, of the option that keeps the period from being shorter; empty: none does.
+/// The name, in the configuration, of the option that keeps the period from being shorter, or "step"; empty: nothing
+/// does.
 const char* period_limit_name(gossip::Cadence::Limit limit) {
   using enum gossip::Cadence::Limit;
-  return limit == time ? "time_share" : limit == network ? "bandwidth_share" : "";
+  return limit == time ? "time_share" : limit == network ? "bandwidth_share" : limit == step ? "step" : "";
 }
 
 gossip::ReplicaOptions replica_options(const GossipOptions& options) {

@@ -220,7 +220,7 @@ struct JobStatus {
   std::vector<std::uint32_t> tracer_rounds;  ///< the latest rounds, the present one last (gossip/replica/tracer.hpp)
   double period_s = 0;                       ///< time between two exchanges of a fragment that the node starts
   double wanted_period_s = 0;                ///< as configured; period_s may be longer to keep to the shares
-  std::string period_limit;                  ///< the option that makes period_s longer; empty: none
+  std::string period_limit;                  ///< the option that makes period_s longer, or "step"; empty: none
   double codec_error_sum = 0;  ///< sum over exchanges: most that quantisation added, over the difference; 0 to 1 each
   double age_sum = 0;          ///< sum over exchanges of the age of the partner's values, in publication intervals
   double fragment_idle_s = 0;  ///< time since the last exchange of the fragment that has waited longest

@@ -425,7 +425,7 @@ void look_for_own_age(const Scene& scene) {
 
 void look_for_rarity(const Scene& scene) {
   const JobStatus& job = scene.job;
-  if (job.period_limit.empty()) return;
+  if (job.period_limit.empty() || job.period_limit == "step") return;
   if (job.period_s < std::max(rare_least_s, rare_factor * job.wanted_period_s)) return;
   const bool of_network = job.period_limit == "bandwidth_share";
   scene.find("rare", "",

@@ -1,5 +1,6 @@
 // The time between two exchanges of a fragment. It is the configured period, unless gossip would then take more than
-// its share of the training's time or of the network.
+// its share of the training's time or of the network, or the training's steps are longer: between two steps there is
+// little to average.
 //
 // One exchange costs about the same client time and the same bytes, however often exchanges are made. So the cost is
 // estimated, and the period follows from it directly:
@@ -69,14 +70,18 @@ class ExchangeCost {
 
 class Cadence {
  public:
-  /// The share that makes the period longer than configured.
-  enum class Limit { none, time, network };
+  /// What makes the period longer than configured: a share, or the steps.
+  enum class Limit { none, time, network, step };
   /// 0 stands for no limit.
   struct Allowance {
     double time_share = 0;   ///< of the client's time
     double bytes_per_s = 0;  ///< of the network
     double distance = 0;     ///< ‖y_j − y_i‖ / ‖y‖ of the replicas now; see longest_us()
+    TimeUs step_us = 0;      ///< between two training steps; 0: not known
   };
+
+  /// A step allows a node to begin so many exchanges of each fragment. As many are begun by others.
+  static constexpr double begun_a_step = 2;
 
   /// Longest period: whatever an exchange costs, a fragment is exchanged at least this often.
   static constexpr TimeUs most_us = 600 * us_per_s;
@@ -87,6 +92,7 @@ class Cadence {
   /// The part of the allowance that is for exchanges that the node begins.
   static constexpr double own_share = 0.5;
 
+  /// `least_us`: the period as configured; 0: as short as the shares allow, however long steps are.
   explicit Cadence(TimeUs least_us) : least_us_(least_us) {}
 
   void set_least(TimeUs least_us, TimeUs now_us) {
@@ -102,10 +108,12 @@ class Cadence {
     const double network_us = allowed.bytes_per_s > 0 ? round * cost_bytes / allowed.bytes_per_s * us_per_s : 0;
     time_us_ = std::min(time_us, longest_us(allowed.distance));
     network_us_ = std::min(network_us, static_cast<double>(most_us));
+    const double part_us = static_cast<double>(allowed.step_us) / begun_a_step;
+    step_us_ = least_us_ == 0 ? 0 : std::min(part_us, static_cast<double>(most_us));
   }
 
   [[nodiscard]] TimeUs period_us() const {
-    return std::max(least_us_, static_cast<TimeUs>(std::max(time_us_, network_us_)));
+    return std::max(least_us_, static_cast<TimeUs>(std::max({time_us_, network_us_, step_us_})));
   }
   /// How many periods have passed until now, with fractions, from an arbitrary beginning. Each counts with the length
   /// that it had at the time. Due times are kept in this measure, so that a new period counts at once and fragments
@@ -115,6 +123,7 @@ class Cadence {
   }
   [[nodiscard]] Limit limit() const {
     if (period_us() == least_us_) return Limit::none;
+    if (step_us_ > std::max(time_us_, network_us_)) return Limit::step;
     return time_us_ >= network_us_ ? Limit::time : Limit::network;
   }
 
@@ -136,6 +145,7 @@ class Cadence {
   TimeUs turned_us_ = 0;
   double time_us_ = 0;  ///< the period that the time share asks for
   double network_us_ = 0;
+  double step_us_ = 0;
 };
 
 }  // namespace gossamer::gossip

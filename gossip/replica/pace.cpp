@@ -32,15 +32,17 @@ void Pace::add_work(const ExchangeCost::Work& work) {
   work_.taken_us += work.taken_us;
 }
 
-void Pace::adjust(double distance, TimeUs now_us) {
+void Pace::adjust(double distance, TimeUs step_us, TimeUs now_us) {
   cost_.add(std::exchange(work_, {}));
   const double allowed_bytes_per_s = network_share_ * capacity_;
   const double least_bytes_per_s =
       static_cast<double>(fragments_) * request_bytes_ / static_cast<double>(Cadence::most_us) * us_per_s;
   own_budget_.set_rate(allowed_bytes_per_s > 0 ? std::max(Cadence::own_share * allowed_bytes_per_s, least_bytes_per_s)
                                                : 0);
-  cadence_.adjust(fragments_, cost_.us(), request_bytes_,
-                  {.time_share = time_share_, .bytes_per_s = allowed_bytes_per_s, .distance = distance}, now_us);
+  cadence_.adjust(
+      fragments_, cost_.us(), request_bytes_,
+      {.time_share = time_share_, .bytes_per_s = allowed_bytes_per_s, .distance = distance, .step_us = step_us},
+      now_us);
 }
 
 bool Pace::due(const Turn& turn, TimeUs now_us) const {

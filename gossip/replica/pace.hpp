@@ -52,7 +52,7 @@ class Pace {
   /// Adds client time, in microseconds, and the work done in it.
   void add_work(const ExchangeCost::Work& work);
   /// Sets the period by the work since the last call. `distance`: between the replicas, see Cadence.
-  void adjust(double distance, TimeUs now_us);
+  void adjust(double distance, TimeUs step_us, TimeUs now_us);
 
   // --- turns
   [[nodiscard]] bool due(const Turn& turn, TimeUs now_us) const;

@@ -552,7 +552,7 @@ void Replica::tick(TimeUs now_us, Actions& out, bool all_dialled) {
   const std::uint64_t losses = data_.neighbours.losses();
   if (std::exchange(losses_, losses) != losses || !expects_since_us_) expects_since_us_ = now_us;
   if (now_us - info_sent_us_ >= data_.options.info_period_us) {
-    data_.pace.adjust(data_.fragments.consensus(), now_us);
+    data_.pace.adjust(data_.fragments.consensus(), data_.step_us, now_us);
     info_sent_us_ = now_us;
     tell_neighbours(out);
     end_the_old(now_us, out);

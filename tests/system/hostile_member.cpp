@@ -320,6 +320,9 @@ void for_other_jobs(HostileMember& member) {
 /// Sends one request again and again, and answers to questions that nobody asked.
 void repeated(HostileMember& member) {
   const ExchangeRequest once = request(member, 1);
+  JobInfo info = *member.job();  // without it no request is answered
+  info.state = ReplicaState::draining;
+  member.say(Message(info));
   for (int i = 0; i < repetitions; ++i) {
     member.say(Message(once));
     member.say(Message(ExchangeReply{

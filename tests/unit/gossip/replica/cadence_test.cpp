@@ -177,6 +177,24 @@ TEST_CASE("the period follows from the cost and the tighter of the shares", "[ca
   CHECK(cadence.period_us() == 50'000);  // at once
 }
 
+TEST_CASE("a training step allows a node to begin two exchanges of each fragment", "[cadence]") {
+  Cadence cadence(50'000);
+  cadence.adjust(10, 0, 0, {.step_us = 80'000}, 0);
+  CHECK(cadence.period_us() == 50'000);
+  CHECK(cadence.limit() == Cadence::Limit::none);
+  cadence.adjust(10, 0, 0, {.step_us = us_per_s}, 0);
+  CHECK(cadence.period_us() == 500'000);
+  CHECK(cadence.limit() == Cadence::Limit::step);
+  cadence.adjust(10, 1'000, 0, {.time_share = 0.02, .step_us = us_per_s}, 0);
+  CHECK(cadence.period_us() == us_per_s);
+  CHECK(cadence.limit() == Cadence::Limit::time);
+  cadence.adjust(10, 0, 0, {.step_us = 3600 * us_per_s}, 0);
+  CHECK(cadence.period_us() == Cadence::most_us);
+  cadence.set_least(0, 0);
+  cadence.adjust(10, 0, 0, {.step_us = us_per_s}, 0);
+  CHECK(cadence.period_us() == 0);  // somebody wants it so
+}
+
 TEST_CASE("the farther apart replicas are, the shorter is the longest period for the sake of time", "[cadence]") {
   CHECK(Cadence::longest_us(0) == 600.0 * us_per_s);
   CHECK(Cadence::longest_us(0.05) == 600.0 * us_per_s);

@@ -181,6 +181,14 @@ TEST_CASE("explain tells what is wrong between two replicas") {
   CHECK_THAT(as_text(scene.explained(its_id), false), Contains("no exchange with it yet"));
 }
 
+TEST_CASE("explain takes a period that follows from long steps for what it should be") {
+  Scene scene;
+  scene.job.period_s = 4;
+  scene.job.period_limit = "step";
+  CHECK_THAT(as_text(scene.explained(own_id), false), Contains("every 4.0 s, twice in a training step"));
+  CHECK_THAT(trouble(scene.explained(own_id)), !Contains("every 4.0 s"));
+}
+
 TEST_CASE("explain tells what slows this node down") {
   Scene scene;
   scene.job.period_s = 4;

@@ -161,6 +161,11 @@ struct Quiet {
   TimeUs until_us = 0;     ///< the fragment rests until then, unless something stirs
 };
 
+struct LastOuterStep {
+  TimeUs at_us = 0;
+  std::uint32_t exchanges = 0;  ///< of the fragment, since then
+};
+
 struct Fragment {
   enum class Health : std::uint8_t {
     sound,
@@ -206,8 +211,7 @@ struct Fragment {
   double exchange_interval = 0;         ///< smoothed samples between exchanges
   DistanceRecord distances = {};
   std::optional<double> relative_distance = {};  ///< smoothed over exchanges; none: not measured yet
-  TimeUs outer_us = 0;                           ///< when its last outer step was
-  std::uint32_t outer_exchanges = 0;             ///< exchanges since that step
+  LastOuterStep last_outer = {};
 
   /// True if one of these is so.
   [[nodiscard]] bool is_pending(PendingSet of) const;

@@ -51,7 +51,7 @@ class Pace {
   [[nodiscard]] double passed(TimeUs now_us) const { return cadence_.passed(now_us); }
   /// Adds client time, in microseconds, and the work done in it.
   void add_work(const ExchangeCost::Work& work);
-  /// Sets the period by the work since the last call. `distance`: between the replicas, see Cadence.
+  /// Sets the period by the work since the last call. `distance`, `step_us`: see Cadence::Allowance.
   void adjust(double distance, TimeUs step_us, TimeUs now_us);
 
   // --- turns

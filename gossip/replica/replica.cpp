@@ -360,9 +360,9 @@ bool Replica::take_outer_step(std::uint32_t f, TimeUs now_us, Actions& out) {
   if (!outer.on() || data_.finish || !data_.runs() || fragment.is_quarantined()) return false;
   if (data_.description.keeps && !data_.has_servers()) return false;  // it follows, and goes nowhere by itself
   if (fragment.buffers.empty() || fragment.buffers.out_of_hand()) return false;
-  if (fragment.outer_exchanges < outer.least_exchanges || now_us - fragment.outer_us < outer.period_us) return false;
-  fragment.outer_us = now_us;
-  fragment.outer_exchanges = 0;
+  const LastOuterStep& last = fragment.last_outer;
+  if (last.exchanges < outer.least_exchanges || now_us - last.at_us < outer.period_us) return false;
+  fragment.last_outer = {.at_us = now_us};
   fragment.hold(stage::TakingOuterStep{});
   out.run.push_back({f, OuterTask{outer}});
   return true;

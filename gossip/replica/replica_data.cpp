@@ -109,7 +109,7 @@ float ReplicaData::factor_for(const Fragment& fragment, const NodeId& partner) c
 }
 
 void ReplicaData::learn(Fragment& fragment, const NodeId& partner, const ExchangeMeasure& measure, int shift,
-                        bool counts, Compared values) {
+                        bool counts) {
   Neighbour* const neighbour = neighbours.find(partner);
   const bool gave = only_gives(neighbour);
   if (neighbour != nullptr && measure.blocks > 0) {
@@ -135,14 +135,7 @@ void ReplicaData::learn(Fragment& fragment, const NodeId& partner, const Exchang
     neighbour->wide_blocks += measure.wide_blocks;
     neighbour->exchanged_us = fragment.exchanged_us;
   }
-  if (finish && !gave && values == Compared::latest) {
-    const bool measured =
-        !measure.limited && measure.wide_blocks == 0 && measure.blocks == fragment.buffers.block_count();
-    fragment.agreement.observe(
-        partner, measured ? relative_distance(measure) : std::numeric_limits<double>::infinity(),
-        neighbour != nullptr && neighbour->info.finishing != Finishing::no && !neighbour->over_before);
-  }
-  if (!gave) ++fragment.outer_exchanges;
+  if (!gave) ++fragment.last_outer.exchanges;
   counters.blocks += measure.blocks;
   counters.wide_blocks += measure.wide_blocks;
   counters.shift_sum += shift;
@@ -152,6 +145,16 @@ void ReplicaData::learn(Fragment& fragment, const NodeId& partner, const Exchang
   const auto interval = static_cast<double>(clock - std::min(clock, fragment.exchange_clock));
   fragment.exchange_interval = smoothed(fragment.exchange_interval, interval);
   fragment.exchange_clock = clock;
+}
+
+void ReplicaData::note_agreement(Fragment& fragment, const NodeId& partner, const ExchangeMeasure& measure) {
+  const Neighbour* const neighbour = neighbours.find(partner);
+  if (!finish || only_gives(neighbour)) return;
+  const bool measured =
+      !measure.limited && measure.wide_blocks == 0 && measure.blocks == fragment.buffers.block_count();
+  fragment.agreement.observe(
+      partner, measured ? relative_distance(measure) : std::numeric_limits<double>::infinity(),
+      neighbour != nullptr && neighbour->info.finishing != Finishing::no && !neighbour->over_before);
 }
 
 void ReplicaData::count_unresolved(const NodeId& initiator) {

@@ -100,11 +100,10 @@ struct ReplicaData {
   [[nodiscard]] Witness witness_for(std::uint32_t f, const NodeId& partner) const;
   [[nodiscard]] Clip clip_for(const Fragment& fragment, const NodeId& partner) const;
   [[nodiscard]] float factor_for(const Fragment& fragment, const NodeId& partner) const;
-  /// Whether the values that an exchange compared are still those that their nodes published last.
-  enum class Compared : std::uint8_t { latest, earlier };
   /// Learns from an exchange that was done. `counts`: it was not a follow-up that this node began.
-  void learn(Fragment& fragment, const NodeId& partner, const ExchangeMeasure& measure, int shift, bool counts,
-             Compared values);
+  void learn(Fragment& fragment, const NodeId& partner, const ExchangeMeasure& measure, int shift, bool counts);
+  /// For the end of the run, from an exchange that compared what both nodes published last.
+  void note_agreement(Fragment& fragment, const NodeId& partner, const ExchangeMeasure& measure);
   void count_unresolved(const NodeId& initiator);
   void quarantine(Fragment& fragment);
 };

@@ -218,12 +218,12 @@ void Responder::answered(std::uint32_t f, const stage::Answering& at, AnswerTask
     if (reply.shift < max_shift_bound) fragment.handed_in.reset();
     fragment.wide_at.reset();
     if (result.measure.wide_blocks > 0) fragment.wide_at = at.initiator;
+    const Neighbour* const initiator = data_.neighbours.find(at.initiator);
     // Whoever only follows may be far from this node because others have led it elsewhere.
-    if (!agrees(result.measure) && !data_.only_gives(data_.neighbours.find(at.initiator))) ++data_.stir;
-    const Neighbour* const asked_by = data_.neighbours.find(at.initiator);
-    const bool latest = asked_by == nullptr || asked_by->info.keeps || at.values_clock >= asked_by->info.clock;
-    data_.learn(fragment, at.initiator, result.measure, reply.shift, true,
-                latest ? ReplicaData::Compared::latest : ReplicaData::Compared::earlier);
+    if (!agrees(result.measure) && !data_.only_gives(initiator)) ++data_.stir;
+    data_.learn(fragment, at.initiator, result.measure, reply.shift, true);
+    const bool latest = initiator == nullptr || initiator->info.keeps || at.values_clock >= initiator->info.clock;
+    if (latest) data_.note_agreement(fragment, at.initiator, result.measure);
     if (f == 0) reply.tracer = data_.tracer.answer(at.asked, reply.shift, now_us);
     if (!replies.store(id, reply, std::move(result.half), now_us)) {
       replies.leave_place(at.place);

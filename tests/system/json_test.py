@@ -18,7 +18,7 @@ from typing import Any, Dict, List, Set
 import jsonschema
 import numpy as np
 
-from support import BUILD, JOB, PATIENCE_S, Node, SystemTest, gossamerctl, wait_until
+from support import BUILD, JOB, PATIENCE_S, Node, SystemTest, gossamerctl, start_program, wait_until
 
 SOURCE = Path(__file__).resolve().parents[2]
 SCHEMA = json.loads((SOURCE / "tools/ctl/gossamerctl.schema.json").read_text())
@@ -192,13 +192,12 @@ class Json(SystemTest):
     def test_an_answer_that_takes_longer_than_the_interval_of_top(self) -> None:
         (node,) = self.start_nodes(1)
         with tempfile.NamedTemporaryFile("r") as out:
-            top = subprocess.Popen(
+            start_program(
+                self,
                 [BUILD / "bin/gossamerctl", "--socket", node.control_socket, "--json", "top", "--frames=20", "--interval=0.1"],
                 stdin=subprocess.DEVNULL,
                 stdout=out.fileno(),
             )
-            self.addCleanup(top.wait)
-            self.addCleanup(top.kill)
 
             def lines() -> int:
                 return len(Path(out.name).read_text().splitlines())

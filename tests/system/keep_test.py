@@ -12,7 +12,7 @@ from typing import Callable, List
 
 import numpy as np
 
-from support import BUILD, JOB, PATIENCE_S, Client, Node, SystemTest, gossamer, wait_until
+from support import BUILD, JOB, PATIENCE_S, Client, Node, SystemTest, gossamer, start_program, wait_until
 
 FRAGMENT_ELEMENTS = 256
 ELEMENTS = 10 * FRAGMENT_ELEMENTS - 7
@@ -21,16 +21,13 @@ SERVER = {"method": "server"}
 
 class Keep(SystemTest):
     def keep(self, node: Node, *options: str, wait: bool = True) -> subprocess.Popen:
-        keeper = subprocess.Popen(
+        keeper = start_program(
+            self,
             [str(BUILD / "bin" / "gossamerctl"), "--socket", str(node.control_socket), "keep", JOB, *options],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
-        self.addCleanup(keeper.stdout.close)
-        self.addCleanup(keeper.stderr.close)
-        self.addCleanup(keeper.wait)
-        self.addCleanup(keeper.kill)
         if wait:
             self.step_until(lambda: self.is_kept(node), f"{node.name} keeps the job")
         return keeper

@@ -11,7 +11,7 @@ from typing import Any, Callable, Dict, List, Optional
 
 import numpy as np
 
-from support import BUILD, JOB, PATIENCE_S, SystemTest, gossamerctl, wait_until
+from support import BUILD, JOB, PATIENCE_S, SystemTest, gossamerctl, start_program, wait_until
 
 try:
     import torch
@@ -355,15 +355,12 @@ class Method(SystemTest):
         nodes = self.start_nodes(2)
         programs = []
         for index, node in enumerate(nodes):
-            programs.append(
-                subprocess.Popen(
-                    [sys.executable, "-c", PARALLEL, str(index), str(self.folder / f"store{index}")],
-                    env={**os.environ, "GOSSAMER_SOCKET": str(node.client_socket)}, stdout=subprocess.PIPE,
-                )
+            program = start_program(
+                self,
+                [sys.executable, "-c", PARALLEL, str(index), str(self.folder / f"store{index}")],
+                env={**os.environ, "GOSSAMER_SOCKET": str(node.client_socket)}, stdout=subprocess.PIPE,
             )
-            self.addCleanup(programs[-1].stdout.close)
-            self.addCleanup(programs[-1].wait)
-            self.addCleanup(programs[-1].kill)
+            programs.append(program)
         models = [program.communicate(timeout=2 * PATIENCE_S)[0] for program in programs]
         self.assertGreater(len(models[0]), 100)
         self.assertEqual(models[0], models[1])

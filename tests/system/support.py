@@ -106,6 +106,14 @@ def start_with_library(node: Node, variable: str, **environment: str) -> None:
         raise RuntimeError(f"{library} is not loaded")
 
 
+def start_program(test: unittest.TestCase, arguments: List[Any], **options: Any) -> subprocess.Popen:
+    """It is gone after the test, and its pipes are closed. The options are those of subprocess.Popen."""
+    program = subprocess.Popen(arguments, **options)
+    test.addCleanup(program.__exit__, None, None, None)
+    test.addCleanup(program.kill)
+    return program
+
+
 class ToolTest(unittest.TestCase):
     """Runs one of the programs in tools/lib in a temporary folder of its own. Nothing of it may be left."""
 
@@ -117,7 +125,8 @@ class ToolTest(unittest.TestCase):
         self.folder = Path(folder.name)
 
     def start(self, *options: str) -> subprocess.Popen:
-        tool = subprocess.Popen(
+        return start_program(
+            self,
             [sys.executable, "-m", self.TOOL, "--build", str(BUILD), *options],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -130,10 +139,6 @@ class ToolTest(unittest.TestCase):
                 "TMPDIR": str(self.folder),
             },
         )
-        self.addCleanup(tool.stdout.close)
-        self.addCleanup(tool.wait)
-        self.addCleanup(tool.kill)
-        return tool
 
     def programs_left(self) -> List[int]:
         return programs_naming(self.folder)

@@ -9,7 +9,7 @@ import unittest
 from importlib.util import find_spec
 from typing import Any, List, Optional
 
-from support import BUILD, JOB, PATIENCE_S, SystemTest
+from support import BUILD, JOB, PATIENCE_S, SystemTest, start_program
 
 FRAMEWORKS = [name for name in ("transformers", "lightning") if find_spec(name)]
 if not FRAMEWORKS:
@@ -74,13 +74,11 @@ class Trainers(SystemTest):
         if node is not None:
             environment["GOSSAMER_SOCKET"] = str(node.client_socket)
         arguments = [framework, str(part), str(parts), JOB if node is not None else "", str(self.folder)]
-        program = subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, *arguments], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        return start_program(
+            self,
+            [sys.executable, "-c", PROGRAM, *arguments],
+            env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
         )
-        self.addCleanup(program.stderr.close)
-        self.addCleanup(program.wait)
-        self.addCleanup(program.kill)
-        return program
 
     def model(self, program: "subprocess.Popen[str]") -> List[List[float]]:
         said = program.communicate(timeout=4 * PATIENCE_S)[1]

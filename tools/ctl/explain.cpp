@@ -199,9 +199,10 @@ void explain_own_job(const Look& look, const json& job, double samples_per_s, st
     findings.push_back(warning(topic, "it has no other replica in reach", "training goes on alone; see the links"));
   const double period_s = number_of(job, "period_s");
   const double wanted_s = number_of(job, "wanted_period_s");
-  const bool of_network = text_of(job, "period_limit") == "bandwidth_share";
+  const std::string limit = text_of(job, "period_limit");
+  const bool of_network = limit == "bandwidth_share";
   const std::string paced = fmt::format("each fragment is exchanged every {}", period_text(period_s));
-  if (text_of(job, "period_limit") == "step") {
+  if (limit == "step") {
     findings.push_back(ok(topic, paced + ", twice in a training step"));
   } else if (wanted_s > 0 && period_s > slowed_factor * wanted_s) {
     findings.push_back(warning(topic, fmt::format("{} instead of {}", paced, period_text(wanted_s)),

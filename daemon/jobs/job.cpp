@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <limits>
 
 #include "daemon/config/config_table.hpp"
 #include "daemon/report/state_name.hpp"
@@ -364,9 +363,7 @@ void Job::woken(const ClientSession& session) {
       case JobClient::Served::yes:
         if (!group_.published(*client, f)) break;
         decide([&, now_us = host_.now_us()](Actions& out) {
-          const std::uint64_t clock =
-              gossip::later_clock(client->memory().clock_base(), client->memory().publication_clock(f));
-          replica_.published(f, client->word(f).generation, clock, now_us, out);
+          replica_.published(f, client->word(f).generation, client->publication_clock(f), now_us, out);
         });
         break;
       case JobClient::Served::breach:
@@ -564,8 +561,10 @@ void Job::run_if_joined() {
   if (beginning_.is_under_way() || ended_) return;
   if (replica_.state() != ReplicaState::joining || beginning_.replaces_pending()) return;
   if (awaits_clients()) return;
-  replica_.set_clock(memory_.first()->clock());
   const JobClient& first = *memory_.first();
+  const gossip::Group::Members clients(clients_.begin(), clients_.end());
+  const std::uint64_t clock = gossip::Group::clock_of(clients).value_or(first.clock());
+  replica_.set_clock(clock);
   if (first.joins() && beginning_.begins_job()) {
     // Those of a checkpoint may be of a newer version than this node. It then says so and keeps out, as of any others.
     const auto settings = first_settings(options_, beginning_work_.settings(), first, host_.id(), host_.log());
@@ -575,7 +574,8 @@ void Job::run_if_joined() {
   if (first.joins()) compare_settings(host_.log(), name(), replica_.settings(), first);
   joined_us_ = host_.now_us();
   awaited_clients_ = 0;
-  group_.begin({clients_.begin(), clients_.end()}, memory_.first()->clock());
+  group_.follow(ending_.follows());
+  group_.begin(clients, clock);
   tell_of_group();
   decide([&](Actions& out) { replica_.enter(gossip::Phase::running, out); });
   memory_.first()->set_joined();
@@ -666,9 +666,8 @@ void Job::tick(bool settled) {
 }
 
 void Job::tick_group() {
-  const bool exchanges = options_.get().method != layout::Method::average;
-  const TimeUs period_us = exchanges ? replica_.pace().period_us() : std::numeric_limits<TimeUs>::max();
-  group_.tick(ending_.round_period_us(period_us), runs());
+  group_.follow(ending_.follows());
+  group_.tick(ending_.round_period_us(replica_.pace().period_us()), runs());
   const auto& first = memory_.first();
   if (first && !first->is_attached() && first.use_count() == 1 && group_.all_gathered())
     memory_.set_first(nullptr);  // the client is gone, and its memory is not needed any more

@@ -27,6 +27,11 @@ class JobClient : public gossip::Member {
   [[nodiscard]] const ClientMemory& memory() const { return session_->memory(); }
   [[nodiscard]] std::uint64_t number() const override { return session_->number(); }
   [[nodiscard]] std::uint64_t own_clock() const override { return memory().clock(); }
+  [[nodiscard]] std::uint64_t published_at(std::uint32_t f) const override { return memory().publication_clock(f); }
+  /// clock() when it last published the fragment.
+  [[nodiscard]] std::uint64_t publication_clock(std::uint32_t f) const {
+    return gossip::later_clock(memory().clock_base(), memory().publication_clock(f));
+  }
   [[nodiscard]] bool keeps() const override { return memory().keeps(); }
   [[nodiscard]] const gossip::Device* elsewhere() const override;
   [[nodiscard]] bool is_attached() const override { return attached_; }
@@ -34,8 +39,9 @@ class JobClient : public gossip::Member {
   /// The device that computes on the node's copy.
   void set_home(const gossip::Device& home) { home_ = &home; }
   [[nodiscard]] pid_t pid() const { return session_->pid(); }
-  /// The samples that its model has seen.
-  [[nodiscard]] std::uint64_t clock() const { return gossip::later_clock(memory().clock_base(), memory().clock()); }
+  [[nodiscard]] std::uint64_t clock() const override {
+    return gossip::later_clock(memory().clock_base(), memory().clock());
+  }
 
   // --- beside the model
   /// The program has set a cursor since the model was taken over.

@@ -24,6 +24,7 @@ enum class Take : unsigned char {
   nothing,
   check,     ///< nothing, but it is checked for NaN and infinity
   progress,  ///< its progress since the base
+  values,    ///< checked, and then copied over y (gossip/group/group.cpp)
 };
 
 class Device;

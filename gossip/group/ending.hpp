@@ -25,6 +25,10 @@ class Ending {
   void watch(const Group::Members& clients, TimeUs now_us);
   /// The longest time between rounds of the group. `period_us`: while clients train.
   [[nodiscard]] TimeUs round_period_us(TimeUs period_us) const;
+  /// What the node's copy is to be made from. At the end all are made equal, even if they should be so already.
+  [[nodiscard]] Follows follows() const {
+    return replica_.takes() || training_ != Training::go_on ? Follows::mean : Follows::one;
+  }
 
  private:
   /// How far the clients are.

@@ -14,6 +14,18 @@ constexpr std::size_t rounds_per_tick = 64;
 /// After a lack of room, gathering is tried again after this time.
 constexpr TimeUs gather_again_us = 1 * us_per_s;
 
+/// Makes y the client's values, if they were found finite.
+void adopt(const ClientFragment& client, const Device& home, std::span<float> y, LocalMeanOutcome& outcome) {
+  if (!outcome.finite || !outcome.reached) return;
+  if (client.device == nullptr || client.device == &home) {
+    outcome.reached = home.copy(y.data(), client.snapshot, y.size());
+  } else {
+    std::vector<float> values(y.size());
+    outcome.reached = client.device->download(values, client.snapshot) && home.upload(y.data(), values);
+  }
+  outcome.moved = outcome.reached;
+}
+
 /// The copy contains the publication only if an earlier task took it.
 void note_unreached(std::uint32_t f, Member& member, const LocalGroup::Part& part) {
   if (part.take != Take::nothing) member.note_out_of_reach(f);
@@ -54,10 +66,30 @@ bool Group::take_copies_over(std::uint64_t clock) {
     if (!copy) continue;
     if (!buffers.take_copy_over(copy->buffer, copy->commits)) return false;
     copies_.number(f) = std::max(copies_.number(f), copy->number);
-    if (!local_) local_.emplace(replica_.fragment_count(), clock);
+    if (!local_) make_local(clock);
     local_->gathered(f, std::nullopt, true, host_.replica_now_us());
   }
   return true;
+}
+
+std::optional<std::uint64_t> Group::clock_of(const Members& members) {
+  const auto counts = [](const auto& member) { return !member->keeps() && !member->joins(); };
+  const auto count = static_cast<std::uint64_t>(std::ranges::count_if(members, counts));
+  if (count == 0) return std::nullopt;
+  std::uint64_t clock = 0;
+  for (const auto& member : members)
+    clock += counts(member) ? member->clock() / count : 0;
+  return clock;
+}
+
+void Group::make_local(std::uint64_t clock) {
+  local_.emplace(replica_.fragment_count(), clock);
+  local_->follow(follows_);
+}
+
+void Group::follow(Follows follows) {
+  follows_ = follows;
+  if (local_) local_->follow(follows);
 }
 
 void Group::begin(const Members& members, std::uint64_t clock) {
@@ -82,7 +114,7 @@ void Group::begin_sharing(const Members& members, std::uint64_t clock) {
     local_->advance_clock(clock);
     add_with_standing(first_);
   } else {
-    local_.emplace(replica_.fragment_count(), clock);
+    make_local(clock);
     local_->add(first_->number(), LocalGroup::Arrival::with_values, first_->own_clock(), {.keeps = first_->keeps()});
     members_[first_->number()] = first_;
   }
@@ -148,7 +180,7 @@ bool Group::published(Member& member, std::uint32_t f) {
   // The next copy contains the publication, even if the client goes before that and comes back. Before begin() it is
   // not known which copy will contain it, so nothing is noted.
   if (has_begun()) member.note_copy(f, copies_.number(f) + 1, false);
-  local_->published(member.number(), f, host_.replica_now_us());
+  local_->published(member.number(), f, host_.replica_now_us(), member.published_at(f));
   end_round_if_over(f);
   tell_readiness(member);
   return false;
@@ -210,7 +242,7 @@ void Group::gathered(std::uint32_t f, bool was_due, std::uint64_t number, bool f
     if (!was_due || first.due(f)) first.note_copy(f, number, false);  // the copy contains what it had published
     local_->gathered(f, with_client ? std::optional(first.number()) : std::nullopt, false, host_.replica_now_us());
     if (with_client && !first.due(f)) {  // published meanwhile: the replica has still to take this publication
-      local_->published(first.number(), f, host_.replica_now_us());
+      local_->published(first.number(), f, host_.replica_now_us(), first.published_at(f));
       local_->end(f);
     }
   }
@@ -241,6 +273,9 @@ struct Group::Mean {
     if (task.clients.empty()) return {};
     const std::span<float> y = takes ? fragment.buffers.begin_change() : fragment.buffers.values();
     Result result{.outcomes = over ? over->run(task, y) : task.run(y, fragment.device)};
+    for (std::size_t i = 0; i < task.clients.size(); ++i) {
+      if (task.clients[i].take == Take::values) adopt(task.clients[i], fragment.device, y, result.outcomes[i]);
+    }
     result.kept = !takes || fragment.buffers.write_back();
     for (LocalMeanOutcome& outcome : result.outcomes)
       outcome.reached = outcome.reached && result.kept;
@@ -358,10 +393,10 @@ void Group::take_in(std::uint32_t f) {
 
 void Group::end_round_if_over(std::uint32_t f) {
   if (!local_->over(f, host_.replica_now_us())) return;
+  const std::uint64_t clock = local_->publication_clock(f);
   local_->end(f);
   const std::uint32_t generation = replica_.buffers(f).parts().generation + 1;
-  executor_.decide(
-      [&](Actions& out) { replica_.published(f, generation, local_->clock(), host_.replica_now_us(), out); });
+  executor_.decide([&](Actions& out) { replica_.published(f, generation, clock, host_.replica_now_us(), out); });
 }
 
 void Group::tick(TimeUs period_us, bool runs) {

@@ -84,8 +84,14 @@ class Group : private GroupWork {
   [[nodiscard]] bool take_copies_over(std::uint64_t clock);
   /// The client whose memory holds the replica, as far as it is not gathered. Call it before anything is published.
   void set_first(std::shared_ptr<Member> member) { first_ = std::move(member); }
-  /// The replica has just joined, with these clients: copy numbers are new from now on. `clock`: of the first client.
+  /// The clock that a node goes on with that has these clients: the mean of those that train and have the model. None:
+  /// nobody does.
+  [[nodiscard]] static std::optional<std::uint64_t> clock_of(const Members& members);
+  /// The replica has just joined, with these clients: copy numbers are new from now on. `clock`: the node's.
   void begin(const Members& members, std::uint64_t clock);
+
+  /// What the node's copy is made from, from now on.
+  void follow(Follows follows);
 
   // --- who takes part, after begin()
   /// True once the node's copy is the replica because of several clients, now or under an earlier daemon.
@@ -119,6 +125,7 @@ class Group : private GroupWork {
   void offer(std::uint32_t f) override;
   void take_in(std::uint32_t f) override;
 
+  void make_local(std::uint64_t clock);
   void begin_sharing(const Members& members, std::uint64_t clock);
   void add_with_standing(const std::shared_ptr<Member>& member);
   void tell_readiness(Member& member);
@@ -142,6 +149,7 @@ class Group : private GroupWork {
   CopyMemory& copies_;
   GroupHost& host_;
   std::optional<LocalGroup> local_;
+  Follows follows_ = Follows::mean;
   std::shared_ptr<Member> first_;  // null: it is gone, and its memory holds nothing of the replica
   std::map<LocalGroup::ClientId, std::shared_ptr<Member>> members_;  // also clients that are gone but still needed
   std::vector<std::vector<Gap>> gaps_;                               // for each fragment, after begin()

@@ -71,7 +71,8 @@ bool LocalGroup::quarantined(ClientId id) const {
 }
 
 bool LocalGroup::Work::takes() const {
-  return std::ranges::any_of(parts, [](const Part& part) { return part.take == Take::progress; });
+  return std::ranges::any_of(parts,
+                             [](const Part& part) { return part.take == Take::progress || part.take == Take::values; });
 }
 
 // --- the clock ----------------------------------------------------------------------------------------------------
@@ -83,17 +84,60 @@ void LocalGroup::observe_clock(ClientId id, std::uint64_t clock) {
   found->second.clock = clock;
   if (!counts(found->second)) return;
   trained_ += trained;
-  const auto taking_part =
-      static_cast<std::uint64_t>(std::count_if(clients_.begin(), clients_.end(), [this](const auto& item) {
-        return !item.second.gone && item.second.lacking == 0 && counts(item.second);
-      }));
-  if (taking_part == 0 || found->second.lacking > 0) return;
-  clock_remainder_ += trained % taking_part;
-  clock_ = later_clock(clock_, trained / taking_part + clock_remainder_ / taking_part);
-  clock_remainder_ %= taking_part;
+  const std::uint64_t count = taking_part();
+  if (count == 0 || found->second.lacking > 0) return;
+  clock_remainder_ += trained % count;
+  clock_ = later_clock(clock_, trained / count + clock_remainder_ / count);
+  clock_remainder_ %= count;
+}
+
+/// Number of clients whose mean clock is the node's.
+std::uint64_t LocalGroup::taking_part() const {
+  return static_cast<std::uint64_t>(std::count_if(clients_.begin(), clients_.end(), [this](const auto& item) {
+    return !item.second.gone && item.second.lacking == 0 && counts(item.second);
+  }));
+}
+
+std::uint64_t LocalGroup::publication_clock(std::uint32_t f) const {
+  std::uint64_t since = 0;
+  if (followed(f) == Follows::one) {
+    const Client* const followed = leader(f);
+    since = followed == nullptr ? 0 : trained_since(*followed, f);
+  } else {
+    const std::uint64_t count = std::max<std::uint64_t>(taking_part(), 1);
+    for (const Client& client : std::views::values(clients_)) {
+      if (client.slots[f].untaken && counts(client)) since += (trained_since(client, f) + count - 1) / count;
+    }
+  }
+  return clock_ - std::min(clock_, since);
+}
+
+std::uint64_t LocalGroup::trained_since(const Client& client, std::uint32_t f) {
+  return client.clock - std::min(client.clock, client.slots[f].published_at);
+}
+
+const LocalGroup::Client* LocalGroup::leader(std::uint32_t f) const {
+  const auto found = std::ranges::find_if(clients_, [f](const auto& item) {
+    const Slot& slot = item.second.slots[f];
+    return slot.untaken && !item.second.keeps && !slot.quarantined;
+  });
+  return found == clients_.end() ? nullptr : &found->second;
 }
 
 // --- a round ------------------------------------------------------------------------------------------------------
+
+void LocalGroup::follow(Follows follows) {
+  if (std::exchange(follows_, follows) == follows) return;
+  // Some clients may have published after the one that y follows, so one round more sets y.
+  for (Round& round : rounds_)
+    round.owes_one = follows == Follows::mean && round.gathered;
+}
+
+Follows LocalGroup::followed(std::uint32_t f) const {
+  const Round& round = rounds_[f];
+  if (round.under_way) return round.follows;
+  return round.owes_one ? Follows::one : follows_;
+}
 
 void LocalGroup::gathered(std::uint32_t f, std::optional<ClientId> holder, bool uneven, TimeUs now_us) {
   Round& round = rounds_[f];
@@ -108,6 +152,8 @@ void LocalGroup::gathered(std::uint32_t f, std::optional<ClientId> holder, bool 
 
 void LocalGroup::begin_round(std::uint32_t f, TimeUs now_us) {
   Round& round = rounds_[f];
+  round.follows = followed(f);
+  round.owes_one = false;
   round.under_way = true;
   round.ending = false;
   round.begun_us = now_us;
@@ -116,9 +162,11 @@ void LocalGroup::begin_round(std::uint32_t f, TimeUs now_us) {
   under_way_.insert(f);
 }
 
-Take LocalGroup::take_of(const Slot& slot) {
+Take LocalGroup::take_of(const Client& client, const Slot& slot, Follows follows) const {
   if (slot.quarantined) return Take::check;  // the progress came from values that are not finite
-  if (slot.untaken) return Take::progress;
+  // Whoever follows y has learned nothing, and its rounding is not y's.
+  const bool learned = is_led(client, slot, follows) && counts(client) && !slot.passed;
+  if (slot.untaken) return learned ? Take::progress : Take::check;
   // A former daemon may have found NaN in what is not to be taken. The first correction is made from it.
   const bool first = slot.changes == never_offered && !slot.replacing && !slot.apart;
   return first ? Take::check : Take::nothing;
@@ -127,6 +175,10 @@ Take LocalGroup::take_of(const Slot& slot) {
 bool LocalGroup::counts(const Client& client) const {
   return !client.keeps ||
          std::ranges::all_of(clients_, [](const auto& item) { return item.second.gone || item.second.keeps; });
+}
+
+bool LocalGroup::is_led(const Client& client, const Slot& slot, Follows follows) {
+  return follows == Follows::mean || client.keeps || slot.apart;
 }
 
 /// Number of clients whose mean y is: those that take part and are not quarantined.
@@ -157,6 +209,7 @@ void LocalGroup::end_taking(Client& client, Slot& slot, bool reached) {
   if (!slot.in_task) return;
   slot.in_task = false;
   --client.in_tasks;
+  if (reached) slot.passed = false;
   if (reached || (client.gone && ++client.tries >= farewell_tries)) return;
   slot.untaken = true;
   ++client.untaken;
@@ -171,11 +224,13 @@ LocalGroup::Work LocalGroup::begin(std::uint32_t f, bool exchanged, TimeUs now_u
   const std::size_t before = in_mean(f);
   for (auto& [id, client] : clients_) {
     Slot& slot = client.slots[f];
+    slot.awaited = slot.due && round.follows == Follows::one;  // it may be the only one that can be followed
     if (slot.due || (client.gone && !slot.untaken)) continue;
     work.parts.push_back({.id = id,
-                          .take = take_of(slot),
+                          .take = take_of(client, slot, round.follows),
                           .weight = weight_of(client, slot, before),
                           .offer = !client.gone,
+                          .correct = !client.gone && is_led(client, slot, round.follows),
                           .replace = slot.apart});
     begin_taking(client, slot);
     if (client.gone) continue;
@@ -186,14 +241,16 @@ LocalGroup::Work LocalGroup::begin(std::uint32_t f, bool exchanged, TimeUs now_u
   return work;
 }
 
-void LocalGroup::published(ClientId id, std::uint32_t f, TimeUs now_us) {
+void LocalGroup::published(ClientId id, std::uint32_t f, TimeUs now_us, std::optional<std::uint64_t> own_clock) {
   const auto found = clients_.find(id);
   if (found == clients_.end()) return;
   Client& client = found->second;
   Slot& slot = client.slots[f];
   GOSSAMER_CHECK(slot.due);
-  if (slot.awaited && rounds_[f].first_us == 0) rounds_[f].first_us = now_us;
+  const bool answers = rounds_[f].follows == Follows::mean || counts(client);
+  if (slot.awaited && answers && rounds_[f].first_us == 0) rounds_[f].first_us = now_us;
   slot.due = slot.awaited = false;
+  slot.published_at = own_clock.value_or(client.clock);
   if (slot.apart) return;  // from an earlier life: it takes y over nevertheless
   if (slot.replacing) {    // it has published what it was given
     slot.replacing = false;
@@ -220,16 +277,23 @@ bool LocalGroup::over(std::uint32_t f, TimeUs now_us) const {
 }
 
 LocalGroup::Work LocalGroup::take_in(std::uint32_t f) {
-  GOSSAMER_CHECK(rounds_[f].gathered);
-  rounds_[f].under_way = rounds_[f].ending = false;
+  Round& round = rounds_[f];
+  GOSSAMER_CHECK(round.gathered);
+  const Follows follows = followed(f);
+  round.under_way = round.ending = false;
+  if (follows != followed(f)) ++round.changes;  // from now on all are to hold the same
   under_way_.erase(f);
   Work work;
   const std::size_t before = in_mean(f);
+  const Client* const followed_one = follows == Follows::one ? leader(f) : nullptr;
   for (auto& [id, client] : clients_) {
     Slot& slot = client.slots[f];
     slot.awaited = false;
+    slot.passed = slot.passed || follows == Follows::one;
     if (!slot.untaken) continue;
-    work.parts.push_back({.id = id, .take = take_of(slot), .weight = weight_of(client, slot, before)});
+    work.parts.push_back({.id = id,
+                          .take = &client == followed_one ? Take::values : take_of(client, slot, follows),
+                          .weight = weight_of(client, slot, before)});
     begin_taking(client, slot);
   }
   return work;
@@ -274,10 +338,11 @@ void LocalGroup::withheld(std::uint32_t f, const Part& part) {
 }
 
 bool LocalGroup::anyone_behind(std::uint32_t f, bool idle, const std::set<ClientId>& without) const {
+  const Follows follows = followed(f);
   return std::any_of(clients_.begin(), clients_.end(), [&](const auto& item) {
     const Slot& slot = item.second.slots[f];
     return !item.second.gone && !without.contains(item.first) && slot.changes != rounds_[f].changes &&
-           !(idle && slot.due);
+           !(idle && slot.due) && is_led(item.second, slot, follows);
   });
 }
 
@@ -290,7 +355,7 @@ bool LocalGroup::even(const std::set<ClientId>& without) const {
   });
   if (!clients_even || !under_way_.empty()) return false;
   for (std::uint32_t f = 0; f < rounds_.size(); ++f) {
-    if (!rounds_[f].gathered || anyone_behind(f, false, without)) return false;
+    if (!rounds_[f].gathered || followed(f) == Follows::one || anyone_behind(f, false, without)) return false;
     if (clients() > 1 && rounds_[f].trained != trained_) return false;
   }
   return true;
@@ -312,15 +377,21 @@ bool LocalGroup::wants(std::uint32_t f, TimeUs period_us, TimeUs now_us) const {
   const Round& round = rounds_[f];
   if (!round.gathered || round.under_way) return false;
   std::size_t present = 0;
+  std::size_t led = 0;
+  const Follows follows = followed(f);
   bool untaken = false;  // a publication that came after its round was over
+  bool sick = false;
   for (const auto& [id, client] : clients_) {
     const Slot& slot = client.slots[f];
     if (!client.gone && slot.apart && !slot.due && !slot.withheld) return true;
     present += client.gone ? 0 : 1;
-    untaken = untaken || slot.untaken;
+    led += !client.gone && is_led(client, slot, follows) ? 1 : 0;
+    untaken = untaken || (slot.untaken && is_led(client, slot, follows));
+    sick = sick || (slot.quarantined && !client.gone);
   }
   if (now_us - round.begun_us < period_us) return false;
-  return untaken || anyone_behind(f, true) || (present > 1 && trained_ != round.trained);
+  if (follows == Follows::one && sick && now_us - round.begun_us >= recovery_us) return true;
+  return round.owes_one || untaken || anyone_behind(f, true) || (present > 1 && led > 0 && trained_ != round.trained);
 }
 
 void LocalGroup::check_invariants() const {

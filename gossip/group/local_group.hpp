@@ -9,6 +9,9 @@
 // learned, whatever their speed. A client that joins takes y over first and counts from then on. When a client
 // goes, its published progress stays.
 //
+// Clients whose models are kept equal without the daemons (exact averages) are not to be changed. The copy then follows
+// one of them, see Follows.
+//
 // A client's memory can be out of reach of a task (it is on another GPU that did not answer). Then the client counts as
 // if the task had not named it: its publication is still to be taken in, and it is offered nothing until it can be.
 //
@@ -41,6 +44,12 @@ struct ClientStandings {
   bool keeps = false;              ///< nobody trains with it: it follows y, and counts for no mean
 };
 
+/// What y is made from.
+enum class Follows : std::uint8_t {
+  mean,  ///< the progress of all clients, and what is exchanged with other nodes
+  one,   ///< the values of the first client that has published: all hold the same model, and receive no corrections
+};
+
 class LocalGroup {
  public:
   /// Names a client; never reused.
@@ -52,6 +61,8 @@ class LocalGroup {
   /// A round ends after this many times the time that the first client took to publish.
   static constexpr TimeUs patience = 2;
   static constexpr TimeUs least_patience_us = 2 * us_per_ms;
+  /// Clients with NaN or infinity that follow nobody are looked at this often.
+  static constexpr TimeUs recovery_us = 1 * us_per_s;
   /// A client that is gone is given up after so many tasks could not reach its memory.
   static constexpr std::uint32_t farewell_tries = 16;
   /// So often y is handed out after nobody has trained. A model in wider numbers than y moves it for ever, by rounding.
@@ -85,12 +96,16 @@ class LocalGroup {
   void advance_clock(std::uint64_t clock) { clock_ = std::max(clock_, clock); }
 
   // --- a round
+  /// Rounds that begin from now on are of this kind. After `one`, one more of that kind begins each fragment's.
+  void follow(Follows follows);
+
   /// One client's part in a task.
   struct Part {
     ClientId id = 0;
     Take take = Take::nothing;
     float weight = 1;      ///< of its progress
-    bool offer = false;    ///< a correction is to be written, and the fragment offered
+    bool offer = false;    ///< the fragment is to be offered
+    bool correct = false;  ///< offered with a correction, which is to be written
     bool replace = false;  ///< the correction is y itself
   };
   struct Work {
@@ -104,8 +119,10 @@ class LocalGroup {
   /// Begins a round: takes in late publications, and offers the fragment to all clients that do not have it.
   /// `exchanged`: others than the clients have changed y since the last round.
   [[nodiscard]] Work begin(std::uint32_t f, bool exchanged, TimeUs now_us);
-  /// A client has published.
-  void published(ClientId id, std::uint32_t f, TimeUs now_us);
+  /// A client has published, when its own clock was this; none: as the clock that it reported last.
+  void published(ClientId id, std::uint32_t f, TimeUs now_us, std::optional<std::uint64_t> own_clock = {});
+  /// The node's clock at the publications that take_in() is to take, at most.
+  [[nodiscard]] std::uint64_t publication_clock(std::uint32_t f) const;
   /// True if the round should end: all clients have published, or have had enough time.
   [[nodiscard]] bool over(std::uint32_t f, TimeUs now_us) const;
   /// Ends the round. take_in() then takes the publications into y.
@@ -137,7 +154,9 @@ class LocalGroup {
     bool in_task : 1 = false;      ///< a task is taking that progress in; untaken again if it fails
     bool quarantined : 1 = false;  ///< its last publication was not finite
     bool withheld : 1 = false;     ///< could not be given it last time: waits for the next regular round
+    bool passed : 1 = false;       ///< y has become another's values since its last publication, which say nothing new
     bool of_before : 1 = false;    ///< the untaken progress is from a time with Client::were clients
+    std::uint64_t published_at = 0;  ///< its own clock at its last publication
     /// The count of the fragment's changes that y contained when the client was last given it.
     std::uint64_t changes = 0;
   };
@@ -156,7 +175,9 @@ class LocalGroup {
   struct Round {
     bool gathered = false;
     bool under_way = false;
-    bool ending = false;        ///< end() was called
+    bool ending = false;    ///< end() was called
+    bool owes_one = false;  ///< the next round is one of Follows::one, whatever follow() said last
+    Follows follows = Follows::mean;
     std::uint64_t changes = 0;  ///< changes of y so far: a client that was given fewer is behind
     TimeUs begun_us = 0;
     TimeUs first_us = 0;         ///< when the first client published; 0: none has
@@ -166,12 +187,21 @@ class LocalGroup {
   };
 
   void begin_round(std::uint32_t f, TimeUs now_us);
-  [[nodiscard]] static Take take_of(const Slot& slot);
+  [[nodiscard]] Take take_of(const Client& client, const Slot& slot, Follows follows) const;
   [[nodiscard]] std::size_t in_mean(std::uint32_t f) const;
+  [[nodiscard]] std::uint64_t taking_part() const;
+  /// What it has trained since its last publication, in samples.
+  [[nodiscard]] static std::uint64_t trained_since(const Client& client, std::uint32_t f);
+  /// The client that y is to follow at the end of the round. Null: none has published.
+  [[nodiscard]] const Client* leader(std::uint32_t f) const;
   /// Whether the client's training counts: it trains, or no client does.
   [[nodiscard]] bool counts(const Client& client) const;
   [[nodiscard]] static float weight_of(const Client& client, const Slot& slot, std::size_t in_mean);
   [[nodiscard]] bool wants(std::uint32_t f, TimeUs period_us, TimeUs now_us) const;
+  /// True if the client's model is led by y: it takes y over, or follows it.
+  [[nodiscard]] static bool is_led(const Client& client, const Slot& slot, Follows follows);
+  /// The kind of the round under way, or of the next.
+  [[nodiscard]] Follows followed(std::uint32_t f) const;
   static void begin_taking(Client& client, Slot& slot);
   static void end_taking(Client& client, Slot& slot, bool reached);
   /// True if a client that takes part was given fewer changes than y has. `idle`: and could be given it now.
@@ -182,6 +212,7 @@ class LocalGroup {
   std::vector<Round> rounds_;
   std::set<std::uint32_t> under_way_;
   std::uint32_t next_ = 0;  // where wanted() continues
+  Follows follows_ = Follows::mean;
   std::uint64_t clock_;
   std::uint64_t trained_ = 0;          // samples of all clients, whose mean the clock may not show yet
   std::uint64_t clock_remainder_ = 0;  // divided by the number of clients it becomes samples

@@ -145,7 +145,7 @@ ClientFragment Member::part_of(std::uint32_t f, const LocalGroup::Part& part) co
     fragment.base = buffer(f, own.spare());
     fragment.base_correction = was_corrected_[f] ? buffer(f, own.correction) : nullptr;
   }
-  if (part.offer) fragment.correction = buffer(f, own.spare());
+  if (part.correct) fragment.correction = buffer(f, own.spare());
   return fragment;
 }
 

@@ -36,6 +36,10 @@ class Member {
   [[nodiscard]] virtual LocalGroup::ClientId number() const = 0;
   /// Samples that its program has trained since its start.
   [[nodiscard]] virtual std::uint64_t own_clock() const = 0;
+  /// Samples that its model has seen.
+  [[nodiscard]] virtual std::uint64_t clock() const = 0;
+  /// own_clock() when it last published the fragment.
+  [[nodiscard]] virtual std::uint64_t published_at(std::uint32_t f) const = 0;
   /// Nobody trains with it: it holds the model for others.
   [[nodiscard]] virtual bool keeps() const { return false; }
   /// The device of its buffers, if the device of the node's copy cannot reach them. Null: it can.

@@ -200,7 +200,7 @@ std::optional<std::uint32_t> Initiator::turn_of_only_partner() const {
 }
 
 bool Initiator::may_start(const Fragment& fragment, TimeUs now_us) const {
-  if (!data_.finish && !data_.options.exchanges && !data_.description.keeps) return false;
+  if (!data_.takes()) return false;
   if (data_.finish && has_ended(fragment)) return false;
   if (fragment.is_pending({Pending::work, Pending::own}) || fragment.waiting.start == Waiting::Start::with_publication)
     return false;

@@ -57,6 +57,8 @@ class Replica {
   /// True if no exchange is under way in any form, so that the replica may end without an effect on others.
   [[nodiscard]] bool idle() const;
   [[nodiscard]] JobInfo own_info() const;
+  /// True if exchanges may change the model here: see ReplicaOptions::exchanges.
+  [[nodiscard]] bool takes() const { return data_.takes(); }
   void set_options(const ReplicaOptions& options);
   /// The job's newest settings that this replica has heard of. What they mean is the caller's to say: set_options().
   [[nodiscard]] const JobSettings& settings() const { return data_.description.settings; }

@@ -89,6 +89,8 @@ struct ReplicaData {
   }
   /// It keeps the job and owns nothing: it takes over what is trained here, and gives nothing.
   [[nodiscard]] bool is_follower(const Neighbour& neighbour) const { return neighbour.info.keeps && !has_servers(); }
+  /// Exchanges change the model here. Otherwise processes that train average by themselves, and only give.
+  [[nodiscard]] bool takes() const { return options.exchanges || description.keeps || finish.has_value(); }
   /// Its exchanges change nothing here.
   [[nodiscard]] bool only_gives(const Neighbour* to) const {
     return to != nullptr && is_follower(*to) && !description.keeps;

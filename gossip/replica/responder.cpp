@@ -73,8 +73,8 @@ void Responder::take_request(const NodeId& from, ExchangeRequest&& request, Wait
   const Neighbour* const neighbour = data_.neighbours.find(from);
   // A request may overtake the report that says whether its sender trains the job.
   const bool unheard = neighbour == nullptr || neighbour->info.state == ReplicaState::absent;
-  // Several programs here average exactly with others. A publication of them all would bring them corrections.
-  const bool apart = !data_.options.exchanges && !data_.finish && fragment.buffers.gathered();
+  // Those that average exactly are not to be changed before they finish, too.
+  const bool apart = !data_.takes() && !data_.only_gives(neighbour);
   const bool declines = unheard || apart || is_asked_by_server(fragment, from, *neighbour);
   if (declines && data_.finish) {  // the server knows of no agreement, and whoever settled asks no more
     fragment.agreement.forget();

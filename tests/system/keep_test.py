@@ -228,11 +228,17 @@ class Keep(SystemTest):
         self.check_that_it_follows(self.trainers(nodes[:1]), nodes[:1], nodes[1], nodes[2])
 
     def test_a_keeper_follows_those_that_average_exactly(self) -> None:
+        """Also two processes of one node, with a keeper beside them: no keeper brings them anything, not even what
+        rounding takes away."""
         nodes = self.start_nodes(4)
-        trainers = self.trainers(nodes[:2], settings={"method": "average", "period_ms": 100})
+        settings = {"method": "average", "period_ms": 100}
+        trainers = self.trainers([nodes[0], nodes[0], nodes[1]], settings=settings)
+        beside = self.keep(nodes[0], wait=False)
+        self.step_until(lambda: nodes[0].job(JOB)["clients"] == 3, "the keeper beside them has come")
         taken = [trainer.run.info().corrections for trainer in trainers]  # of the model that was there before
         self.check_that_it_follows(trainers, nodes[:2], nodes[2], nodes[3])
         self.assertEqual([trainer.run.info().corrections for trainer in trainers], taken)
+        self.assertIsNone(beside.poll())
 
     def test_those_that_only_a_keeper_joins_finish(self) -> None:
         nodes = self.start_nodes(3)

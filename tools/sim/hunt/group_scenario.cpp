@@ -30,7 +30,8 @@ constexpr std::uint32_t fragments = 2;
 constexpr std::uint32_t blocks = 1;
 constexpr std::size_t elements = blocks * block_elements;  // of one fragment
 constexpr TimeUs tick_us = 2'000;
-constexpr TimeUs await_us = 3 * us_per_s;  // how long the clients of a former daemon are awaited
+constexpr std::uint64_t step_samples = 12;  // of one client: each moves the clock of its node
+constexpr TimeUs await_us = 3 * us_per_s;   // how long the clients of a former daemon are awaited
 constexpr TimeUs faults_us = 12 * us_per_s;
 constexpr TimeUs calm_us = 40 * us_per_s;
 constexpr int ends = 3;                   // of a run: the programs train a little after each
@@ -47,6 +48,7 @@ struct Client {
   std::array<bool, fragments> unpublished{};  ///< it has trained since it published finite values
   double trained = 0;                         ///< by its share among its node's clients
   std::uint64_t clock = 0;
+  std::array<std::uint64_t, fragments> publication_clocks{};
   std::uint64_t steps = 0;
   std::uint32_t place_count = 0;
   bool running = false;
@@ -77,6 +79,8 @@ class SimMember : public gossip::Member {
   SimMember(Scenario& scenario, std::size_t node, std::size_t index, std::uint64_t number);
   [[nodiscard]] std::uint64_t number() const override { return number_; }
   [[nodiscard]] std::uint64_t own_clock() const override { return client_.clock; }
+  [[nodiscard]] std::uint64_t clock() const override { return client_.clock; }
+  [[nodiscard]] std::uint64_t published_at(std::uint32_t f) const override { return client_.publication_clocks[f]; }
   [[nodiscard]] bool keeps() const override { return client_.keeps; }
   [[nodiscard]] bool is_attached() const override { return attached_; }
   void set_detached() { attached_ = false; }
@@ -179,6 +183,7 @@ class Life : public ExchangeMemory, public gossip::CopyMemory, public gossip::Re
 
   [[nodiscard]] std::uint64_t clock() const { return group.is_shared() ? group.local().clock() : first_->own_clock(); }
   void run_if_all_are_back();
+  void follow();
   void tell_places();
 
   std::shared_ptr<SimMember> first_;  // its memory may hold the replica
@@ -196,6 +201,7 @@ struct GroupNode {
   std::deque<Client> clients;
   Kept kept;
   bool daemon = true;
+  bool keeps = false;   ///< none of its clients ever trains
   bool pauses = false;  ///< its clients do not train, since one of them publishes NaN
   std::uint64_t life_number = 0;
   std::unique_ptr<gossip::ExchangeCounter> counter;
@@ -213,6 +219,8 @@ class Scenario {
   void in_life(std::size_t i, TimeUs time_us, std::function<void(Life&)> action);
   /// True once in a run that has this fault.
   bool goes_wrong(GroupFault fault) { return fault == fault_ && ++chances_ == 25; }
+  /// The programs average by themselves, so that all that train hold one model.
+  [[nodiscard]] bool is_averaged() const { return is_averaged_; }
 
   GroupFault fault_;
   gossip::Random random;
@@ -234,7 +242,8 @@ class Scenario {
   void change_clients();
   void sicken(std::size_t i);
   void wait_for_the_sick(std::size_t i, bool was_well, std::uint64_t life_then);
-  [[nodiscard]] static bool is_well(const GroupNode& node);
+  [[nodiscard]] bool is_done(const Client& client) const;
+  [[nodiscard]] bool is_well(const GroupNode& node) const;
   [[nodiscard]] bool is_quiet(const GroupNode& node) const;
   void judge();
   template <class Do>
@@ -246,6 +255,10 @@ class Scenario {
   int chances_ = 0;
   TimeUs step_least_us_ = 2'000;
   double training_chance_ = 1;  // a client trains at this share of its steps, and serves at the others
+  gossip::Random late_random_;
+  bool hears_late_ = false;  // daemons run some time after their clients have published
+  bool is_averaged_ = false;
+  float model_ = 0;  // averaged: what all that train hold after their next step
   gossip::Random keeper_random_;
   double keeper_chance_ = 0;  // that a node, or a client that comes, keeps the job
   std::vector<double> begun_with_;
@@ -271,9 +284,11 @@ std::unique_ptr<gossip::Replica> replica_of(Scenario& scenario, std::size_t i, C
                                        .lifetime_us = 2 * us_per_s,
                                        .info_period_us = 200 * us_per_ms,
                                        .time_share = 0,
-                                       .network_share = 0};
-  return std::make_unique<gossip::Replica>(options, id_of(i), JobInfo{.job = group_job, .name = "simulated"},
-                                           std::move(buffers), counter, gossip::Random(scenario.random.next()));
+                                       .network_share = 0,
+                                       .exchanges = !scenario.is_averaged()};
+  JobInfo description{.job = group_job, .name = "simulated", .keeps = scenario.nodes[i].keeps};
+  return std::make_unique<gossip::Replica>(options, id_of(i), std::move(description), std::move(buffers), counter,
+                                           gossip::Random(scenario.random.next()));
 }
 
 Life::Life(Scenario& scenario, std::size_t node, std::size_t first, gossip::ExchangeCounter& counter)
@@ -346,8 +361,11 @@ void Life::run_if_all_are_back() {
   const bool all = std::ranges::count_if(members, is_back) >= awaited_;
   if (!all && replica_now_us() - began_us_ < await_us) return;
   awaited_ = 0;
-  replica->set_clock(first_->own_clock());
-  group.begin({members.begin(), members.end()}, first_->own_clock());
+  const gossip::Group::Members all_members(members.begin(), members.end());
+  const std::uint64_t clock = gossip::Group::clock_of(all_members).value_or(first_->own_clock());
+  replica->set_clock(clock);
+  follow();
+  group.begin(all_members, clock);
   executor.decide([&](Actions& out) { replica->enter(Phase::running, out); });
   first_->set_joined();
   first_->client().running = true;
@@ -358,10 +376,15 @@ void Life::woken() {
     for (std::uint32_t f = 0; f < fragments; ++f) {
       if (!member->look(f) || !group.published(*member, f)) continue;
       executor.decide([&](Actions& out) {
-        replica->published(f, member->word(f).generation, member->own_clock(), replica_now_us(), out);
+        const std::uint64_t clock = member->client().publication_clocks[f];
+        replica->published(f, member->word(f).generation, clock, replica_now_us(), out);
       });
     }
   }
+}
+
+void Life::follow() {
+  group.follow(scenario_.fault_ == GroupFault::mean_of_equals ? gossip::Follows::mean : ending.follows());
 }
 
 void Life::tick() {
@@ -372,6 +395,7 @@ void Life::tick() {
   }
   replica->set_clock(clock());
   executor.decide([&](Actions& out) { replica->tick(replica_now_us(), out); });
+  follow();
   group.tick(ending.round_period_us(replica->pace().period_us()), replica->phase() == Phase::running);
   ending.watch({members.begin(), members.end()}, replica_now_us());
 }
@@ -402,9 +426,15 @@ void Life::run(std::uint32_t f, std::unique_ptr<gossip::Task> task) {
 // --- the scenario ----------------------------------------------------------------------------------------------------
 
 Scenario::Scenario(std::uint64_t seed, GroupFault fault)
-    : fault_(fault), random(seed), keeper_random_(seed ^ 0x4ee9ULL) {
+    : fault_(fault), random(seed), late_random_(seed ^ 0x1a7eULL), keeper_random_(seed ^ 0x4ee9ULL) {
   if (chance(keeper_random_, 0.3)) keeper_chance_ = 0.5;
-  const auto count = static_cast<std::size_t>(between(random, 1, 3));
+  hears_late_ = chance(late_random_, 0.5);
+  gossip::Random average_random(seed ^ 0xa4e7a9eULL);
+  is_averaged_ = chance(average_random, 0.2);
+  if (is_averaged_ && chance(average_random, 0.5)) keeper_chance_ = 0.5;
+  if (is_averaged_) model_ = static_cast<float>(between(average_random, -8, 8));
+  const auto training = static_cast<std::size_t>(between(random, 1, 3));
+  const std::size_t count = training + (is_averaged_ && chance(average_random, 0.7) ? 1 : 0);
   if (chance(random, 0.3)) step_least_us_ /= 10;  // faster than the rounds
   network = std::make_unique<Network>(
       schedule, gossip::Random(random.next()), count,
@@ -415,9 +445,10 @@ Scenario::Scenario(std::uint64_t seed, GroupFault fault)
     begun_with_.push_back(model);
     for (auto& two : node.kept.buffers)
       two.fill(std::vector<float>(elements));
+    node.keeps = i >= training;
     const auto clients = static_cast<std::size_t>(between(random, count == 1 ? 2 : 1, 3));
     for (std::size_t c = 0; c < clients; ++c)
-      add_client(node, c == 0 ? model : -500.0F);
+      add_client(node, c == 0 ? model : -500.0F, node.keeps);
     if (chance(keeper_random_, keeper_chance_)) add_client(node, -500.0F, true);
     node.clients[0].running = true;
   }
@@ -531,8 +562,10 @@ void Scenario::deliver(std::size_t from, std::size_t to, const Message& message)
 
 // --- clients ---------------------------------------------------------------------------------------------------------
 
+/// The first client that trains; if none does, the first.
 const Client& first_trainer(const GroupNode& node) {
-  return (*std::ranges::find_if(node.life->members, [](const auto& one) { return !one->keeps(); }))->client();
+  const auto found = std::ranges::find_if(node.life->members, [](const auto& one) { return !one->keeps(); });
+  return (found == node.life->members.end() ? node.life->members.front() : *found)->client();
 }
 
 std::size_t trainers(const GroupNode& node) {
@@ -552,13 +585,19 @@ void Scenario::step(std::size_t i, std::size_t c) {
   const bool over = client.finishing != 0 && client.answer.number == client.finishing && client.answer.agreed;
   // A client's share is one of all its node's clients, so nobody trains before all take part.
   const bool trains = training_ && !client.keeps && !nodes[i].pauses && client.finishing == 0 && all_run();
+  const bool averages = is_averaged_ && client.running && !client.keeps && client.finishing == 0;
+  if (averages && client.x[0] != model_) {  // the others' steps are its own, too
+    client.x.fill(model_);
+    client.clock += step_samples;
+  }
   if (trains && (training_chance_ >= 1 || chance(random, training_chance_))) {
     const auto amount = static_cast<float>(between(random, 1, 4)) / 8;
+    model_ += amount;
     for (float& x : client.x)
-      x += amount;
+      x = is_averaged_ ? model_ : x + amount;
     client.unpublished.fill(true);
     client.trained += amount / static_cast<double>(trainers(nodes[i]));
-    ++client.clock;
+    client.clock += step_samples;
     ++outcome.steps;
   }
   client.finishing = client.finishes;
@@ -566,7 +605,8 @@ void Scenario::step(std::size_t i, std::size_t c) {
     for (std::uint32_t f = 0; f < fragments; ++f) {
       if (client.words[f].with_client) serve(i, c, f);
     }
-    if (nodes[i].life) nodes[i].life->woken();
+    const TimeUs heard_us = schedule.now_us() + (hears_late_ ? between(late_random_, 0, 5'000) : 0);
+    in_life(i, heard_us, [](Life& life) { life.woken(); });
   }
   if (over) {
     client.left = true;
@@ -580,6 +620,8 @@ void Scenario::serve(std::size_t i, std::size_t c, std::uint32_t f) {
   FragmentParts& word = client.words[f];
   const std::vector<float>& correction = client.buffers[f][word.correction];
   const bool given = word.replace || word.correction_valid;
+  if (is_averaged_ && !client.keeps && given && !word.replace && outcome.ends == 0 && client.finishing == 0)
+    throw std::runtime_error("a program that averages exactly is given a correction");
   if (given && !std::isfinite(correction[0])) throw std::runtime_error("a correction is not finite");
   const bool torn = std::ranges::adjacent_find(correction, std::not_equal_to{}) != correction.end();
   if (torn) throw std::runtime_error("a correction is half written");
@@ -590,6 +632,7 @@ void Scenario::serve(std::size_t i, std::size_t c, std::uint32_t f) {
     if (goes_wrong(GroupFault::correction_twice)) client.x[f] += correction[0];
   }
   client.unpublished[f] = client.sick;
+  client.publication_clocks[f] = client.clock;
   std::ranges::fill(client.buffers[f][word.spare()],
                     client.sick ? std::numeric_limits<float>::quiet_NaN() : client.x[f]);
   word = {.generation = word.generation + 1,
@@ -601,14 +644,16 @@ void Scenario::serve(std::size_t i, std::size_t c, std::uint32_t f) {
 // --- clients that go and come ----------------------------------------------------------------------------------------
 
 /// The client is gone, or has published all that it has trained.
-bool is_done(const Client& client) {
+bool Scenario::is_done(const Client& client) const {
+  if (is_averaged_) return client.running || !client.alive;  // nothing is lost
   const auto is_published = [](bool unpublished) { return !unpublished; };
   return !client.alive || (client.running && std::ranges::all_of(client.unpublished, is_published));
 }
 
 /// All that the node's clients have trained is published, and the daemon has had time to take it in.
 bool Scenario::is_quiet(const GroupNode& node) const {
-  return node.life && std::ranges::all_of(node.clients, is_done) && node.life->is_settled();
+  return node.life && std::ranges::all_of(node.clients, [this](const auto& client) { return is_done(client); }) &&
+         node.life->is_settled();
 }
 
 /// Unpublished training is lost with a client, and shares change with the number of clients. So the clients pause; then
@@ -623,7 +668,7 @@ void Scenario::change_clients() {
       GroupNode& node = nodes[i];
       if (was_quiet && node.life_number == number && is_quiet(node) && !node.pauses) {
         ++outcome.changes;
-        const std::size_t others = trainers(node) - 1;
+        const std::size_t others = std::max<std::size_t>(trainers(node), 1) - 1;
         if (others > 0 && chance(random, 0.3)) {
           sicken(i);
         } else if (others > 0 && chance(random, 0.6)) {
@@ -631,7 +676,7 @@ void Scenario::change_clients() {
           gone->client().alive = false;
           node.life->detach(gone->index());
         } else {
-          add_client(node, -500.0F, chance(keeper_random_, keeper_chance_));
+          add_client(node, -500.0F, node.keeps || chance(keeper_random_, keeper_chance_));
           const std::size_t c = node.clients.size() - 1;
           schedule.after(between(random, 0, 20'000), [this, i, c] { step(i, c); });
           attach_after(i, c, between(random, 0, us_per_s));
@@ -668,9 +713,10 @@ void Scenario::wait_for_the_sick(std::size_t i, bool was_well, std::uint64_t lif
 }
 
 /// All clients are back, have published what they have, and take part in the mean.
-bool Scenario::is_well(const GroupNode& node) {
+bool Scenario::is_well(const GroupNode& node) const {
   const auto alive = static_cast<std::size_t>(std::ranges::count_if(node.clients, &Client::alive));
-  return node.life && node.life->members.size() == alive && std::ranges::all_of(node.clients, is_done) &&
+  return node.life && node.life->members.size() == alive &&
+         std::ranges::all_of(node.clients, [this](const auto& client) { return is_done(client); }) &&
          std::ranges::none_of(node.life->members,
                               [&](const auto& one) { return node.life->group.is_quarantined(*one); });
 }
@@ -700,6 +746,8 @@ GroupOutcome Scenario::run() {
     train_a_little();
     end_run(number);
   }
+  if (is_averaged_)
+    schedule.run_until(schedule.now_us() + 2 * us_per_s);  // ends do not wait for those that keep the job
   judge();
   outcome.events = schedule.events();
   return outcome;
@@ -727,6 +775,10 @@ void Scenario::train_a_little() {
 
 /// The programs stop training one by one and finish. For whom the run is over, it does nothing more.
 void Scenario::end_run(std::uint32_t number) {
+  if (is_averaged_) {  // all stop after the same step
+    training_ = false;
+    schedule.run_until(schedule.now_us() + 11 * step_least_us_);
+  }
   for_each_client([&](std::size_t i, std::size_t c) {
     if (nodes[i].clients[c].keeps) return;
     schedule.after(between(random, 0, 300'000), [this, i, c, number] { nodes[i].clients[c].finishes = number; });
@@ -764,13 +816,14 @@ void Scenario::judge_end(std::uint32_t number) {
                       "and the first of all {}",
                       number, c, i, client.x[f], f, first.x[f], some->x[f]));
     }
-    if (client.answer.members != nodes.size())
+    const auto members = std::ranges::count_if(nodes, [](const GroupNode& node) { return !node.keeps; });
+    if (client.answer.members != members)
       throw std::runtime_error(fmt::format("end {}: node {} knows of {} members", number, i, client.answer.members));
   });
   // Whoever comes late must hear that the run is over here.
   schedule.run_until(schedule.now_us() + 50 * us_per_ms);
   for (std::size_t i = 0; i < nodes.size(); ++i) {
-    if (!nodes[i].life->replica->finish_report().over)
+    if (!nodes[i].keeps && !nodes[i].life->replica->finish_report().over)
       throw std::runtime_error(fmt::format("end {}: node {} does not say any more that the run is over", number, i));
   }
   if (savers != 1) throw std::runtime_error(fmt::format("end {}: {} clients are to save", number, savers));
@@ -788,9 +841,9 @@ void Scenario::judge() {
     const Client& sample = first_trainer(node);
     Life& life = *node.life;
     outcome.exchanges += life.replica->counters().initiated;
-    expected += begun_with_[i];
+    expected += is_averaged_ ? static_cast<double>(model_) : begun_with_[i];
     for (const Client& client : node.clients)
-      expected += client.trained;
+      expected += is_averaged_ ? 0 : client.trained;
     for (const auto& member : life.members) {
       if (life.group.is_quarantined(*member))
         throw std::runtime_error(fmt::format("node {}: a client that is well is quarantined", i));

@@ -9,6 +9,9 @@
 // several lives (gossip/group/receipts.hpp) are not reached: group_crash_test reaches them. Some clients keep the job:
 // they never train, and nobody waits for them.
 //
+// In some runs the programs average exactly, so that all hold one model. No daemon may then change it, and a node that
+// only keeps the job follows it.
+//
 // At last the programs finish, several times, with a little training between. Then each client must hold what its
 // node's others do, the nodes must agree, and one client is to save.
 //
@@ -53,6 +56,7 @@ enum class GroupFault {
   lost_records,       ///< a daemon's death loses the records of its replies
   lost_own_halves,    ///< a daemon's death loses the list of the exchanges it had begun
   keepers_counted,    ///< who keeps the job counts among those that share what is trained
+  mean_of_equals,     ///< processes that average exactly are given corrections, towards the mean of their progress
   last_clock_unseen,  ///< what a program trained just before it finished is not seen
 };
 inline constexpr FaultRule<GroupFault> group_faults[] = {
@@ -65,6 +69,7 @@ inline constexpr FaultRule<GroupFault> group_faults[] = {
     {GroupFault::lost_records, "lost-records"},
     {GroupFault::lost_own_halves, "lost-own-halves"},
     {GroupFault::keepers_counted, "keepers-counted"},
+    {GroupFault::mean_of_equals, "mean-of-equals"},
     {GroupFault::last_clock_unseen, "last-clock-unseen"},
 };
 

@@ -110,7 +110,7 @@ struct Played {
       fragment.base = trainer.on_device[trainer.spare()];
       fragment.base_correction = trainer.was_corrected ? trainer.on_device[trainer.correction] : nullptr;
     }
-    if (part.offer) fragment.correction = trainer.on_device[trainer.spare()];
+    if (part.correct) fragment.correction = trainer.on_device[trainer.spare()];
     fragment.replace = part.replace;
     return fragment;
   }

@@ -205,7 +205,7 @@ class Links(SystemTest):
             print(f"{size:.2f} bytes an element")
             return size
 
-        wait_until(lambda: 0 < bytes_an_element() < 0.7, 2 * PATIENCE_S, "exchanges over the slow line are in q4")
+        wait_until(lambda: 0 < bytes_an_element() < 0.8, 2 * PATIENCE_S, "exchanges over the slow line are in q4")
         line.proxy.mbit_s = 0
         wait_until(lambda: bytes_an_element() > 0.9, 2 * PATIENCE_S, "exchanges over the fast line are in q8")
 

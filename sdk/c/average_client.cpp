@@ -1,8 +1,6 @@
 #include "sdk/c/average_client.hpp"
 
-#include <fcntl.h>
 #include <poll.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -47,11 +45,11 @@ void put_text(const std::string& text, char (&out)[n]) {
   text.copy(out, n - 1);
 }
 
-}  // namespace
-
-void AverageClient::Unmap::operator()(float* begin) const {
-  munmap(begin, bytes);
+bool is_programs_own(const AverageMemory& memory) {
+  return AverageMemory::at(memory.values().data()).get() == &memory;
 }
+
+}  // namespace
 
 Result<void> AverageClient::average(std::span<float> values, const gossamer_average_options& options,
                                     gossamer_average_info& info) {
@@ -68,6 +66,8 @@ Result<void> AverageClient::average(std::span<float> values, const gossamer_aver
                 "'" + name_ + "' has averaged with another codec before: give this one a name of its own");
   count_ = values.size();
   form_ = form;
+  if (auto chosen = choose_memory(values); !chosen) return chosen;
+  const bool in_place = memory_ != nullptr && memory_->values().data() == values.data();
   while (true) {
     if (!socket_) {
       if (auto connected = connect(until); !connected) return connected;
@@ -77,6 +77,9 @@ Result<void> AverageClient::average(std::span<float> values, const gossamer_aver
     const auto received = receive(reply, until);
     if (!received) return std::unexpected(received.error());
     if (!*received) {
+      if (in_place)
+        return fail(GOSSAMER_INTERRUPTED, "gossamerd has gone away and may have changed the values that it was to average in "
+                                          "place: put them there again and call again");
       if (!pause_before(until)) return fail(GOSSAMER_NO_DAEMON, "gossamerd has closed the connection");
       continue;
     }
@@ -87,12 +90,23 @@ Result<void> AverageClient::average(std::span<float> values, const gossamer_aver
       return fail(GOSSAMER_REJECTED, reply.message);
     }
     if (reply.status != static_cast<std::uint32_t>(AverageStatus::done)) continue;  // missed: contributes again
-    std::copy_n(memory_.get(), values.size(), values.begin());
+    if (!in_place) std::ranges::copy(memory_->values(), values.begin());
     info.of = reply.of;
     info.round = reply.round;
     info.joined = std::exchange(joined_, false) ? 1 : 0;
     return {};
   }
+}
+
+/// The values' own, if the daemon can map it.
+Result<void> AverageClient::choose_memory(std::span<float> values) {
+  const auto here = AverageMemory::at(values.data());
+  if (memory_ == nullptr && here != nullptr && here->values().size() == values.size()) memory_ = here;
+  if (memory_ == nullptr || memory_ == here || !is_programs_own(*memory_)) return {};
+  return fail(GOSSAMER_BAD_ARGUMENT,
+              "'" + name_ +
+                  "' averages the memory of gossamer_average_memory() that it was given first: give "
+                  "it the same, or give this average a name of its own");
 }
 
 Result<void> AverageClient::connect(Time until) {
@@ -125,16 +139,12 @@ Result<FileDescriptor> AverageClient::connect_once() const {
 }
 
 Result<void> AverageClient::begin() {
-  const std::size_t bytes = count_ * sizeof(float);
-  FileDescriptor file(memfd_create("gossamer-average", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (!file || ftruncate(file.get(), static_cast<off_t>(bytes)) != 0 ||
-      posix_fallocate(file.get(), 0, static_cast<off_t>(bytes)) != 0)
-    return fail(GOSSAMER_NO_MEMORY, "there is no shared memory for what is to be averaged");
-  if (fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
-    return fail_errno("could not seal the memory");
-  void* const mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
-  if (mapped == MAP_FAILED) return fail_errno("could not map the memory");
-  memory_ = {static_cast<float*>(mapped), Unmap{bytes}};
+  if (memory_ == nullptr) {
+    auto made = AverageMemory::make(count_);
+    if (!made) return std::unexpected(made.error());
+    memory_ = std::move(*made);
+  }
+  if (auto renewed = memory_->renew(); !renewed) return renewed;
   AverageOpen open{.magic = layout::average_magic,
                    .version = layout::average_version,
                    .form = form_.pack(),
@@ -143,7 +153,7 @@ Result<void> AverageClient::begin() {
                    .name = {}};
   put_text(job_, open.job);
   put_text(name_, open.name);
-  int descriptor = file.get();
+  int descriptor = memory_->show().get();
   alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof descriptor)> control{};
   iovec data{.iov_base = &open, .iov_len = sizeof open};
   msghdr message{};
@@ -162,7 +172,7 @@ Result<void> AverageClient::begin() {
 }
 
 void AverageClient::call(std::span<const float> values, const gossamer_average_options& options) {
-  std::ranges::copy(values, memory_.get());
+  if (values.data() != memory_->values().data()) std::ranges::copy(values, memory_->values().begin());
   const AverageCall call{.number = ++number_, .at_least = std::max(options.at_least, 1U), .grace_ms = options.grace_ms};
   [[maybe_unused]] const ssize_t sent = send(socket_.get(), &call, sizeof call, MSG_NOSIGNAL);
   called_ = true;
@@ -203,7 +213,11 @@ std::string AverageClient::why_not() const {
 void AverageClient::disconnect() {
   if (socket_) shutdown(socket_.get(), SHUT_RDWR);
   socket_.reset();
-  memory_.reset();
+  if (memory_ == nullptr || !is_programs_own(*memory_)) {
+    memory_.reset();
+  } else {
+    (void)memory_->renew();  // if that fails, the next connection tries it again
+  }
   called_ = false;
   waits_for_.clear();
 }

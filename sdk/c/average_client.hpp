@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 
+#include "sdk/c/average_memory.hpp"
 #include "sdk/c/error.hpp"
 #include "sdk/layout/average.hpp"
 #include "sdk/layout/file_descriptor.hpp"
@@ -30,11 +31,8 @@ class AverageClient {
 
  private:
   using Time = std::chrono::steady_clock::time_point;
-  struct Unmap {
-    std::size_t bytes;
-    void operator()(float* begin) const;
-  };
 
+  [[nodiscard]] Result<void> choose_memory(std::span<float> values);
   [[nodiscard]] Result<void> connect(Time until);
   [[nodiscard]] Result<FileDescriptor> connect_once() const;
   [[nodiscard]] Result<void> begin();
@@ -48,8 +46,8 @@ class AverageClient {
   std::string name_;
   std::string socket_path_;
   FileDescriptor socket_;
-  std::unique_ptr<float, Unmap> memory_{nullptr, Unmap{0}};
-  std::size_t count_ = 0;  ///< of values; 0: not known yet
+  std::shared_ptr<AverageMemory> memory_;  ///< null: none yet
+  std::size_t count_ = 0;                  ///< of values; 0: not known yet
   layout::AverageFormWord form_;
   std::uint64_t number_ = 0;
   bool called_ = false;

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "sdk/c/average_memory.hpp"
 #include "sdk/c/client_run.hpp"
 
 using namespace gossamer::client;
@@ -187,6 +188,22 @@ gossamer_status gossamer_average_leave(gossamer_run* run, const char* name) {
   });
 }
 
+float* gossamer_average_memory(size_t count) {
+  try {
+    constexpr std::size_t most = gossamer::layout::max_average_elements;
+    auto memory = count == 0 || count > most ? fail(GOSSAMER_BAD_ARGUMENT, "") : AverageMemory::make(count);
+    if (!memory) return nullptr;
+    AverageMemory::keep(*memory);
+    return (*memory)->values().data();
+  } catch (...) {
+    return nullptr;
+  }
+}
+
+void gossamer_average_memory_free(float* values) {
+  AverageMemory::forget(values);
+}
+
 void gossamer_close(gossamer_run* run) {
   if (run == nullptr) return;
   if (run_of(run).in_child()) {
@@ -234,6 +251,8 @@ const char* gossamer_status_name(gossamer_status status) {
       return "GOSSAMER_NO_DEVICE";
     case GOSSAMER_NOT_FINITE:
       return "GOSSAMER_NOT_FINITE";
+    case GOSSAMER_INTERRUPTED:
+      return "GOSSAMER_INTERRUPTED";
   }
   return "unknown gossamer_status";
 }

@@ -19,6 +19,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <new>
 #include <optional>
 #include <ranges>
 #include <span>
@@ -112,6 +113,22 @@ struct Options {
   gossamer_device device = GOSSAMER_HOST;
   void* stream = nullptr;  ///< a cudaStream_t, with GOSSAMER_CUDA
   std::string settings = {};
+};
+
+/// Zeros that Run::average() averages where they are. See gossamer_average_memory(). Throws std::bad_alloc.
+class AverageValues {
+ public:
+  explicit AverageValues(std::size_t count) : values_(gossamer_average_memory(count)), count_(count) {
+    if (values_ == nullptr) throw std::bad_alloc();
+  }
+  [[nodiscard]] std::span<float> get() const noexcept { return {values_.get(), count_}; }
+
+ private:
+  struct Free {
+    void operator()(float* values) const noexcept { gossamer_average_memory_free(values); }
+  };
+  std::unique_ptr<float, Free> values_;
+  std::size_t count_;
 };
 
 /// The fields of gossamer_average_options, explained there.

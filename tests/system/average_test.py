@@ -1,6 +1,7 @@
 """run.average() between real daemons: the same bits everywhere, whoever comes, leaves or dies."""
 
 import collections
+import concurrent.futures
 import fcntl
 import os
 import random
@@ -167,6 +168,52 @@ class Averaging(SystemTest):
             return any("numbers under this name" in text for text in told)
 
         wait_until(one_is_told, PATIENCE_S, "one is told of the other size")
+
+    def test_in_place(self) -> None:
+        nodes = self.start_nodes(2)
+        first, second = (client.run for client in self.clients_at(*nodes))
+        shared, parts = gossamer.average_memory((2, 300)), [np.full(400, 3.0), np.full((2, 100), 3, np.float32)]
+        shared[:] = 1
+        for number in range(1, 4):
+            found, other = self.at_once(
+                lambda: first.average(shared, at_least=2, in_place=True),
+                lambda: second.average(parts, at_least=2, in_place=True),
+            )
+            self.assertIs(found.values, shared)
+            self.assertIs(other.values[0], parts[0])
+            for values in (shared, *parts):
+                self.assertTrue((values == number + 1).all(), values)
+                values += 1
+        for refused in (1.0, np.zeros(3, np.int32), np.broadcast_to(np.float32(1), 3)):
+            with self.assertRaisesRegex(gossamer.GossamerError, "in place"):
+                first.average(refused, name="refused", in_place=True)
+        with self.assertRaisesRegex(gossamer.GossamerError, "a name of its own"):
+            first.average(np.zeros(600))
+
+    def test_a_daemon_that_is_killed_while_values_wait_in_it(self) -> None:
+        """They may be half replaced. What the program still has is contributed again; of values in place it is told."""
+        nodes = self.start_nodes(2)
+        first, second = (client.run for client in self.clients_at(*nodes))
+        self.at_once(lambda: first.average(0.0, at_least=2), lambda: second.average(0.0, at_least=2))
+
+        def meanwhile_killed(call: Callable[[], Any]) -> "concurrent.futures.Future[Any]":
+            with self.assertRaises(TimeoutError):  # its message takes the place of an earlier one
+                first.average(0.0, name="message", at_least=9, timeout_s=0.001)
+            waiting = pool.submit(call)
+            wait_until(lambda: "not there yet: " in first._last_error(), PATIENCE_S, "the daemon says that it waits")
+            nodes[0].kill()
+            nodes[0].start()
+            return waiting
+
+        options = {"name": "n", "at_least": 2, "timeout_s": 4 * PATIENCE_S}
+        shared = gossamer.average_memory(3)
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            found = meanwhile_killed(lambda: first.average(np.ones(MODEL), **options))
+            second.average(np.full(MODEL, 3.0), **options)
+            self.assertTrue((found.result().values == 2).all())
+            told = meanwhile_killed(lambda: first.average(shared, name="shared", at_least=2, in_place=True))
+            with self.assertRaisesRegex(gossamer.GossamerError, "put them there again and call again"):
+                told.result()
 
     def test_a_death_in_the_middle_loses_no_round(self) -> None:
         nodes = self.start_nodes(4)

@@ -12,13 +12,13 @@ For PyTorch see gossamer.torch. Needs gossamerd on this machine; without it trai
 """
 
 from ._arrays import attach
-from ._average import Average
+from ._average import Average, average_memory
 from ._events import Event, EventKind
 from ._library import GossamerError, GossamerWarning, version
 from ._run import Run, RunInfo, RunStats, State
 from ._shared import Finish
 
 __all__ = [
-    "attach", "Average", "Event", "EventKind", "Finish", "GossamerError", "GossamerWarning", "Run", "RunInfo", "RunStats",
+    "attach", "Average", "average_memory", "Event", "EventKind", "Finish", "GossamerError", "GossamerWarning", "Run", "RunInfo", "RunStats",
     "State", "version",
 ]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import ctypes
 import sys
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple, Union
 
+from . import _library
 from ._library import GossamerError
 
 
@@ -18,6 +19,20 @@ class Average:
     of: int  # contributions in the mean, this one included
     joined: bool  # the process became a member with this call: for the first time, or again after it was left out
     round: int  # the same at all processes that have this mean
+
+
+def average_memory(shape: Union[int, Tuple[int, ...]]) -> Any:
+    """A NumPy array of float32 zeros in memory that the daemon maps, too: run.average(values, in_place=True) then copies
+    nothing. torch.from_numpy() makes a tensor of it. All averages under one name are then of this array. Processes that are
+    forked share it. Raises MemoryError."""
+    numpy = _numpy()
+    lengths = (shape,) if isinstance(shape, int) else tuple(shape)
+    count = 1
+    for length in lengths:
+        count *= length
+    if min(lengths, default=1) < 1:
+        raise GossamerError("GOSSAMER_BAD_ARGUMENT", f"there are no values to average in an array of the shape {lengths}")
+    return numpy.frombuffer(_library.average_memory(count), numpy.float32).reshape(lengths)
 
 
 def _numpy() -> Any:
@@ -58,7 +73,7 @@ def _to_array(leaf: Any) -> Any:
         raise _refused(leaf, f" ({error})") from None
     if array.dtype.kind not in "fiub" and array.dtype.name != "bfloat16":
         raise _refused(leaf, f" ({array.dtype})")
-    return array.astype(numpy.float32)
+    return array.astype(numpy.float32, copy=False)
 
 
 def _like(leaf: Any, array: Any) -> Any:
@@ -71,9 +86,26 @@ def _like(leaf: Any, array: Any) -> Any:
     if isinstance(leaf, (int, float)):
         return float(array)
     if type(leaf).__module__.split(".")[0] in ("jax", "jaxlib"):
-        return sys.modules["jax"].numpy.asarray(array)
+        return sys.modules["jax"].numpy.array(array)
     dtype = getattr(leaf, "dtype", None)
     return array.astype(dtype) if dtype is not None and getattr(dtype, "kind", "") == "f" else array.copy()
+
+
+def _can_put(leaf: Any) -> bool:
+    if _is_torch(leaf):
+        return bool(leaf.dtype.is_floating_point)
+    return isinstance(leaf, _numpy().ndarray) and leaf.dtype.kind == "f" and leaf.flags.writeable
+
+
+def _put(leaf: Any, array: Any) -> Any:
+    """The mean in the place of what was given."""
+    if _is_torch(leaf):
+        import torch
+
+        with torch.no_grad():
+            return leaf.copy_(torch.from_numpy(array))
+    leaf[...] = array
+    return leaf
 
 
 def _items(values: Dict[Any, Any]) -> List[Tuple[Any, Any]]:
@@ -104,13 +136,33 @@ def _rebuilt(values: Any, taken: Callable[[Any], Any]) -> Any:
 class Flat:
     """The values one after the other, as the C library takes them."""
 
-    def __init__(self, values: Any):
+    def __init__(self, values: Any, in_place: bool, memory: Callable[[int], Any]):
+        """`memory(size)` is where they are put, unless they are in such memory already."""
         self._values = values
-        arrays = [_to_array(leaf) for leaf in _leaves(values)]
+        self._in_place = in_place
+        leaves = _leaves(values)
+        arrays = [_to_array(leaf) for leaf in leaves]
         self._shapes: List[Tuple[int, ...]] = [array.shape for array in arrays]
-        if sum(array.size for array in arrays) == 0:
+        size = sum(array.size for array in arrays)
+        if size == 0:
             raise GossamerError("GOSSAMER_BAD_ARGUMENT", "there are no values to average")
-        self._flat = _numpy().concatenate([array.reshape(-1) for array in arrays])
+        for leaf in leaves:
+            if in_place and not _can_put(leaf):
+                raise _refused(leaf, " in place")
+        only = arrays[0] if len(arrays) == 1 and arrays[0].flags.c_contiguous else None
+        self._stays = in_place and only is not None and _library.is_average_memory(only.ctypes.data)
+        self._arrays = [array.reshape(-1) for array in arrays]
+        self._flat = self._arrays[0] if self._stays else memory(size)
+        if not self._stays:
+            self._put_together()
+
+    def _put_together(self) -> None:
+        _numpy().concatenate(self._arrays, out=self._flat)
+
+    @property
+    def fill(self) -> Optional[Callable[[], None]]:
+        """Puts the values there again. None: they are nowhere else."""
+        return None if self._stays else self._put_together
 
     @property
     def size(self) -> int:
@@ -122,6 +174,9 @@ class Flat:
 
     def values(self) -> Any:
         """In the form in which they were given."""
+        if self._stays:
+            return self._values
+        take = _put if self._in_place else _like
         place: Dict[str, int] = {"leaf": 0, "first": 0}
 
         def taken(leaf: Any) -> Any:
@@ -132,6 +187,6 @@ class Flat:
             first = place["first"]
             place["leaf"] += 1
             place["first"] = first + size
-            return _like(leaf, self._flat[first : first + size].reshape(shape))
+            return take(leaf, self._flat[first : first + size].reshape(shape))
 
         return _rebuilt(self._values, taken)

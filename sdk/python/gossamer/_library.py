@@ -6,8 +6,9 @@ import ctypes
 import functools
 import os
 import sysconfig
+import weakref
 from pathlib import Path
-from typing import Iterator
+from typing import Any, Iterator, Set
 
 FILE_NAME = "libgossamer.so.1"
 
@@ -35,6 +36,7 @@ BUSY = 10
 NOT_LOADED = 11
 NO_DEVICE = 12
 NOT_FINITE = 13
+INTERRUPTED = 14
 
 # gossamer_load and gossamer_store: context, tensor, first element, elements
 Load = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint64, ctypes.c_uint64)
@@ -228,6 +230,8 @@ def library() -> ctypes.CDLL:
             ],
         ),
         "gossamer_average_leave": (status, [run, ctypes.c_char_p]),
+        "gossamer_average_memory": (ctypes.c_void_p, [ctypes.c_size_t]),
+        "gossamer_average_memory_free": (None, [ctypes.c_void_p]),
         "gossamer_close": (None, [run]),
         "gossamer_last_error": (ctypes.c_char_p, [run]),
         "gossamer_status_name": (ctypes.c_char_p, [status]),
@@ -246,6 +250,31 @@ def _text(value: bytes) -> str:
 
 def status_name(status: int) -> str:
     return _text(library().gossamer_status_name(status))
+
+
+_average_memory: Set[int] = set()  # where it begins
+
+
+def average_memory(count: int) -> ctypes.Array[ctypes.c_float]:
+    """float32 zeros in memory that the daemon maps, too, so that averaging them copies nothing. Freed with the array."""
+    lib = library()
+    address = lib.gossamer_average_memory(count)
+    if not address:
+        raise MemoryError(f"there is no shared memory for {count} numbers")
+    _average_memory.add(address)
+    kind: Any = type("Floats", (ctypes.c_float * count,), {})  # ctypes' own cannot be referred to weakly
+    floats: ctypes.Array[ctypes.c_float] = kind.from_address(address)
+    weakref.finalize(floats, _free_average_memory, address).atexit = False
+    return floats
+
+
+def is_average_memory(address: int) -> bool:
+    return address in _average_memory
+
+
+def _free_average_memory(address: int) -> None:
+    _average_memory.discard(address)
+    library().gossamer_average_memory_free(address)
 
 
 def version() -> str:

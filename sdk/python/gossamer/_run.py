@@ -338,6 +338,7 @@ class Run(Shared):
         cuda_stream: Optional[int] = None,
     ):
         """`cuda_stream` is a pointer to the stream that trains, for tensors in GPU memory."""
+        super().__init__()
         c_options = _c_options(options)
         if cuda_stream is not None:
             c_options.device, c_options.stream = _library.CUDA, cuda_stream or None

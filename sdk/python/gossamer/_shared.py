@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Callable, Dict, List, Optional, Union
 
 from . import _library
-from ._average import Average, Flat
+from ._average import Average, Flat, average_memory
 from ._library import GossamerError
 
 MAX_CURSOR_BYTES = 4096
@@ -44,6 +44,9 @@ class Shared:
     """A subclass has _lib, _open_handle(), _report(status), _last_error() and _warn(message)."""
 
     _lib: ctypes.CDLL
+
+    def __init__(self) -> None:
+        self._average_memory: Dict[str, Any] = {}
 
     def _open_handle(self) -> ctypes.c_void_p:
         raise NotImplementedError
@@ -138,6 +141,7 @@ class Shared:
         grace_s: float = 0.0,
         timeout_s: Optional[float] = None,
         codec: str = "f32",
+        in_place: bool = False,
     ) -> Average:
         """The exact mean over all processes of the job that call this with the same name: the same bits everywhere. For
         metrics, gradients, models. It waits for the others, and has nothing to do with the exchange of the model, which
@@ -154,10 +158,13 @@ class Shared:
         codec: "q8" rounds what travels between nodes to 8 bits, with a scale for each 256 values, and adds what rounding has
             taken away to the next contribution: for gradients over slow links.
         timeout_s: raise TimeoutError after this, which says who is waited for, and take part no more until the next call.
+        in_place: the mean takes the place of the values, which are NumPy arrays or PyTorch tensors of floats. If they are
+            one array of gossamer.average_memory(), nothing is copied.
         """
         limit_s = float("inf") if timeout_s is None else _milliseconds(timeout_s, "timeout_s") / 1000
-        flat = Flat(values)
-        found = self._average(flat.pointer, flat.size, average_options(name, at_least, grace_s, codec), limit_s)
+        options = average_options(name, at_least, grace_s, codec)
+        flat = Flat(values, in_place, lambda size: self._average_memory_for(name, size))
+        found = self._average(flat.pointer, flat.size, options, limit_s, fill=flat.fill)
         return Average(values=flat.values(), of=found.of, joined=bool(found.joined), round=found.round)
 
     def _average(
@@ -167,9 +174,11 @@ class Shared:
         options: _library.AverageOptions,
         limit_s: float = float("inf"),
         waits: Callable[[float], None] = lambda waited_s: None,
+        fill: Optional[Callable[[], None]] = None,
     ) -> _library.AverageInfo:
         """Averages the float32 values there, in place. Meanwhile `waits` is called, with the seconds so far. If it raises an
-        exception, the process takes part no more."""
+        exception, the process takes part no more. `fill` puts the values there again, if a daemon has gone away that may
+        have changed them."""
         found = _library.AverageInfo(size=ctypes.sizeof(_library.AverageInfo))
         begin = time.monotonic()
         try:
@@ -182,6 +191,9 @@ class Shared:
                     return found
                 waited_s = time.monotonic() - begin
                 waits(waited_s)
+                if status == _library.INTERRUPTED and fill is not None:
+                    fill()
+                    continue
                 patience_s = AVERAGE_DAEMON_TIMEOUT_S if status == _library.NO_DAEMON else float("inf")
                 if status in (_library.TIMEOUT, _library.NO_DAEMON) and waited_s < min(limit_s, patience_s):
                     continue
@@ -192,7 +204,14 @@ class Shared:
             self._leave_average(options.name)
             raise
 
+    def _average_memory_for(self, name: str, size: int) -> Any:
+        """What is averaged under a name is as large each time."""
+        if name not in self._average_memory or self._average_memory[name].size != size:
+            self._average_memory[name] = average_memory(size)
+        return self._average_memory[name]
+
     def _leave_average(self, name: bytes) -> None:
+        self._average_memory.pop(name.decode(), None)
         self._lib.gossamer_average_leave(self._open_handle(), name)
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import ctypes
 import math
 import time
-from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Optional, Set, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, Optional, Set, Tuple
 
 import torch
 
@@ -77,9 +77,11 @@ class _Flat:
 
     HEAD = 4  # the weight, 1 if the process is new, the digest, and its square
 
-    def __init__(self, sizes: List[int]):
+    def __init__(self, sizes: List[int], often: bool = True):
+        """`often`: it is averaged again and again, where the daemon maps it."""
         self.sizes = sizes
-        self._all = torch.empty(self.HEAD + sum(sizes), dtype=torch.float32)
+        count = self.HEAD + sum(sizes)
+        self._all = torch.frombuffer(_library.average_memory(count), dtype=torch.float32) if often else torch.empty(count)
         self.values = self._all[self.HEAD :]
 
     def put(self, tensors: Iterable[Optional[torch.Tensor]]) -> None:
@@ -217,11 +219,15 @@ class ExactAverages:
         sizes = [local_part(p).numel() for p in parameters]
         exact = [tensor.numel() for tensor in [*buffers, present, rates]]
         flat = self._flat_for(exact + sizes)
-        flat.put([*buffers, present, rates, *gradients])
         # All that are not new have the same round behind them.
         part, look = divmod(self._round, DIGEST_EVERY)
         digest = _State(run, optimizer).digest(part) if look == 0 else 0
-        if self._mean(run, flat, run.info().average_codec, _Flat.HEAD + sum(exact), digest) is None:
+
+        def fill() -> None:
+            flat.put([*buffers, present, rates, *gradients])
+            flat.describe(self._new, digest)
+
+        if self._mean(run, flat, fill, run.info().average_codec, _Flat.HEAD + sum(exact), digest) is None:
             return
         self._has_gradients = True
         flat.give([*buffers, mean_present, mean_rates])
@@ -288,12 +294,18 @@ class ExactAverages:
         return self._flat
 
     def _mean(
-        self, run: TorchRun, flat: _Flat, codec: str = "f32", exact: int = 0, digest: int = 0
+        self,
+        run: TorchRun,
+        flat: _Flat,
+        fill: Callable[[], None],
+        codec: str = "f32",
+        exact: int = 0,
+        digest: int = 0,
     ) -> Optional[_library.AverageInfo]:
-        """None: there is none, and this process goes on alone. `codec`, `exact`: see average_options()."""
-        flat.describe(self._new, digest)
+        """Of what `fill` puts there. None: there is none, and this process goes on alone. `codec`, `exact`: see
+        average_options()."""
         try:
-            found = self._wait_for_mean(run, flat, codec, exact)
+            found = self._wait_for_mean(run, flat, fill, codec, exact)
         except _MethodChanged:
             self.leave(run)
             return None
@@ -315,13 +327,18 @@ class ExactAverages:
         self._round = found.round
         return found
 
-    def _wait_for_mean(self, run: TorchRun, flat: _Flat, codec: str, exact: int) -> _library.AverageInfo:
+    def _wait_for_mean(
+        self, run: TorchRun, flat: _Flat, fill: Callable[[], None], codec: str, exact: int
+    ) -> _library.AverageInfo:
         while True:
+            fill()
             assert self._averaged is not None
             members = max(1, run.info().average_members)
             options = average_options(self._averaged, members, codec=codec, exact=exact)
             try:
-                return run._average(flat.pointer, flat.size, options, waits=lambda s: self._waits(run, members, s))
+                return run._average(
+                    flat.pointer, flat.size, options, waits=lambda s: self._waits(run, members, s), fill=fill
+                )
             except _Stuck as stuck:
                 if str(stuck):
                     self._tell(run, "progress", f"the processes that are left begin anew: {stuck}")
@@ -349,7 +366,7 @@ class ExactAverages:
         all have come, or nobody has values."""
         assert self._newcomers is not None
         (number, of), self._newcomers = self._newcomers, None
-        flat = _Flat([tensor.numel() for tensor in state])
+        flat = _Flat([tensor.numel() for tensor in state], often=False)
         flat.put(state)
         flat.describe(self._new)
         options = average_options(f"state.{number}", at_least=of)
@@ -382,8 +399,12 @@ class ExactAverages:
     def _average_models(self, run: TorchRun) -> None:
         tensors = run._averaged_tensors()
         flat = self._flat_for([tensor.numel() for tensor in tensors])
-        flat.put(tensors)
-        if self._mean(run, flat) is None:
+
+        def fill() -> None:
+            flat.put(tensors)
+            flat.describe(self._new)
+
+        if self._mean(run, flat, fill) is None:
             return
         momentum = run.info().outer_momentum
         if momentum == 0:

@@ -114,12 +114,12 @@ gossamer_status status_of(const std::function<void()>& call) {
 }
 
 /// The call waits for its daemon, which is this thread.
-std::future<gossamer_average_info> asked(Run& run, std::vector<float>& values, const AverageOptions& options = {}) {
-  return std::async(std::launch::async, [&run, &values, options] { return run.average(values, options); });
+std::future<gossamer_average_info> asked(Run& run, std::span<float> values, const AverageOptions& options = {}) {
+  return std::async(std::launch::async, [&run, values, options] { return run.average(values, options); });
 }
-std::future<gossamer_status> status_asked(Run& run, std::vector<float>& values, const AverageOptions& options = {}) {
+std::future<gossamer_status> status_asked(Run& run, std::span<float> values, const AverageOptions& options = {}) {
   return std::async(std::launch::async,
-                    [&run, &values, options] { return status_of([&] { run.average(values, options); }); });
+                    [&run, values, options] { return status_of([&] { run.average(values, options); }); });
 }
 
 }  // namespace
@@ -194,6 +194,84 @@ TEST_CASE("a daemon that goes away in the middle is asked again when it is back"
   CHECK(connection.values[0] == 4);
   connection.reply(call, AverageStatus::done);
   CHECK(average.get().of == 2);
+}
+
+TEST_CASE("memory that the daemon can map is averaged where it is") {
+  AverageDaemon daemon;
+  Run run = daemon.run();
+  const AverageValues values(2);
+  CHECK(values.get()[1] == 0);
+  values.get()[0] = 4;
+  auto average = asked(run, values.get());
+  Connection connection = daemon.accept();
+  AverageCall call = connection.next_call();
+  connection.values[1] = 8;
+  CHECK((values.get()[0] == 4 && values.get()[1] == 8));  // one memory
+  connection.reply(call, AverageStatus::done);
+  CHECK(average.get().of == 2);
+
+  SECTION("all calls under the name are given it") {
+    std::vector<float> others{1, 2};
+    CHECK(status_of([&] { run.average(others); }) == GOSSAMER_BAD_ARGUMENT);
+    CHECK(run.last_error().find("a name of its own") != std::string::npos);
+    const AverageValues more(2);
+    CHECK(status_of([&] { run.average(more.get()); }) == GOSSAMER_BAD_ARGUMENT);
+  }
+  SECTION("a part of it is copied") {
+    auto part = asked(run, values.get().first(1), {.name = "part"});
+    const Connection other = daemon.accept();
+    const AverageCall part_call = other.next_call();
+    other.values[0] = 5;
+    CHECK(values.get()[0] == 4);
+    other.reply(part_call, AverageStatus::done);
+    CHECK(part.get().of == 2);
+    CHECK(values.get()[0] == 5);
+  }
+  SECTION("a daemon that was left reads on what it was given") {
+    run.leave_average();
+    values.get()[0] = 6;
+    CHECK(connection.values[0] == 4);
+    auto again = asked(run, values.get());
+    const Connection next = daemon.accept();
+    CHECK((next.values[0] == 6 && next.values[1] == 8));
+    next.reply(next.next_call(), AverageStatus::done);
+    CHECK(again.get().of == 2);
+  }
+  SECTION("if a daemon goes away in the middle, the values are to be given again") {
+    auto interrupted = status_asked(run, values.get());
+    call = connection.next_call();
+    connection.values[0] = 77;  // half done
+    connection = {};
+    CHECK(interrupted.get() == GOSSAMER_INTERRUPTED);
+    values.get()[0] = 4;
+    auto again = asked(run, values.get());
+    connection = daemon.accept();
+    CHECK(connection.values[0] == 4);
+    connection.reply(connection.next_call(), AverageStatus::done);
+    CHECK(again.get().of == 2);
+  }
+}
+
+TEST_CASE("memory that is averaged outlives its program's pointer, and is not made without need") {
+  AverageDaemon daemon;
+  Run run = daemon.run();
+  auto values = std::make_unique<AverageValues>(1);
+  auto average = asked(run, values->get());
+  const Connection connection = daemon.accept();
+  connection.reply(connection.next_call(), AverageStatus::done);
+  CHECK(average.get().of == 2);
+  values.reset();
+  std::vector<float> others{3};
+  average = asked(run, others);
+  const AverageCall call = connection.next_call();
+  CHECK(connection.values[0] == 3);
+  connection.values[0] = 5;
+  connection.reply(call, AverageStatus::done);
+  CHECK(average.get().of == 2);
+  CHECK(others[0] == 5);
+  CHECK(gossamer_average_memory(0) == nullptr);
+  CHECK(gossamer_average_memory(std::numeric_limits<std::size_t>::max()) == nullptr);
+  gossamer_average_memory_free(nullptr);
 }
 
 TEST_CASE("whoever leaves closes the connection, and a refusal is told") {

@@ -57,9 +57,11 @@ class Tutorial(unittest.TestCase):
         self.addCleanup(end, [program])
         return program
 
-    def run_line(self, line: str) -> str:
+    def run_line(self, line: str, stdin: str = "") -> str:
         command = ["/bin/bash", "-ec", line]
-        ran = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, cwd=self.folder, check=False)
+        ran = subprocess.run(
+            command, input=stdin, capture_output=True, text=True, timeout=PATIENCE_S, cwd=self.folder, check=False
+        )
         self.assertEqual(ran.returncode, 0, ran.stdout + ran.stderr)
         return ran.stdout
 
@@ -71,7 +73,7 @@ class Tutorial(unittest.TestCase):
         sockets = [self.folder / "two" / name / "control.sock" for name in ("north", "south")]
         wait_until(lambda: all(path.exists() for path in sockets), PATIENCE_S, "both daemons listen")
         invite, join = joining.splitlines()
-        self.run_line(join.replace("LINE", self.run_line(invite).strip()))
+        self.run_line(join, self.run_line(invite))
         scripts = [self.start(line, f"script-{index}.log") for index, line in enumerate(training.splitlines())]
         wait_until(lambda: not any(script.running() for script in scripts), RUN_TIMEOUT_S, "both scripts end")
         ends = []

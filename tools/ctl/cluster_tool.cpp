@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <unistd.h>
 
 #include <charconv>
 #include <chrono>
@@ -40,6 +41,7 @@ std::string text_in(const json& answer, const char* member) {
 /// "-" means the first line of standard input, which other users cannot see as they can see an argument.
 std::string line_from(const std::string& argument) {
   if (argument != "-") return argument;
+  if (::isatty(STDIN_FILENO) == 1) std::cerr << "The line that 'gossamerctl invite' printed: " << std::flush;
   std::string line;
   std::getline(std::cin, line);
   return line.substr(0, max_line_bytes);
@@ -168,11 +170,12 @@ JsonAnswer join_by(const std::string& line, const Invocation& call) {
 }
 
 void add_join(CLI::App& app, CommandAction& chosen) {
-  const auto line = std::make_shared<std::string>();
+  const auto line = std::make_shared<std::string>("-");
   CLI::App* join = app.add_subcommand("join", "Join the cluster that an invitation comes from");
-  join->add_option("LINE", *line,
-                   "The line that 'gossamerctl invite' printed on a member; - reads it from standard input")
-      ->required();
+  join->add_option(
+      "LINE", *line,
+      "The line that 'gossamerctl invite' printed on a member, where nobody else can see it; - or nothing\n"
+      "reads it from standard input");
   join->footer("Takes the cluster's keys in place of this node's own. Refused while the node is linked to others.");
   join->callback([line, &chosen] {
     chosen = [line](const Invocation& call) {

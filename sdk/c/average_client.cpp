@@ -78,8 +78,9 @@ Result<void> AverageClient::average(std::span<float> values, const gossamer_aver
     if (!received) return std::unexpected(received.error());
     if (!*received) {
       if (in_place)
-        return fail(GOSSAMER_INTERRUPTED, "gossamerd has gone away and may have changed the values that it was to average in "
-                                          "place: put them there again and call again");
+        return fail(GOSSAMER_INTERRUPTED,
+                    "gossamerd has gone away and may have changed the values that it was to average in "
+                    "place: put them there again and call again");
       if (!pause_before(until)) return fail(GOSSAMER_NO_DAEMON, "gossamerd has closed the connection");
       continue;
     }

@@ -52,7 +52,7 @@ typedef enum gossamer_status {
   GOSSAMER_NOT_LOADED = 11,  /* the program's `load` could not bring a tensor's values; its fragment stays due */
   GOSSAMER_NO_DEVICE = 12,   /* the GPU, its driver or the package gossamer-cuda is missing, or the GPU has failed */
   GOSSAMER_NOT_FINITE = 13,  /* the model holds NaN or infinity: the others finish without it */
-  GOSSAMER_INTERRUPTED = 14  /* the daemon has gone away, and may have changed the values that it was to average in place */
+  GOSSAMER_INTERRUPTED = 14  /* the daemon has gone away, and may have changed the values to average in place */
 } gossamer_status;
 
 /* Element type of a tensor. param and buffer tensors are f32, f64 or bf16, and replicas of a job may differ in it;
@@ -342,9 +342,9 @@ GOSSAMER_API gossamer_status gossamer_average_leave(gossamer_run* run, const cha
 
 /* `count` fp32 zeros in memory that the daemon can map, too. gossamer_average() with this pointer and `count` averages
  * them where they are; from elsewhere it copies them into such memory, and the mean back. All calls under one name are
- * then given this memory. While a call has not ended (GOSSAMER_TIMEOUT), leave the values alone. If the daemon goes away
- * meanwhile, the call ends with GOSSAMER_INTERRUPTED: put the values there again and call again. Forked children share
- * the memory. NULL: there is none. */
+ * then given this memory. While a call has not ended (GOSSAMER_TIMEOUT), leave the values alone. If the daemon goes
+ * away meanwhile, the call ends with GOSSAMER_INTERRUPTED: put the values there again and call again. Forked children
+ * share the memory. NULL: there is none. */
 GOSSAMER_API float* gossamer_average_memory(size_t count);
 /* NULL is allowed. */
 GOSSAMER_API void gossamer_average_memory_free(float* values);

@@ -644,6 +644,67 @@ TEST_CASE("a client that keeps the job follows the copy, and counts for no mean 
   CHECK(taken.parts[0].weight == 1.0F);
 }
 
+TEST_CASE("of clients that hold one model the copy follows one, and only those that keep the job are corrected") {
+  constexpr TimeUs period_us = 1'000;
+  LocalGroup group(1, 0);
+  TimeUs now_us = 0;
+  const auto begin = [&] {
+    now_us += 2 * period_us;
+    const auto work = group.begin(0, false, now_us);
+    group.done(0, work, std::vector<LocalMeanTask::Outcome>(work.parts.size()));
+    return work;
+  };
+  const auto end = [&] {
+    group.end(0);
+    const auto work = group.take_in(0);
+    std::vector<LocalMeanTask::Outcome> outcomes(work.parts.size());
+    for (std::size_t i = 0; i < work.parts.size(); ++i)
+      outcomes[i].moved = work.parts[i].take == Take::values;
+    group.done(0, work, outcomes);
+    return work;
+  };
+  const auto takes = [](const LocalGroup::Work& work) {
+    std::map<LocalGroup::ClientId, Take> all;
+    for (const LocalGroup::Part& part : work.parts)
+      all[part.id] = part.take;
+    return all;
+  };
+  for (const LocalGroup::ClientId trains : {1, 2})
+    group.add(trains, LocalGroup::Arrival::with_values, 0);
+  group.gathered(0, std::nullopt, false, now_us);
+  group.follow(Follows::one);
+  group.observe_clock(1, 32);
+  CHECK(group.wanted(period_us, 2 * period_us, 8).empty());  // nobody follows
+  group.add(3, LocalGroup::Arrival::with_values, 0, {.keeps = true});
+  CHECK_FALSE(group.wanted(period_us, 2 * period_us, 8).empty());
+
+  for (const LocalGroup::Part& part : begin().parts)
+    CHECK((part.offer && part.correct == (part.id == 3)));
+  group.published(3, 0, now_us);
+  CHECK_FALSE(group.over(0, now_us + us_per_s));  // it has nothing to follow yet
+  group.published(2, 0, now_us, 0);
+  group.observe_clock(2, 32);
+  CHECK(group.publication_clock(0) == 0);  // y is to be from before that
+  CHECK(takes(end()) == std::map<LocalGroup::ClientId, Take>{{2, Take::values}, {3, Take::check}});
+
+  // The first came late; it and the second have the other's training already, in y or by themselves.
+  group.published(1, 0, now_us, 32);
+  group.follow(Follows::mean);
+  CHECK_FALSE(group.even());
+  CHECK(takes(begin())[1] == Take::check);
+  for (const LocalGroup::ClientId id : {1, 2, 3})
+    group.published(id, 0, now_us, 32);
+  CHECK(group.publication_clock(0) == group.clock());
+  CHECK(takes(end()) == std::map<LocalGroup::ClientId, Take>{{1, Take::values}, {2, Take::check}, {3, Take::check}});
+  CHECK_FALSE(group.even());
+  for (const LocalGroup::Part& part : begin().parts)
+    CHECK((part.offer && part.correct));
+  for (const LocalGroup::ClientId id : {1, 2, 3})
+    group.published(id, 0, now_us, 32);
+  CHECK(takes(end()) ==
+        std::map<LocalGroup::ClientId, Take>{{1, Take::progress}, {2, Take::progress}, {3, Take::check}});
+}
+
 TEST_CASE("rounds begin once a period while somebody trains, and once more to share the last") {
   Played node(2);
   const auto wanted = [&] { return !node.group.wanted(1000, node.now_us, 8).empty(); };

@@ -29,7 +29,7 @@ void LocalGroup::add(ClientId id, Arrival arrival, std::uint64_t clock, const Cl
     Slot& slot = client.slots[f];
     slot.apart = arrival == Arrival::without_values;
     slot.due = says(standings.due, f);
-    slot.untaken = slot.of_before = says(standings.untaken, f);
+    slot.untaken = slot.of_before = slot.learned = says(standings.untaken, f);
     slot.quarantined = says(standings.unsound, f);
     client.quarantined += slot.quarantined ? 1 : 0;
     client.untaken += slot.untaken ? 1 : 0;
@@ -102,7 +102,7 @@ std::uint64_t LocalGroup::publication_clock(std::uint32_t f) const {
   std::uint64_t since = 0;
   if (followed(f) == Follows::one) {
     const Client* const followed = leader(f);
-    since = followed == nullptr ? 0 : trained_since(*followed, f);
+    since = followed == nullptr ? clock_ : trained_since(*followed, f);  // y is as old as before, whatever that is
   } else {
     const std::uint64_t count = std::max<std::uint64_t>(taking_part(), 1);
     for (const Client& client : std::views::values(clients_)) {
@@ -209,7 +209,7 @@ void LocalGroup::end_taking(Client& client, Slot& slot, bool reached) {
   if (!slot.in_task) return;
   slot.in_task = false;
   --client.in_tasks;
-  if (reached) slot.passed = false;
+  if (reached) slot.passed = slot.learned = false;
   if (reached || (client.gone && ++client.tries >= farewell_tries)) return;
   slot.untaken = true;
   ++client.untaken;
@@ -219,21 +219,24 @@ LocalGroup::Work LocalGroup::begin(std::uint32_t f, bool exchanged, TimeUs now_u
   Round& round = rounds_[f];
   GOSSAMER_CHECK(round.gathered && !round.under_way);
   if (exchanged) ++round.changes;
+  // A slow client that is given the fragment each time that it comes late would come late for ever.
+  const bool asks = exchanged || trained_ != round.trained || followed(f) == Follows::one || !only_repeats(f);
   begin_round(f, now_us);
   Work work;
   const std::size_t before = in_mean(f);
   for (auto& [id, client] : clients_) {
     Slot& slot = client.slots[f];
     slot.awaited = slot.due && round.follows == Follows::one;  // it may be the only one that can be followed
-    if (slot.due || (client.gone && !slot.untaken)) continue;
+    const bool offer = !client.gone && (asks || slot.apart || slot.changes != round.changes);
+    if (slot.due || (!offer && !slot.untaken)) continue;
     work.parts.push_back({.id = id,
                           .take = take_of(client, slot, round.follows),
                           .weight = weight_of(client, slot, before),
-                          .offer = !client.gone,
-                          .correct = !client.gone && is_led(client, slot, round.follows),
+                          .offer = offer,
+                          .correct = offer && is_led(client, slot, round.follows),
                           .replace = slot.apart});
     begin_taking(client, slot);
-    if (client.gone) continue;
+    if (!offer) continue;
     slot.due = slot.awaited = true;
     if (slot.apart) slot.replacing = true;
     slot.apart = false;
@@ -250,6 +253,7 @@ void LocalGroup::published(ClientId id, std::uint32_t f, TimeUs now_us, std::opt
   const bool answers = rounds_[f].follows == Follows::mean || counts(client);
   if (slot.awaited && answers && rounds_[f].first_us == 0) rounds_[f].first_us = now_us;
   slot.due = slot.awaited = false;
+  slot.learned = slot.learned || own_clock != slot.published_at;
   slot.published_at = own_clock.value_or(client.clock);
   if (slot.apart) return;  // from an earlier life: it takes y over nevertheless
   if (slot.replacing) {    // it has published what it was given
@@ -319,6 +323,7 @@ void LocalGroup::done(std::uint32_t f, const Work& work, const std::vector<Local
     if (work.parts[i].take == Take::nothing || !outcomes[i].reached) continue;
     if (slot.quarantined == !outcomes[i].finite) continue;
     slot.quarantined = !outcomes[i].finite;
+    if (!slot.quarantined) slot.changes = never_offered;  // no correction was made from what was not finite
     found->second.quarantined += slot.quarantined ? 1U : -1U;
     quarantines_ += slot.quarantined ? 1 : 0;
   }
@@ -335,6 +340,14 @@ void LocalGroup::withheld(std::uint32_t f, const Part& part) {
   if (!part.replace) return;
   slot.replacing = false;
   slot.apart = true;
+}
+
+bool LocalGroup::only_repeats(std::uint32_t f) const {
+  const auto is_late = [f](const auto& item) { return item.second.slots[f].untaken; };
+  return std::ranges::any_of(clients_, is_late) && std::ranges::none_of(clients_, [&](const auto& item) {
+           const Slot& slot = item.second.slots[f];
+           return slot.untaken && (slot.learned || slot.quarantined);
+         });
 }
 
 bool LocalGroup::anyone_behind(std::uint32_t f, bool idle, const std::set<ClientId>& without) const {

@@ -155,6 +155,7 @@ class LocalGroup {
     bool quarantined : 1 = false;  ///< its last publication was not finite
     bool withheld : 1 = false;     ///< could not be given it last time: waits for the next regular round
     bool passed : 1 = false;       ///< y has become another's values since its last publication, which say nothing new
+    bool learned : 1 = false;      ///< its client trained before its last publication, and after the one before
     bool of_before : 1 = false;    ///< the untaken progress is from a time with Client::were clients
     std::uint64_t published_at = 0;  ///< its own clock at its last publication
     /// The count of the fragment's changes that y contained when the client was last given it.
@@ -204,6 +205,9 @@ class LocalGroup {
   [[nodiscard]] Follows followed(std::uint32_t f) const;
   static void begin_taking(Client& client, Slot& slot);
   static void end_taking(Client& client, Slot& slot, bool reached);
+  /// True if publications came after their round was over, but of no client that had trained since it published before,
+  /// or may have become well.
+  [[nodiscard]] bool only_repeats(std::uint32_t f) const;
   /// True if a client that takes part was given fewer changes than y has. `idle`: and could be given it now.
   [[nodiscard]] bool anyone_behind(std::uint32_t f, bool idle, const std::set<ClientId>& without = {}) const;
   void forget_gone();

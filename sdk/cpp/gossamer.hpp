@@ -116,9 +116,9 @@ struct Options {
 };
 
 /// Zeros that Run::average() averages where they are. See gossamer_average_memory(). Throws std::bad_alloc.
-class AverageValues {
+class AverageArray {
  public:
-  explicit AverageValues(std::size_t count) : values_(gossamer_average_memory(count)), count_(count) {
+  explicit AverageArray(std::size_t count) : values_(gossamer_average_memory(count)), count_(count) {
     if (values_ == nullptr) throw std::bad_alloc();
   }
   [[nodiscard]] std::span<float> get() const noexcept { return {values_.get(), count_}; }

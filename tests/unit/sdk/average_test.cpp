@@ -199,7 +199,7 @@ TEST_CASE("a daemon that goes away in the middle is asked again when it is back"
 TEST_CASE("memory that the daemon can map is averaged where it is") {
   AverageDaemon daemon;
   Run run = daemon.run();
-  const AverageValues values(2);
+  const AverageArray values(2);
   CHECK(values.get()[1] == 0);
   values.get()[0] = 4;
   auto average = asked(run, values.get());
@@ -214,7 +214,7 @@ TEST_CASE("memory that the daemon can map is averaged where it is") {
     std::vector<float> others{1, 2};
     CHECK(status_of([&] { run.average(others); }) == GOSSAMER_BAD_ARGUMENT);
     CHECK(run.last_error().find("a name of its own") != std::string::npos);
-    const AverageValues more(2);
+    const AverageArray more(2);
     CHECK(status_of([&] { run.average(more.get()); }) == GOSSAMER_BAD_ARGUMENT);
   }
   SECTION("a part of it is copied") {
@@ -255,7 +255,7 @@ TEST_CASE("memory that the daemon can map is averaged where it is") {
 TEST_CASE("memory that is averaged outlives its program's pointer, and is not made without need") {
   AverageDaemon daemon;
   Run run = daemon.run();
-  auto values = std::make_unique<AverageValues>(1);
+  auto values = std::make_unique<AverageArray>(1);
   auto average = asked(run, values->get());
   const Connection connection = daemon.accept();
   connection.reply(connection.next_call(), AverageStatus::done);

@@ -34,10 +34,12 @@ constexpr std::uint64_t step_samples = 12;  // of one client: each moves the clo
 constexpr TimeUs await_us = 3 * us_per_s;   // how long the clients of a former daemon are awaited
 constexpr TimeUs faults_us = 12 * us_per_s;
 constexpr TimeUs calm_us = 40 * us_per_s;
-constexpr int ends = 3;                   // of a run: the programs train a little after each
-constexpr TimeUs end_us = 20 * us_per_s;  // the longest that an end may take
-constexpr double end_tolerance = 1e-3;    // of a model, between nodes for which the run is over
-constexpr double local_tolerance = 1e-5;  // of a model, between clients of such a node
+constexpr TimeUs rest_us = 5 * us_per_s;
+constexpr std::uint64_t most_at_rest = 5 * fragments;  // publications in that time: exchanges look now and then
+constexpr int ends = 3;                                // of a run: the programs train a little after each
+constexpr TimeUs end_us = 20 * us_per_s;               // the longest that an end may take
+constexpr double end_tolerance = 1e-3;                 // of a model, between nodes for which the run is over
+constexpr double local_tolerance = 1e-5;               // of a model, between clients of such a node
 
 /// A client's process and the memory that it shares.
 struct Client {
@@ -245,6 +247,7 @@ class Scenario {
   [[nodiscard]] bool is_done(const Client& client) const;
   [[nodiscard]] bool is_well(const GroupNode& node) const;
   [[nodiscard]] bool is_quiet(const GroupNode& node) const;
+  void judge_rest();
   void judge();
   template <class Do>
   void for_each_client(Do action);
@@ -741,6 +744,7 @@ GroupOutcome Scenario::run() {
   network->set_default({.latency_us = 1'000});
   for (TimeUs end_us = schedule.now_us() + calm_us; schedule.now_us() < end_us;)
     schedule.run_until(schedule.now_us() + us_per_s);
+  judge_rest();
   judge();
   for (std::uint32_t number = 1; number <= ends; ++number) {
     train_a_little();
@@ -827,6 +831,19 @@ void Scenario::judge_end(std::uint32_t number) {
       throw std::runtime_error(fmt::format("end {}: node {} does not say any more that the run is over", number, i));
   }
   if (savers != 1) throw std::runtime_error(fmt::format("end {}: {} clients are to save", number, savers));
+}
+
+/// Nobody trains any more, and all hold the same, so clients are asked for hardly anything.
+void Scenario::judge_rest() {
+  std::vector<std::uint64_t> before;
+  for (const GroupNode& node : nodes)
+    before.push_back(node.life ? node.life->replica->counters().publications : 0);
+  schedule.run_until(schedule.now_us() + rest_us);
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    const std::uint64_t asked = nodes[i].life ? nodes[i].life->replica->counters().publications - before[i] : 0;
+    if (asked > most_at_rest)
+      throw std::runtime_error(fmt::format("node {}: {} publications in {} s of rest", i, asked, rest_us / us_per_s));
+  }
 }
 
 void Scenario::judge() {

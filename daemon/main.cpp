@@ -108,6 +108,8 @@ int serve(const Config& config, const std::string& config_file) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  // NCCL joins GPUs of this process only, and would listen on the first interface that leads outwards.
+  ::setenv("NCCL_SOCKET_IFNAME", "lo", /*overwrite=*/0);
   CLI::App app("The Gossamer daemon: averages the models of this machine's training processes with other nodes'.");
   app.set_version_flag("--version", std::string("gossamerd ") + GOSSAMER_VERSION);
   Arguments arguments;

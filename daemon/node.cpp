@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <random>
+#include <set>
 
 #include "daemon/cluster/incarnation.hpp"
 #include "peer/admission/denials.hpp"
@@ -58,7 +59,7 @@ std::vector<NodeId> denied_by(const Config& config) {
 AverageLimits average_limits(const Config& config) {
   AverageLimits limits;
   if (config.limits.clients > 0) limits.clients = static_cast<std::size_t>(config.limits.clients);
-  if (config.limits.memory_mib > 0) limits.memory_bytes = static_cast<std::uint64_t>(config.limits.memory_mib) << 20;
+  limits.memory_bytes = config.limits.memory_bytes();
   return limits;
 }
 
@@ -247,6 +248,15 @@ std::map<NodeId, TimeUs> Node::round_trips_us() const {
     if (link.up && link.round_trip_ms > 0) round_trips[link.node] = static_cast<TimeUs>(link.round_trip_ms * us_per_ms);
   }
   return round_trips;
+}
+
+std::vector<std::string> Node::jobs_elsewhere() const {
+  std::set<std::string> jobs;
+  for (const SummaryStatus& other : cluster_view_.statuses()) {
+    for (const JobSummaryStatus& job : other.jobs)
+      jobs.insert(job.job);
+  }
+  return {jobs.begin(), jobs.end()};
 }
 
 double Node::capacity_bytes_s() const {

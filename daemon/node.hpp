@@ -83,6 +83,7 @@ class Node final : public Core, private JobHost, private AveragesHost, private p
   [[nodiscard]] spdlog::logger& log() override { return log_; }
   [[nodiscard]] Checkpoints* checkpoints() override { return &checkpoints_; }
   [[nodiscard]] GpuSums* gpu_sums() override { return &gpu_sums_; }
+  [[nodiscard]] std::vector<std::string> jobs_elsewhere() const override;
   [[nodiscard]] std::string node_name() const override { return config_.node.name; }
 
   // --- peer::OverlayEvents

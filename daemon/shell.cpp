@@ -41,7 +41,7 @@ ClientLimits client_limits(const LimitOptions& options) {
   };
   return {.clients = number(options.clients),
           .jobs = number(options.jobs),
-          .memory_bytes = bytes(options.memory_mib),
+          .memory_bytes = options.memory_bytes(),
           .clients_per_user = number(options.clients_per_user),
           .jobs_per_user = number(options.jobs_per_user),
           .memory_per_user_bytes = bytes(options.memory_per_user_mib),

@@ -167,6 +167,8 @@ inline constexpr std::size_t max_job_settings = 32;
 inline constexpr std::size_t max_setting_name_bytes = 31;
 inline constexpr std::size_t max_setting_value_bytes = 63;
 inline constexpr std::uint64_t max_settings_version = std::uint64_t{1} << 48;
+/// Newer settings are believed if so many changes at most lie between, so that no member can use the versions up.
+inline constexpr std::uint64_t max_settings_leap = std::uint64_t{1} << 20;
 
 /// Sent when a replica changes state or settings, when a link comes up, and as the answer to a JobQuery.
 struct JobInfo {

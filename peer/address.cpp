@@ -45,7 +45,8 @@ std::expected<Address, std::string> parse_address(std::string_view text, Address
   std::string_view rest = text;
   if (rest.starts_with(scheme)) rest.remove_prefix(scheme.size());
   const std::size_t colon = rest.rfind(':');
-  if (colon == std::string_view::npos) return wrong("there is no port");
+  if (colon == std::string_view::npos)
+    return wrong("there is no port, which is " + std::to_string(default_port) + " unless the node is told otherwise");
 
   Address address;
   const std::string_view port = rest.substr(colon + 1);

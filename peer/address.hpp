@@ -12,6 +12,12 @@
 
 namespace gossamer::peer {
 
+/// Where a node listens unless it is told otherwise. No service has this port in IANA's registry, and it is below those
+/// that systems give to outgoing connections. (7946, which configurations may still name, is also Docker Swarm's and
+/// Serf's.)
+inline constexpr std::uint16_t default_port = 26746;
+inline constexpr const char* default_listen = "tcp://127.0.0.1:26746";
+
 struct Address {
   std::string host;  ///< without brackets; "*" becomes 0.0.0.0
   std::uint16_t port = 0;

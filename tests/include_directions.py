@@ -37,7 +37,7 @@ ROOMS: Dict[str, FrozenSet[str]] = {
     "peer/admission": frozenset({"gossip", "peer", "peer/keys", "peer/wire"}),
     "peer/links": frozenset({"gossip", "gossip/codec", "peer", "peer/keys", "peer/wire", "peer/admission"}),
     "peer/overlay": frozenset({"gossip", "gossip/replica", "gossip/membership"} | (PEER - {"peer/overlay"})),
-    "sdk/layout": frozenset(),
+    "sdk/layout": frozenset({"gossip"}),  # what is text that can be shown
     # The interface between the client's library and its plug-in for GPUs.
     "sdk/cuda": frozenset(),
     "sdk/c": frozenset({"sdk/layout", "sdk/cuda"}),
@@ -73,8 +73,8 @@ ROOMS: Dict[str, FrozenSet[str]] = {
         "daemon/gpus"}
     ),
     # The command line tool meets the daemon at its socket and its files only. The path rule of the socket is the
-    # layout's.
-    "tools/ctl": frozenset({"sdk/c", "sdk/layout", "daemon/checkpoint", "daemon/gpus"}),
+    # layout's, and which word was meant is gossip's to find.
+    "tools/ctl": frozenset({"gossip", "sdk/c", "sdk/layout", "daemon/checkpoint", "daemon/gpus"}),
     # The benchmark and the simulator look into everything.
     "tools": frozenset(
         GOSSIP | PEER | {"sdk/c", "sdk/cpp", "sdk/layout", "daemon/checkpoint", "daemon/gpus", "daemon"}

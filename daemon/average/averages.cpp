@@ -38,6 +38,11 @@ namespace {
 
 /// A process that waits is told whom for, this often.
 constexpr TimeUs waiting_period_us = us_per_s;
+/// The log is told after so long, and then this often.
+constexpr TimeUs log_after_us = 10 * us_per_s;
+constexpr TimeUs log_period_us = 60 * us_per_s;
+/// Processes that have connected and not yet said what they want.
+constexpr std::size_t max_opening = 64;
 /// A process that connects has so long to say what it wants.
 constexpr TimeUs open_patience_us = 5 * us_per_s;
 /// Contribution, results, the last round's, and what others send to an owner. The eight-bit form also keeps what
@@ -97,10 +102,13 @@ struct Averages::Session {
   asio::posix::stream_descriptor socket;
   asio::posix::stream_descriptor process;  // says when it has ended
   TimeUs since_us = 0;
+  uid_t user = 0;  // that connected
   std::optional<CollectiveMember> member;
   std::uint64_t memory_bytes = 0;           // the most that the member takes
   std::uint64_t number = 0;                 // of the last call
+  std::string name = {};                    // of the job and the average, for the log
   TimeUs told_us = 0;                       // when the call began, or the process was told whom it waits for
+  TimeUs log_us = 0;                        // when the log is told, too
   std::optional<std::string> why_not = {};  // others average another number of elements
   bool gone = false;                        // the connection is closed; the member leaves
   TimeUs gone_us = 0;                       // when
@@ -149,6 +157,13 @@ void Averages::accept_some() {
     }
     if (!socket) break;
     const auto session = std::make_shared<Session>(loop_, std::move(socket));
+    session->user = user_of(session->socket.native_handle());
+    const auto users = [](const auto& other) { return other->user; };
+    auto opening = sessions_ | std::views::filter([](const auto& other) { return !other->member; });
+    if (!may_connect(session->user, max_opening, opening | std::views::transform(users))) {
+      refuse(*session, "too many processes begin to average at once: try again");
+      continue;
+    }
     if (sessions_.size() >= limits_.clients) {
       refuse(*session, fmt::format("this daemon averages for {} processes, which is its limit; raise [limits] clients",
                                    sessions_.size()));
@@ -164,11 +179,9 @@ void Averages::accept_some() {
 
 /// A child of the process may hold the connection, too, and outlive it.
 void Averages::watch_process(const std::shared_ptr<Session>& session) {
-  ucred peer{};
-  socklen_t size = sizeof peer;
-  if (::getsockopt(session->socket.native_handle(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0 || peer.pid <= 0)
-    return;
-  FileDescriptor process(static_cast<int>(::syscall(SYS_pidfd_open, peer.pid, 0)));
+  const auto caller = caller_of(session->socket.native_handle());
+  if (!caller || caller->pid <= 0) return;
+  FileDescriptor process(static_cast<int>(::syscall(SYS_pidfd_open, caller->pid, 0)));
   if (!process) return;
   session->process.assign(process.release());
   session->process.async_wait(asio::posix::stream_descriptor::wait_read,
@@ -237,6 +250,7 @@ std::expected<void, std::string> Averages::begin(Session& session, std::span<con
   if (!values) return std::unexpected(std::move(values.error()));
   const Participant self{host_.id(), next_life_++};
   session.memory_bytes = needed;
+  session.name = fmt::format("job {}, average {}", job, name);
   session.member.emplace(JobKey{hash_of(job, name, open.form), open.elements}, self, std::move(*values),
                          AverageForm{.eight_bits = form.eight_bits, .exact = form.exact},
                          [this](const NodeId& to, const Message& message) { return send(to, message); });
@@ -274,6 +288,7 @@ std::expected<void, std::string> Averages::call(Session& session, std::span<cons
     return cannot(fmt::format("at most {} processes average with each other", gossip::max_average_members));
   session.number = call.number;
   session.told_us = host_.now_us();
+  session.log_us = session.told_us + log_after_us;
   session.member->call(call.at_least, call.grace_ms * us_per_ms);
   return {};
 }
@@ -302,7 +317,11 @@ void Averages::tell_what_is_waited_for(Session& session) {
   const TimeUs now_us = host_.now_us();
   if (session.gone || !session.member->is_waiting() || now_us - session.told_us < waiting_period_us) return;
   session.told_us = now_us;
-  send_reply(session.socket.native_handle(), session.number, AverageStatus::waiting, waits_for(session));
+  const std::string why = waits_for(session);
+  send_reply(session.socket.native_handle(), session.number, AverageStatus::waiting, why);
+  if (now_us < session.log_us) return;
+  log_.warn("{}: a process still waits for an average: {}", session.name, why);
+  session.log_us = now_us + log_period_us;
 }
 
 std::string Averages::waits_for(const Session& session) const {

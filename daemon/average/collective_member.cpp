@@ -172,7 +172,7 @@ void CollectiveMember::carry_out(Averaging::Actions& out) {
 void CollectiveMember::use(const Averaging::Applied& applied) {
   const auto& contributions = applied.plan.contributions;
   if (contributions.empty()) return;
-  last_ = std::exchange(results_, Results(came_.size()));
+  last_ = std::exchange(applied.set_aside ? aside_ : results_, Results(came_.size()));
   aside_.assign(came_.size(), {});
   // Slower members still want these.
   std::erase_if(waiting_, [&](const Averaging::SendPart& part) {

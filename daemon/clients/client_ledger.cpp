@@ -7,6 +7,8 @@
 
 #include <set>
 
+#include "daemon/system/accepting.hpp"
+
 namespace gossamer::daemon {
 
 namespace {
@@ -16,6 +18,18 @@ std::string mebibytes(std::uint64_t bytes) {
 }
 
 }  // namespace
+
+ClientLimits ClientLedger::limits_for(uid_t user) const {
+  ClientLimits limits = limits_;
+  if (is_owner(user)) return limits;
+  const auto bound = [](std::uint64_t& for_user, std::uint64_t for_all) {
+    if (for_user == ClientLimits::none && for_all != ClientLimits::none) for_user = for_all - for_all / 4;
+  };
+  bound(limits.clients_per_user, limits.clients);
+  bound(limits.jobs_per_user, limits.jobs);
+  bound(limits.memory_per_user_bytes, limits.memory_bytes);
+  return limits;
+}
 
 ClientLedger::Use ClientLedger::use(std::optional<uid_t> user) const {
   Use use;
@@ -35,14 +49,15 @@ std::uint64_t ClientLedger::memory_bytes() const {
 }
 
 std::optional<std::string> ClientLedger::objection(uid_t user, std::uint64_t memory_bytes) const {
+  const ClientLimits limits = limits_for(user);
   const Use all = use(std::nullopt);
   const Use own = use(user);
-  if (all.clients >= limits_.clients)
+  if (all.clients >= limits.clients)
     return fmt::format(
         "{} clients are attached, which is this daemon's limit: raise [limits] clients in its "
         "configuration",
         all.clients);
-  if (own.clients >= limits_.clients_per_user)
+  if (own.clients >= limits.clients_per_user)
     return fmt::format(
         "{} clients of user {} are attached, which is the limit for one user: raise [limits] "
         "clients_per_user in the daemon's configuration",
@@ -52,9 +67,9 @@ std::optional<std::string> ClientLedger::objection(uid_t user, std::uint64_t mem
     const char* whose;
     const char* key;
   } memory[] = {
-      {0, limits_.memory_per_client_bytes, "one client", "memory_per_client_mib"},
-      {own.memory_bytes, limits_.memory_per_user_bytes, "one user", "memory_per_user_mib"},
-      {all.memory_bytes, limits_.memory_bytes, "all clients", "memory_mib"},
+      {0, limits.memory_per_client_bytes, "one client", "memory_per_client_mib"},
+      {own.memory_bytes, limits.memory_per_user_bytes, "one user", "memory_per_user_mib"},
+      {all.memory_bytes, limits.memory_bytes, "all clients", "memory_mib"},
   };
   for (const auto& [used, limit, whose, key] : memory) {
     if (memory_bytes > limit || used > limit - memory_bytes)
@@ -71,7 +86,8 @@ std::optional<std::string> ClientLedger::objection(const Entry& entry) const {
   for (const auto& [number, other] : entries_)
     if (other.user == entry.user && other.job == entry.job) return std::nullopt;  // another client of the same job
   const std::uint64_t jobs = use(entry.user).jobs;
-  if (jobs < limits_.jobs_per_user) return std::nullopt;
+  const ClientLimits limits = limits_for(entry.user);
+  if (jobs < limits.jobs_per_user) return std::nullopt;
   return fmt::format(
       "user {} has {} jobs here, which is the limit for one user: raise [limits] jobs_per_user in the "
       "daemon's configuration",
@@ -94,9 +110,10 @@ std::string ClientLedger::nearly_used() const {
     users.insert(entry.user);
   for (const uid_t user : users) {
     const Use own = use(user);
-    look(fmt::format("clients_per_user, user {}", user), own.clients, limits_.clients_per_user, false);
-    look(fmt::format("jobs_per_user, user {}", user), own.jobs, limits_.jobs_per_user, false);
-    look(fmt::format("memory_per_user_mib, user {}", user), own.memory_bytes, limits_.memory_per_user_bytes, true);
+    const ClientLimits limits = limits_for(user);
+    look(fmt::format("clients_per_user, user {}", user), own.clients, limits.clients_per_user, false);
+    look(fmt::format("jobs_per_user, user {}", user), own.jobs, limits.jobs_per_user, false);
+    look(fmt::format("memory_per_user_mib, user {}", user), own.memory_bytes, limits.memory_per_user_bytes, true);
   }
   return fmt::format("{}", fmt::join(lines, "; "));
 }

@@ -21,6 +21,8 @@ struct ClientLimits {
   std::uint64_t clients = 64;
   std::uint64_t jobs = none;  ///< only warned of here; the node refuses, since a job may outlive its client a little
   std::uint64_t memory_bytes = none;
+  /// For each user. Where there is none, nobody but root and who runs the daemon takes more than three quarters of what
+  /// all may take, so that no user keeps the others out.
   std::uint64_t clients_per_user = none;
   std::uint64_t jobs_per_user = none;
   std::uint64_t memory_per_user_bytes = none;
@@ -59,6 +61,7 @@ class ClientLedger {
     std::uint64_t jobs = 0;
     std::uint64_t memory_bytes = 0;
   };
+  [[nodiscard]] ClientLimits limits_for(uid_t user) const;
   /// The use by one user, or by all.
   [[nodiscard]] Use use(std::optional<uid_t> user) const;
 

@@ -14,6 +14,7 @@
 #include <cstring>
 #include <map>
 #include <optional>
+#include <ranges>
 #include <utility>
 
 #include "daemon/clients/client_handshake.hpp"
@@ -51,6 +52,7 @@ struct ClientListener::Connection {
   std::optional<Asking> asking;         // what the client asked for; empty once it is attached
   std::shared_ptr<ClientSession> session;
   std::uint64_t inode = 0;  // the inode of its memory
+  uid_t user = 0;           // that connected
 };
 
 std::expected<std::shared_ptr<ClientListener>, std::string> ClientListener::open(asio::io_context& loop,
@@ -161,7 +163,11 @@ void ClientListener::turn_one_away() {
 }
 
 void ClientListener::begin(FileDescriptor socket) {
-  if (pending() >= max_pending_attaches) {
+  const uid_t user = user_of(socket.get());
+  const auto waits = [](const auto& connection) { return connection->session == nullptr; };
+  if (!may_connect(user, max_pending_attaches,
+                   connections_ | std::views::values | std::views::filter(waits) |
+                       std::views::transform([](const auto& connection) { return connection->user; }))) {
     ++refused_;
     return send_reply(socket.get(), options_.node, AttachStatus::limit_reached,
                       "too many clients are attaching at once: try again");
@@ -169,6 +175,7 @@ void ClientListener::begin(FileDescriptor socket) {
   const std::uint64_t number = next_number_++;
   Connection& connection =
       *connections_.emplace(number, std::make_unique<Connection>(loop_, std::move(socket))).first->second;
+  connection.user = user;
   connection.deadline.expires_after(options_.attach_timeout);
   connection.deadline.async_wait(on(number, [number](ClientListener& self, Connection& late) {
     if (late.session) return;
@@ -198,14 +205,13 @@ void ClientListener::receive(std::uint64_t number, Connection& connection) {
 std::expected<ClientListener::Asking, AttachRefusal> ClientListener::look_at(Connection& connection,
                                                                              AttachOffer offer) {
   if (refusing_) return cannot_attach(AttachStatus::stopping, "the daemon is going down: try again when it is back");
-  ucred peer{};
-  socklen_t size = sizeof peer;
-  if (::getsockopt(connection.socket.native_handle(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0)
-    return cannot_attach(AttachStatus::bad_layout, "the kernel does not say who is asking");
-  if (auto objection = ledger_.objection(peer.uid, 0))
+  const auto caller = caller_of(connection.socket.native_handle());
+  if (!caller) return cannot_attach(AttachStatus::bad_layout, "the kernel does not say who is asking");
+  if (auto objection = ledger_.objection(caller->uid, 0))
     return cannot_attach(AttachStatus::limit_reached, *std::move(objection));
-  std::expected<ClientMemory, AttachRefusal> memory = ClientMemory::map(
-      offer.memory.get(), offer.memory_bytes, [&](std::uint64_t bytes) { return ledger_.objection(peer.uid, bytes); });
+  std::expected<ClientMemory, AttachRefusal> memory =
+      ClientMemory::map(offer.memory.get(), offer.memory_bytes,
+                        [&](std::uint64_t bytes) { return ledger_.objection(caller->uid, bytes); });
   if (!memory) return std::unexpected(std::move(memory.error()));
   if (memory->on_device() != offer.device.has_value()) {
     return cannot_attach(AttachStatus::bad_layout,
@@ -217,7 +223,7 @@ std::expected<ClientListener::Asking, AttachRefusal> ClientListener::look_at(Con
     return cannot_attach(AttachStatus::bad_layout, fmt::format("the GPU's memory has {} bytes; the buffers need {}",
                                                                offer.device->bytes, memory->device_bytes()));
   }
-  return Asking{std::move(offer), std::move(*memory), peer};
+  return Asking{std::move(offer), std::move(*memory), *caller};
 }
 
 /// The answer may come before this returns; the connection may then be gone.
@@ -286,6 +292,12 @@ void ClientListener::take(std::uint64_t number, Connection& connection) {
   AttachOffer offer = std::move(connection.asking->offer);
   connection.asking.reset();
   connection.session = std::move(*session);
+  connection.session->tell_ = [weak = weak_from_this(), number](const std::string& message) {
+    const std::shared_ptr<ClientListener> self = weak.lock();
+    if (!self || !self->connections_.contains(number)) return;
+    send_reply(self->connections_.at(number)->socket.native_handle(), self->options_.node, AttachStatus::accepted,
+               message);
+  };
   connection.session->end_ = [weak = weak_from_this(), number] {
     if (const std::shared_ptr<ClientListener> self = weak.lock())
       asio::post(self->loop_, [weak, number] {
@@ -357,6 +369,7 @@ void ClientListener::finish(std::uint64_t number) {
   connections_.erase(found);
   if (!session) return;
   session->end_ = nullptr;
+  session->tell_ = nullptr;
   --sessions_;
   ledger_.leave(number);
   attached_.went(number);

@@ -65,6 +65,10 @@ class ClientSession {
   /// Ends the session, for a client that breaks the contract: the connection closes, and `detached` is called soon,
   /// from the loop. Idempotent.
   void close();
+  /// Tells the program what keeps it apart from other nodes; empty: nothing does.
+  void tell(const std::string& message) const {
+    if (tell_) tell_(message);
+  }
 
  private:
   friend class ClientListener;
@@ -74,7 +78,8 @@ class ClientSession {
   const bool resume_;
   const std::uint64_t number_;
   std::shared_ptr<NodeMemory> kept_;
-  std::function<void()> end_;  // set by the listener while the session is attached
+  std::function<void()> end_;  // this and tell_ are set by the listener while the session is attached
+  std::function<void(const std::string&)> tell_;
 };
 
 /// Receives the listener's events. All calls come from the loop, never from inside a call into the listener.

@@ -142,8 +142,8 @@ Checked check_tensor(const TensorEntry& entry, std::uint32_t index, std::string_
                      std::uint64_t& next_element) {
   const auto bad_tensor = [&](const std::string& what) { return bad(fmt::format("tensor {}: {}", index, what)); };
   if (!layout::is_tensor_name(name))
-    return bad_tensor(
-        fmt::format("its name must be 1 to {} bytes of UTF-8 without control characters", layout::max_name_bytes));
+    return bad_tensor(fmt::format("its name must be 1 to {} bytes of UTF-8 without control or invisible characters",
+                                  layout::max_name_bytes));
   if (entry.dtype > static_cast<std::uint8_t>(layout::Dtype::boolean))
     return bad_tensor(fmt::format("dtype {} is not known", entry.dtype));
   if (entry.role > static_cast<std::uint8_t>(layout::Role::local))

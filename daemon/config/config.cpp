@@ -18,29 +18,12 @@
 #include <thread>
 
 #include "daemon/config/config_table.hpp"
+#include "daemon/config/syntax_error.hpp"
 #include "gossip/membership/membership.hpp"
+#include "gossip/resembles.hpp"
 
 namespace gossamer::daemon {
 namespace {
-
-std::size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  for (std::size_t j = 0; j <= b.size(); ++j)
-    row[j] = j;
-  for (std::size_t i = 1; i <= a.size(); ++i) {
-    std::size_t diagonal = std::exchange(row[0], i);
-    for (std::size_t j = 1; j <= b.size(); ++j) {
-      const std::size_t substituted = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = row[j];
-      row[j] = std::min({substituted, row[j] + 1, row[j - 1] + 1});
-    }
-  }
-  return row.back();
-}
-
-bool resembles(std::string_view typed, std::string_view known) {
-  return typed.size() <= 64 && edit_distance(typed, known) <= std::max<std::size_t>(2, known.size() / 3);
-}
 
 const char* type_name(const toml::node& node) {
   switch (node.type()) {
@@ -302,6 +285,12 @@ bool can_write(const std::filesystem::path& folder) {
 
 }  // namespace
 
+std::uint64_t LimitOptions::memory_bytes() const {
+  if (memory_mib > 0) return static_cast<std::uint64_t>(memory_mib) << 20;
+  const auto pages = static_cast<std::uint64_t>(std::max(::sysconf(_SC_PHYS_PAGES), 0L));
+  return pages * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE)) / 5 * 4;
+}
+
 std::expected<Config, std::string> parse(std::string_view text, std::string_view source) {
   if (text.size() > max_config_bytes)
     return std::unexpected(
@@ -313,8 +302,9 @@ std::expected<Config, std::string> parse(std::string_view text, std::string_view
     if (std::string problems = reader.problems(); !problems.empty()) return std::unexpected(std::move(problems));
     return config;
   } catch (const toml::parse_error& error) {
+    const auto& [line, column] = error.source().begin;
     return std::unexpected(
-        fmt::format("{}:{}: not valid TOML: {}", source, error.source().begin.line, error.description()));
+        fmt::format("{}:{}:{}: {}", source, line, column, explain({line, column, error.description()}, text)));
   }
 }
 

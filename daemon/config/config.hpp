@@ -17,6 +17,7 @@
 #include "gossip/messages.hpp"
 #include "gossip/replica/partners.hpp"
 #include "gossip/types.hpp"
+#include "peer/address.hpp"
 #include "peer/limits.hpp"
 #include "sdk/layout/shared_memory.hpp"
 
@@ -34,7 +35,7 @@ struct NodeOptions {
 };
 
 struct OverlayConfig {
-  std::string listen = "tcp://127.0.0.1:7946";
+  std::string listen = peer::default_listen;
   peer::BulkProtection bulk = peer::BulkProtection::sealed;
   std::string advertise;                   ///< empty: others see the address listened on
   std::string interface;                   ///< empty: the machine's routes decide
@@ -84,7 +85,7 @@ struct GossipOptions {
   double link_max_mbit_s = 0;    ///< to one neighbour; 0: no limit
   double outer_momentum = 0;     ///< see gossip/exchange/outer.hpp; 0: off
   std::int64_t outer_period_ms = 5'000;
-  double clip = 0;        ///< see gossip/codec/influence.hpp; 0: off
+  double clip = 8;        ///< see gossip/codec/influence.hpp; 0: off
   std::int64_t seed = 0;  ///< 0: the system chooses
 
   friend bool operator==(const GossipOptions&, const GossipOptions&) = default;
@@ -93,11 +94,14 @@ struct GossipOptions {
 struct LimitOptions {
   std::int64_t clients = 64;
   std::int64_t jobs = 64;
-  std::int64_t memory_mib = 0;  ///< 0: no limit, also for the options below
+  std::int64_t memory_mib = 0;  ///< 0: see memory_bytes()
   std::int64_t clients_per_user = 0;
   std::int64_t jobs_per_user = 0;
   std::int64_t memory_per_user_mib = 0;
   std::int64_t memory_per_client_mib = 0;
+
+  /// What `memory_mib` says, or four fifths of the machine's memory.
+  [[nodiscard]] std::uint64_t memory_bytes() const;
 };
 
 struct MetricsOptions {

@@ -55,7 +55,8 @@ constexpr Option overlay_options[] = {
      .field = [](Config& c) -> OptionField { return &c.overlay.listen; },
      .form = TextForm::listen,
      .text = "Address to listen on for other nodes. The default is reachable from this machine only; for a cluster, "
-             "tcp://*:7946 or the address of one network. Port 0 takes any free one."},
+             "tcp://*:26746 or the address of one network. Port 0 takes any free one. Here and in other addresses of "
+             "nodes, tcp:// may be left out; the port may not."},
     {.key = "advertise",
      .field = [](Config& c) -> OptionField { return &c.overlay.advertise; },
      .form = TextForm::advertised,
@@ -255,8 +256,9 @@ constexpr Option gossip_options[] = {
      .shared = true,
      .text =
          "Limits what one exchange moves to this many times the usual amount, which is the lower median over partners. "
-         "2 holds off a hostile member where every node meets every other; it also holds off honest members that are "
-         "far from all others, as between two groups with different data. 0: off, for clusters of trusted nodes."},
+         "The default costs trusted nodes nothing, holds off one of four or more that goes wild, and is looser where "
+         "nobody trains. 2 holds off a hostile member where every node meets every other; below 4 it also holds off "
+         "honest members that are far from all others, as between two groups with different data. 0: off."},
     {.key = "outer_momentum",
      .field = [](Config& c) -> OptionField { return &c.gossip.outer_momentum; },
      .bounds = {0, 0.9},
@@ -320,20 +322,20 @@ constexpr Option limits_options[] = {
      .field = [](Config& c) -> OptionField { return &c.limits.memory_mib; },
      .bounds = {0, 1 << 30, "MiB"},
      .text = "Memory shared with all training processes together: three times the size of their models in fp32. 0: "
-             "no limit."},
+             "four fifths of the machine's memory."},
     {.key = "clients_per_user",
      .field = [](Config& c) -> OptionField { return &c.limits.clients_per_user; },
      .bounds = {0, 4096},
-     .text = "The same limit as `clients`, for each user. 0: no limit for each user. Use it where people share a "
-             "machine, so that nobody takes all."},
+     .text = "The same limit as `clients`, for each user. 0: three quarters of it, so that nobody takes all; for root "
+             "and the user that runs gossamerd, all of it."},
     {.key = "jobs_per_user",
      .field = [](Config& c) -> OptionField { return &c.limits.jobs_per_user; },
      .bounds = {0, 4096},
-     .text = "The same limit as `jobs`, for each user. 0: no limit for each user."},
+     .text = "The same limit as `jobs`, for each user. 0: as for `clients_per_user`."},
     {.key = "memory_per_user_mib",
      .field = [](Config& c) -> OptionField { return &c.limits.memory_per_user_mib; },
      .bounds = {0, 1 << 30, "MiB"},
-     .text = "The same limit as `memory_mib`, for each user. 0: no limit for each user."},
+     .text = "The same limit as `memory_mib`, for each user. 0: as for `clients_per_user`."},
     {.key = "memory_per_client_mib",
      .field = [](Config& c) -> OptionField { return &c.limits.memory_per_client_mib; },
      .bounds = {0, 1 << 30, "MiB"},
@@ -478,7 +480,8 @@ std::string text_problem(TextForm form, const std::string& text) {
     case TextForm::name:
       if (text.size() > max_node_name_bytes)
         return fmt::format("has {} bytes; it must have at most {}", text.size(), max_node_name_bytes);
-      return layout::is_clean_utf8(text) ? std::string{} : "must be UTF-8 without control characters";
+      return is_plain_text(text, max_node_name_bytes) ? std::string{}
+                                                      : "must be UTF-8 without control or invisible characters";
     case TextForm::advertised:
       return text.empty() || text == "none" ? std::string{} : address_problem(text, peer::AddressUse::dial);
     case TextForm::address:
@@ -510,9 +513,9 @@ std::string allowed_values(const Option& option) {
         return fmt::format("a string of at most {} bytes", max_node_name_bytes);
       case TextForm::listen:
       case TextForm::address:
-        return "a string like \"tcp://host:7946\"";
+        return "a string like \"tcp://host:26746\"";
       case TextForm::advertised:
-        return "a string like \"tcp://host:7946\", \"none\", or \"\"";
+        return "a string like \"tcp://host:26746\", \"none\", or \"\"";
       case TextForm::invitation:
         return "a line of gossamerctl invite, or \"\"";
       case TextForm::loopback:
@@ -535,7 +538,7 @@ std::string allowed_values(const Option& option) {
                         [](bool*) -> std::string { return "true or false"; },
                         [&](std::vector<std::string>*) -> std::string {
                           return option.form == TextForm::node_id ? "a list of strings of 32 hexadecimal digits"
-                                                                  : "a list of strings like \"tcp://host:7946\"";
+                                                                  : "a list of strings like \"tcp://host:26746\"";
                         },
                         []<class Choice>(Choice*) { return quoted_choices(names_of(Choice{})); },
                     },

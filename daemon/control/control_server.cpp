@@ -17,6 +17,7 @@
 #include <cstring>
 #include <map>
 #include <optional>
+#include <ranges>
 #include <utility>
 
 #include "daemon/system/accepting.hpp"
@@ -27,13 +28,6 @@ namespace {
 
 std::string error_line(std::string_view what) {
   return nlohmann::json{{"error", what}}.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
-}
-
-bool is_from_owner(int socket) {
-  ucred caller{};
-  socklen_t size = sizeof caller;
-  return ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &caller, &size) == 0 &&
-         (caller.uid == 0 || caller.uid == ::geteuid());
 }
 
 /// One line's answer, without anything that JSON throws.
@@ -75,9 +69,10 @@ class ControlServer::Core : public std::enable_shared_from_this<Core> {
     asio::steady_timer deadline;
     std::string input;
     std::string output;
-    bool is_owners = false;  // the other end's user was root or ours when it connected
+    uid_t user = 0;  // that connected
   };
 
+  static uid_t user_at(const std::shared_ptr<Connection>& connection) { return connection->user; }
   void accept_some();
   void read_line(std::uint64_t number, Connection& connection);
   void answer(std::uint64_t number, Connection& connection, std::size_t line_bytes);
@@ -130,16 +125,16 @@ void ControlServer::Core::accept_some() {
         if (self && !error && self->listening_) self->accept_some();
       });
     }
-    if (connections_.size() >= max_control_clients) {
+    const uid_t user = user_of(socket.get());
+    if (!may_connect(user, max_control_clients, connections_ | std::views::values | std::views::transform(user_at))) {
       const std::string line = error_line("too many control connections are open: try again");
       [[maybe_unused]] const ssize_t sent = ::send(socket.get(), line.data(), line.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
       continue;
     }
-    const bool is_owners = is_from_owner(socket.get());
     const std::uint64_t number = next_number_++;
     Connection& connection =
         *connections_.emplace(number, std::make_shared<Connection>(loop_, std::move(socket))).first->second;
-    connection.is_owners = is_owners;
+    connection.user = user;
     read_line(number, connection);
   }
   accept_when_ready();
@@ -176,7 +171,7 @@ void ControlServer::Core::read_line(std::uint64_t number, Connection& connection
 
 void ControlServer::Core::answer(std::uint64_t number, Connection& connection, std::size_t line_bytes) {
   connection.output =
-      answer_line(std::string_view(connection.input).substr(0, line_bytes), handler_, connection.is_owners);
+      answer_line(std::string_view(connection.input).substr(0, line_bytes), handler_, is_owner(connection.user));
   connection.input.erase(0, line_bytes);
   set_deadline(number, connection);
   asio::async_write(connection.socket, asio::buffer(connection.output),

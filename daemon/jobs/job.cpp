@@ -11,11 +11,14 @@
 #include "daemon/report/state_name.hpp"
 #include "gossip/check.hpp"
 #include "gossip/job_settings.hpp"
+#include "gossip/resembles.hpp"
 
 namespace gossamer::daemon {
 
 namespace {
 
+/// A job without others for so long may have a name that is mistyped.
+constexpr TimeUs alone_us = 10 * us_per_s;
 constexpr TimeUs tell_clients_period_us = 100 * us_per_ms;
 constexpr TimeUs time_taken_period_us = 1 * us_per_s;
 /// A node that keeps the job, and was without others for this long, takes their model over anew.
@@ -114,6 +117,34 @@ PartnerStatus partner_status(const gossip::PartnerReport& report, TimeUs now_us)
           .unresolved = report.unresolved,
           .age_intervals = report.age_intervals,
           .quarantined_fragments = report.quarantined_fragments};
+}
+
+std::string cannot_follow(const JobOptions& options) {
+  return "keeps out of exchanges, because this node cannot follow the job's settings: " + options.objection();
+}
+
+std::string of_another_layout(const NodeId& stranger) {
+  return fmt::format(
+      "node {} runs a job of this name with another layout, so the two do not gossip: names, shapes, types and order "
+      "of "
+      "the tensors must be the same; start one of them with another job name, or the same model",
+      stranger.brief());
+}
+
+/// Why the program trains alone although others could be there, and what to do; empty if nothing is known to be wrong.
+/// `alone`: there has been no partner for a while.
+std::string what_keeps_apart(const std::string& name, const JobOptions& options, const gossip::Neighbours& neighbours,
+                             const JobHost& host, bool alone) {
+  if (!options.objection().empty()) return cannot_follow(options);
+  if (neighbours.partners() > 0) return {};
+  if (const auto& stranger = neighbours.layout_stranger()) return of_another_layout(*stranger);
+  if (!alone) return {};
+  for (const std::string& other : host.jobs_elsewhere()) {
+    if (other != name && resembles(name, other))
+      return fmt::format("no other node in reach runs the job {}, but others run {}: is the name mistyped?", name,
+                         other);
+  }
+  return {};
 }
 
 }  // namespace
@@ -262,8 +293,7 @@ void Job::apply_options() {
     host_.log().info("job {}: follows settings of version {}, from node {}", name(), options_.settings().version,
                      options_.settings().author.brief());
   } else {
-    host_.log().warn("job {}: keeps out of exchanges, because this node cannot follow the job's settings: {}", name(),
-                     options_.objection());
+    host_.log().warn("job {}: {}", name(), cannot_follow(options_));
   }
   set_drained(drained_);
 }
@@ -540,15 +570,19 @@ void Job::received(const NodeId& from, Message&& message) {
 
 /// Says once who runs another layout under the job's name, and whose clock is not believed.
 void Job::warn_of_neighbours() {
-  if (const auto& stranger = replica_.neighbours().layout_stranger(); stranger && stranger != warned_of_) {
-    warned_of_ = stranger;
-    host_.log().warn(
-        "job {}: node {} runs a job of this name with another layout, so the two do not gossip: names, shapes, types "
-        "and order of the tensors must be the same; start one of them with another job name, or the same model",
-        name(), stranger->brief());
+  if (const auto& stranger = replica_.neighbours().layout_stranger(); stranger && stranger != warned_.layout) {
+    warned_.layout = stranger;
+    host_.log().warn("job {}: {}", name(), of_another_layout(*stranger));
   }
-  if (const auto& claim = replica_.job_clock().disbelieved(); claim && claim->node != disbelieved_) {
-    disbelieved_ = claim->node;
+  if (const auto& liar = replica_.neighbours().settings_liar(); liar && liar != warned_.settings) {
+    warned_.settings = liar;
+    host_.log().warn(
+        "job {}: node {} has settings of a version that no {} changes lead to, so they are not followed: deny the "
+        "node, or start the job under another name if they are right",
+        name(), liar->brief(), max_settings_leap);
+  }
+  if (const auto& claim = replica_.job_clock().disbelieved(); claim && claim->node != warned_.clock) {
+    warned_.clock = claim->node;
     host_.log().warn(
         "job {}: node {} says that its replica has seen {} samples, and no other that it is anywhere near: it is not "
         "believed; if that is wrong, look at that node's gossamerctl jobs, or deny it",
@@ -654,7 +688,13 @@ void Job::tick(bool settled) {
   }
   beginning_.tick(settled);
   if (awaited_clients_ > 0) run_if_joined();
-  measure_time_taken(now_us);
+  if (now_us - time_taken_at_us_ >= time_taken_period_us) {
+    measure_time_taken(now_us);
+    const bool alone = joined_us_ > 0 && now_us - std::max(joined_us_, accompanied_us_) >= alone_us;
+    const std::string apart = what_keeps_apart(name(), options_, replica_.neighbours(), host_, alone);
+    for (const auto& client : clients_)
+      client->tell(apart);
+  }
   for (const NodeId& node : linked_)
     replica_.set_link(node, host_.link_load(node));
   decide([&](Actions& out) { replica_.tick(now_us, out, settled); });
@@ -675,8 +715,6 @@ void Job::tick_group() {
 
 /// For the cadence: how long the client that lost most time says that it spent serving fragments.
 void Job::measure_time_taken(TimeUs now_us) {
-  const TimeUs elapsed_us = now_us - time_taken_at_us_;
-  if (elapsed_us < time_taken_period_us) return;
   TimeUs taken_us = 0;
   for (const auto& client : clients_)
     taken_us = std::max(taken_us, client->take_time_taken(now_us));
@@ -833,8 +871,7 @@ JobStatus Job::status() const {
     status.note = fmt::format("node {} runs a job of this name with another layout", stranger->brief());
   }
   status.settings = status_of(options_.settings());
-  if (!options_.objection().empty())
-    status.note = "keeps out of exchanges, because this node cannot follow the job's settings: " + options_.objection();
+  if (!options_.objection().empty()) status.note = cannot_follow(options_);
   return status;
 }
 

@@ -203,10 +203,11 @@ class Job : public std::enable_shared_from_this<Job>,
   TimeUs told_clients_us_ = 0;
   TimeUs accompanied_us_ = 0;  // when it last ran with others in reach; 0: never
   TimeUs time_taken_at_us_ = 0;
-  std::uint64_t global_clock_ = 0;     // the largest that clients were told
-  std::optional<NodeId> disbelieved_;  // the node that was warned of
+  std::uint64_t global_clock_ = 0;  // the largest that clients were told
   std::uint64_t payload_bytes_received_ = 0;
-  std::optional<NodeId> warned_of_;
+  struct {
+    std::optional<NodeId> layout, settings, clock;
+  } warned_;  // whose was warned of
   std::set<NodeId> linked_;
   std::shared_ptr<CheckpointWriting> checkpoint_writing_;
 };

@@ -49,6 +49,10 @@ class JobClient : public gossip::Member {
   /// The model has been taken over, and this cursor came with it.
   void take_cursor(std::span<const std::byte> cursor);
   void tell_members(const std::vector<NodeId>& members);
+  /// Tells the program what keeps it apart from other nodes, if that has changed.
+  void tell(const std::string& message) {
+    if (std::exchange(told_, message) != message) session_->tell(message);
+  }
 
   // --- words
   /// Refused if the words that the client came with are not valid; nothing else may be called then.
@@ -90,6 +94,7 @@ class JobClient : public gossip::Member {
   bool attached_ = true;
   std::uint64_t own_cursor_then_ = 0;  // its number when the model was taken over
   std::vector<NodeId> members_told_;
+  std::string told_;
   TimeUs published_us_;
   TimeUs time_taken_at_us_;
   std::uint64_t serving_ns_then_;

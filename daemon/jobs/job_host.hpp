@@ -38,6 +38,8 @@ class JobHost {
   [[nodiscard]] virtual Checkpoints* checkpoints() { return nullptr; }
   /// Null: models on several GPUs are summed through the host's memory.
   [[nodiscard]] virtual GpuSums* gpu_sums() { return nullptr; }
+  /// The names of the jobs that other nodes run, as far as they are known.
+  [[nodiscard]] virtual std::vector<std::string> jobs_elsewhere() const { return {}; }
   /// The node's name for people.
   [[nodiscard]] virtual std::string node_name() const { return {}; }
 };

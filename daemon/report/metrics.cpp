@@ -14,6 +14,7 @@
 #include <variant>
 
 #include "daemon/report/watch.hpp"
+#include "gossip/plain_text.hpp"
 #include "gossip/replica/age_counts.hpp"
 #include "sdk/layout/names.hpp"
 
@@ -369,9 +370,9 @@ constexpr Row<gpus::Gpu> gpu_rows[] = {
 
 // --- the text format ----------------------------------------------------------------------------------------------
 
-/// Prometheus takes any UTF-8, but the name of another node may not be UTF-8.
+/// Prometheus takes any UTF-8, but not every address need be it.
 std::string label_value(std::string_view text) {
-  if (!layout::is_clean_utf8(text)) return "?";
+  if (!is_plain_text(text, text.size())) return "?";
   std::string value;
   for (const char c : text) {
     if (c == '"' || c == '\\') value += '\\';

@@ -1,8 +1,14 @@
-// How sockets that listen accept.
+// How sockets that listen accept, and whom.
 
 #pragma once
 
+#include <sys/socket.h>
+#include <unistd.h>
+
 #include <chrono>
+#include <cstddef>
+#include <optional>
+#include <ranges>
 
 namespace gossamer::daemon {
 
@@ -10,5 +16,39 @@ namespace gossamer::daemon {
 inline constexpr std::chrono::milliseconds accept_retry{200};
 /// How many connections are accepted in one turn of the loop.
 inline constexpr int max_accepts_per_turn = 16;
+
+/// The process that connected, and its user, by the kernel's word; nothing if the kernel does not say.
+[[nodiscard]] inline std::optional<ucred> caller_of(int socket) {
+  ucred caller{};
+  socklen_t size = sizeof caller;
+  if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &caller, &size) != 0) return std::nullopt;
+  return caller;
+}
+
+/// The user that connected; one that nobody has if the kernel does not say.
+[[nodiscard]] inline uid_t user_of(int socket) {
+  const auto caller = caller_of(socket);
+  return caller ? caller->uid : static_cast<uid_t>(-1);
+}
+
+/// Root, and who runs the daemon.
+[[nodiscard]] inline bool is_owner(uid_t user) {
+  return user == 0 || user == ::geteuid();
+}
+
+/// Whether the user may have one more of `most` connections, `users` having the others. The owners keep a quarter of
+/// them for themselves, and of the rest nobody has more than half: no user of the group locks out another, or root.
+[[nodiscard]] bool may_connect(uid_t user, std::size_t most, std::ranges::input_range auto&& users) {
+  std::size_t all = 0;
+  std::size_t others = 0;
+  std::size_t own = 0;
+  for (const uid_t one : users) {
+    ++all;
+    others += is_owner(one) ? 0 : 1;
+    own += one == user ? 1 : 0;
+  }
+  const std::size_t shared = most - most / 4;
+  return all < most && (is_owner(user) || (others < shared && own < shared / 2));
+}
 
 }  // namespace gossamer::daemon

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "daemon/system/accepting.hpp"
+#include "gossip/plain_text.hpp"
 #include "peer/address.hpp"
 
 namespace gossamer::daemon {
@@ -61,11 +62,6 @@ char lower(char c) {
 
 bool same_name(std::string_view a, std::string_view b) {
   return std::ranges::equal(a, b, [](char x, char y) { return lower(x) == lower(y); });
-}
-
-std::string_view trimmed(std::string_view text) {
-  text.remove_prefix(std::min(text.find_first_not_of(" \t"), text.size()));
-  return text.substr(0, text.find_last_not_of(" \t") + 1);
 }
 
 std::string_view take_until(std::string_view& rest, std::string_view separator) {
@@ -131,7 +127,7 @@ HttpAnswer http_answer(std::string_view request, const HttpHandler& handler) {
     std::string_view field = take_until(rest, "\r\n");
     const std::string_view name = take_until(field, ":");
     if (!same_name(name, "host")) continue;
-    host = trimmed(field);
+    host = trimmed(field, " \t");
     ++hosts;
   }
   if (hosts > 1 || (hosts == 0 && line == "HTTP/1.1"))

@@ -16,6 +16,8 @@ namespace {
 constexpr std::size_t look_for_others_every = 20;
 /// A conductor tells whom it waits for with one try in so many.
 constexpr std::size_t tell_late_every = 4;
+/// One message raises the numbers of ballots by so much at most, so that none uses them up.
+constexpr std::uint64_t max_ballot_leap = std::uint64_t{1} << 32;
 
 bool contains(std::span<const Participant> nodes, const Participant& node) {
   return std::ranges::binary_search(nodes, node);
@@ -298,8 +300,20 @@ void Averaging::on(const Participant& from, const RoundReady& ready, Actions& ou
   propose_if_ready(out);
 }
 
+bool Averaging::take_note(const Ballot& ballot) {
+  if (ballot.number > decision_.next_number + max_ballot_leap) return false;
+  decision_.next_number = std::max(decision_.next_number, ballot.number + 1);
+  return true;
+}
+
+/// Nobody who keeps to the rules has a contribution of this node's that it has not made.
+bool Averaging::may_be(const RoundPlan& plan) const {
+  const auto own = std::ranges::find(plan.contributions, self_, &Contribution::from);
+  return own == plan.contributions.end() || (own->number > 0 && own->number <= given_);
+}
+
 void Averaging::on(const Participant& from, const RoundPrepare& prepare, Actions& out) {
-  decision_.next_number = std::max(decision_.next_number, prepare.ballot.number + 1);
+  if (prepare.ballot.conductor != from || !take_note(prepare.ballot)) return;
   if (prepare.ballot < decision_.promised) return send(from, RoundRefusal{decision_.promised}, out);
   decision_.promised = prepare.ballot;
   send(from, RoundPromise{.ballot = decision_.promised, .accepted = decision_.accepted, .ready = own_ready()}, out);
@@ -314,7 +328,7 @@ void Averaging::on(const Participant& from, const RoundPromise& promise, Actions
 
 /// Somebody else conducts; if not, tick() begins again.
 void Averaging::on(const Participant& /*from*/, const RoundRefusal& refusal, Actions& /*out*/) {
-  decision_.next_number = std::max(decision_.next_number, refusal.promised.number + 1);
+  if (!take_note(refusal.promised)) return;
   if (decision_.lead && refusal.promised > decision_.lead->ballot) decision_.lead.reset();
 }
 
@@ -416,7 +430,9 @@ void Averaging::commit_if_accepted(Actions& out) {
   if (!is_quorum(decision_.lead->accepts) || !decision_.lead->accepts.contains(self_)) return;
   const RoundPlan plan = *decision_.lead->plan;
   const std::vector<Participant> members = members_;
-  apply(out);
+  const std::uint64_t round = round_;
+  on(self_, RoundCommit{plan}, out);
+  if (round_ == round) return;  // somebody has proposed another plan against the rules; the results come again
   for (const Participant& member : members) {
     if (member != self_) send(member, round_ - 1, RoundCommit{plan}, out);
   }
@@ -436,7 +452,7 @@ void Averaging::contribute(std::uint64_t number, std::uint16_t at_least, Actions
 }
 
 void Averaging::on(const Participant& from, const RoundProposal& proposal, Actions& out) {
-  decision_.next_number = std::max(decision_.next_number, proposal.ballot.number + 1);
+  if (proposal.ballot.conductor != from || !may_be(proposal.plan) || !take_note(proposal.ballot)) return;
   if (proposal.ballot < decision_.promised) return send(from, RoundRefusal{decision_.promised}, out);
   if (decision_.work && decision_.work->committed) return send(from, RoundCommit{decision_.work->plan}, out);
   decision_.promised = proposal.ballot;
@@ -446,7 +462,7 @@ void Averaging::on(const Participant& from, const RoundProposal& proposal, Actio
 }
 
 void Averaging::on(const Participant& /*from*/, const RoundCommit& commit, Actions& out) {
-  if (decision_.work && decision_.work->committed) return;
+  if ((decision_.work && decision_.work->committed) || !may_be(commit.plan)) return;
   if (!decision_.work || decision_.work->plan.made_at != commit.plan.made_at) work_on(commit.plan, out);
   decision_.work->committed = true;
   part_done(out);
@@ -541,7 +557,7 @@ void Averaging::on(const Participant& from, const RoundAsk& ask, Actions& out) {
 void Averaging::apply(Actions& out) {
   last_ = std::exchange(decision_.work, std::nullopt)->plan;
   has_last_results_ = true;
-  out.applied.push_back({round_, *last_});
+  out.applied.push_back({round_, *last_, std::exchange(out.take_back, false)});
   for (const auto& [participant, number] : last_->contributions)
     taken_[participant] = std::max(taken_[participant], number);
   if (taken_.size() > max_taken)

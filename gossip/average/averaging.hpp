@@ -62,6 +62,7 @@ class Averaging {
   struct Applied {
     std::uint64_t round;
     RoundPlan plan;
+    bool set_aside;  ///< its results are those that were set aside
   };
   struct Entered {
     std::uint64_t round;  ///< the last that the model must contain
@@ -173,6 +174,9 @@ class Averaging {
     std::set<NodeId> without = {};               // nodes where nobody averages
   };
 
+  /// False: nobody who keeps to the rules is so far.
+  [[nodiscard]] bool take_note(const Ballot& ballot);
+  [[nodiscard]] bool may_be(const RoundPlan& plan) const;
   void on(const Participant& from, const RoundReady& ready, Actions& out);
   void on(const Participant& from, const RoundPrepare& prepare, Actions& out);
   void on(const Participant& from, const RoundPromise& promise, Actions& out);

@@ -35,6 +35,13 @@ void DistanceRecord::observe(const NodeId& partner, double norm) {
   *(end - 1) = {.partner = name, .distance = distance};
 }
 
+void DistanceRecord::forget(const NodeId& partner) {
+  const auto end = seen_.begin() + static_cast<std::ptrdiff_t>(count_);
+  const auto left =
+      std::remove_if(seen_.begin(), end, [name = short_of(partner)](const Seen& seen) { return seen.partner == name; });
+  count_ = static_cast<std::size_t>(left - seen_.begin());
+}
+
 std::optional<float> DistanceRecord::median() const {
   if (count_ < witnesses_least) return std::nullopt;
   std::array<float, remembered_partners> distances{};

@@ -38,6 +38,8 @@ struct Witness {
 class DistanceRecord {
  public:
   void observe(const NodeId& partner, double distance);
+  /// The partner is gone: how far it was once says nothing of those that are here.
+  void forget(const NodeId& partner);
   [[nodiscard]] std::size_t partners() const { return count_; }
   /// The lower median over partners; none with fewer than witnesses_least.
   [[nodiscard]] std::optional<float> median() const;
@@ -51,6 +53,10 @@ class DistanceRecord {
   std::array<Seen, remembered_partners> seen_;  // the first count_, oldest first
   std::size_t count_ = 0;
 };
+
+/// A `clip` from here on is for clusters of members that are trusted, against what goes wrong. Among replicas that
+/// agree the median falls with every exchange, and would hold off an honest one that comes late: τ is then ‖y‖.
+inline constexpr float loose_clip = 4;
 
 /// Largest number of powers of two that lower the threshold for a partner that is always far beyond it.
 inline constexpr int extra_shift_most = 3;

@@ -345,10 +345,21 @@ bool commit_push(HeldFragment fragment, const ConcludeTask& task, std::span<cons
 
 }  // namespace
 
+namespace {
+
+double root_of_elements(const ExchangeMeasure& measure) {
+  return std::sqrt(static_cast<double>(measure.blocks * block_elements));
+}
+
+}  // namespace
+
+double values_norm(const ExchangeMeasure& measure) {
+  return root_of_elements(measure) * measure.magnitude;
+}
+
 double relative_distance(const ExchangeMeasure& measure) {
-  const double root = std::sqrt(static_cast<double>(measure.blocks * block_elements));
-  if (!(measure.distance > root * finest_step)) return 0;
-  return measure.distance / (root * measure.magnitude);
+  if (!(measure.distance > root_of_elements(measure) * finest_step)) return 0;
+  return measure.distance / values_norm(measure);
 }
 
 std::vector<std::uint32_t> blocks_of(std::span<const std::byte> bitmap, std::size_t fragment_blocks) {

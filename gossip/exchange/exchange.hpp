@@ -48,6 +48,8 @@ static_assert(min_step_exponent == -100);
 /// ‖y_j − y_i‖ over ‖y‖: the distance of two replicas, without a unit. 0 if they are equal, or differ by no more than
 /// the finest step can show; infinite if y is zero.
 [[nodiscard]] double relative_distance(const ExchangeMeasure& measure);
+/// ‖y‖ over the blocks that were exchanged.
+[[nodiscard]] double values_norm(const ExchangeMeasure& measure);
 
 /// Encodes the initiator's side.
 struct EncodeTask {

@@ -84,7 +84,8 @@ const std::string& Membership::address_of(const NodeId& node) const {
   static const std::string none;
   if (const Member* member = find(node)) return member->record.address;
   const auto is_node = [&](const MemberRecord& record) { return record.node == node; };
-  if (const auto found = std::ranges::find_if(passive_, is_node); found != passive_.end()) return found->address;
+  if (const auto found = std::ranges::find_if(passive_, is_node, &Reserve::record); found != passive_.end())
+    return found->record.address;
   if (const auto found = std::ranges::find_if(pending_, is_node, &Pending::record); found != pending_.end()) {
     return found->record.address;
   }
@@ -166,6 +167,7 @@ void Membership::receive(const NodeId& from, const MembershipMessage& message, T
     return;
   }
   notice_pause(now_us);
+  speaking_ = from;
   if (!partial_ && shows_large_cluster(message)) become_partial(now_us, out);
   // Claims about this node are handled first, so that each answer carries the refutation.
   for (const Rumour& rumour : message.rumours) {
@@ -177,6 +179,7 @@ void Membership::receive(const NodeId& from, const MembershipMessage& message, T
     if (rumour.subject.node != self_.node) hear(rumour, now_us, out);
   }
   std::visit([&](const auto& body) { on(from, body, message, now_us, out); }, message.body);
+  speaking_ = {};
   settle(out);
 }
 
@@ -203,6 +206,7 @@ void Membership::first_hand(const NodeId& from, const MembershipMessage& message
 
 /// A member has reported its own incarnation.
 void Membership::own_word(Member& member, std::uint64_t incarnation, TimeUs now_us, Actions& out) {
+  member.met = true;
   member.last_heard_us = now_us;
   const bool refuted = outweighs(incarnation, member.record.incarnation);
   member.record.incarnation = std::max(member.record.incarnation, incarnation);
@@ -303,6 +307,7 @@ void Membership::hear_alive_elsewhere(const MemberRecord& record, bool spread, s
   const HeardClaims::Heard* heard = heard_.find(record.node);
   if (heard != nullptr && disbelieves(record.incarnation, heard->incarnation)) return;
   if (!partial_) {
+    if (is_full_of_hearsay() && record.node != speaking_) return;
     take_lost(record.node);
     add_member(record, now_us, out);
     if (spread) pass_on(Claim::alive, record, {}, true, hops);
@@ -427,11 +432,14 @@ Membership::Member& Membership::add_member(const MemberRecord& record, TimeUs no
   if (!announced) out.events.push_back({again ? Change::alive_again : Change::joined, record.node});
   heard_.erase(record.node);
   if (!partial_) rumours_.erase(record.node);
+  if (!partial_ && is_full_of_hearsay()) drop_hearsay();
   const auto place =
       std::ranges::lower_bound(members_, record.node, {}, [](const Member& member) { return member.record.node; });
   GOSSAMER_CHECK(place == members_.end() || place->record.node != record.node);
-  Member& member =
-      *members_.insert(place, Member{.record = record, .addressed_at = record.incarnation, .last_heard_us = now_us});
+  Member& member = *members_.insert(place, Member{.record = record,
+                                                  .addressed_at = record.incarnation,
+                                                  .last_heard_us = now_us,
+                                                  .met = record.node == speaking_});
   const std::size_t at = probe_next_ + random_.below(probe_order_.size() - probe_next_ + 1);
   probe_order_.insert(probe_order_.begin() + static_cast<std::ptrdiff_t>(at), record.node);
   view_changed_ = true;
@@ -532,7 +540,15 @@ void Membership::on(const NodeId& from, const Sync& body, const MembershipMessag
       hear_alive(entry.record, false, 0, now_us, out);
     }
   }
-  if (body.answer_wanted) send(body.sender, make_sync(false), out);
+  if (!body.answer_wanted) return;
+  // A sender that can only dial out does not probe others of that kind. If it has missed the news of a death, it hears
+  // of it here.
+  for (const SyncEntry& entry : body.entries) {
+    if (partial_ || !heard_.gone(entry.record.node, entry.record.incarnation)) continue;
+    const Rumour gone = *claim_about(entry.record.node);
+    pass_on(gone.claim, gone.subject, {}, true, 0);
+  }
+  send(body.sender, make_sync(false), out);
 }
 
 void Membership::on(const NodeId& from, const Join& body, const MembershipMessage&, TimeUs now_us, Actions& out) {

@@ -140,12 +140,19 @@ class Membership {
     /// Incarnation of the address's record. Every message tells its sender's incarnation, few its address.
     std::uint64_t addressed_at = 0;
     TimeUs last_heard_us = 0;  ///< from the member itself
+    bool met = false;          ///< it has spoken to this node itself; others may have invented it
     bool suspected = false;
     bool leaving = false;      ///< suspected because another node says that it has left
     bool urgent = false;       ///< probe it next
     std::uint8_t unheard = 0;  ///< probes in a row that only others answered for it (partial views)
     Suspicion suspicion = {};
     std::vector<MemberRecord> watchers = {};  ///< its active view, as it reported it (partial views)
+  };
+
+  /// A node that may become a neighbour (partial views).
+  struct Reserve {
+    MemberRecord record;
+    bool met;  ///< was a member that had spoken to this node itself
   };
 
   /// `self.incarnation` must be larger at each start; microseconds since 1970 will do.
@@ -177,7 +184,7 @@ class Membership {
   [[nodiscard]] const Member* find(const NodeId& node) const;
   /// The nodes to keep links to, by id.
   [[nodiscard]] const std::vector<NodeId>& view() const { return view_; }
-  [[nodiscard]] const std::vector<MemberRecord>& passive_view() const { return passive_; }
+  [[nodiscard]] const std::vector<Reserve>& passive_view() const { return passive_; }
   [[nodiscard]] bool partial() const { return partial_; }
   /// True if the node is said to be dead or to have left, and not to have returned.
   [[nodiscard]] bool considers_gone(const NodeId& node) const;
@@ -290,6 +297,9 @@ class Membership {
   [[nodiscard]] bool shows_large_cluster(const MembershipMessage& message) const;
   void become_partial(TimeUs now_us, Actions& out);
   void become_partial_if_large(TimeUs now_us, Actions& out);
+  [[nodiscard]] bool knows_many() const;
+  [[nodiscard]] bool is_full_of_hearsay() const;
+  void drop_hearsay();
   void become_full_if_small(TimeUs now_us, Actions& out);
   void tend_views(TimeUs now_us, Actions& out);
   void drop_unreachable(Actions& out);
@@ -300,7 +310,7 @@ class Membership {
   void drop_neighbour(const NodeId& node, Actions& out);
   void shuffle_views(TimeUs now_us, Actions& out);
   void push_view(TimeUs now_us, Actions& out);
-  void remember(const MemberRecord& record, bool replace, TimeUs now_us, Actions& out);
+  void remember(const MemberRecord& record, bool replace, TimeUs now_us, Actions& out, bool met = false);
   void forget(const NodeId& node);
   [[nodiscard]] std::vector<MemberRecord> sample_views(std::size_t active, std::size_t passive);
   [[nodiscard]] const Member* random_neighbour(const NodeId& but, const NodeId& nor);
@@ -317,9 +327,11 @@ class Membership {
   bool view_changed_ = false;  ///< view_ must be computed again
   bool view_untold_ = false;   ///< neighbours have not been told the active view
 
+  NodeId speaking_ = {};  ///< whose message is handled
+
   std::vector<Member> members_;  // by node
   std::vector<NodeId> view_;     // by node
-  std::vector<MemberRecord> passive_;
+  std::vector<Reserve> passive_;
   std::vector<Pending> pending_;
   std::vector<Lost> lost_;
   std::vector<std::string> contacts_;

@@ -27,18 +27,38 @@ constexpr TimeUs uncrowded_shuffles = 10;
 /// knows many members follows nodes that know more. Each node finds out by itself that a cluster is small again.
 bool Membership::shows_large_cluster(const MembershipMessage& message) const {
   if (!message.partial) return false;
-  if (2 * members_.size() > options_.full_view_limit) return true;
+  if (knows_many()) return true;
   if (small_again_) return false;
   if (const auto* reply = std::get_if<NeighbourReply>(&message.body)) return reply->accepted;
   const auto* ping = std::get_if<Ping>(&message.body);
   return ping != nullptr && ping->neighbour;
 }
 
+/// Only members that have shown that they exist count, since a member can invent any number.
+bool Membership::knows_many() const {
+  const auto met = static_cast<std::size_t>(std::ranges::count(members_, true, &Member::met));
+  return 2 * met > options_.full_view_limit;
+}
+
+bool Membership::is_full_of_hearsay() const {
+  return members_.size() >= options_.full_view_limit && !knows_many();
+}
+
+/// For a node that speaks for itself.
+void Membership::drop_hearsay() {
+  std::vector<NodeId> hearsay;
+  for (const Member& member : members_) {
+    if (!member.met) hearsay.push_back(member.record.node);
+  }
+  remove_member(hearsay[random_.below(hearsay.size())]);
+}
+
 void Membership::become_partial_if_large(TimeUs now_us, Actions& out) {
   if (members_.size() > options_.full_view_limit) become_partial(now_us, out);
 }
 
-/// Keeps some members as neighbours and tells them so. Keeps some others in the passive view.
+/// Keeps some members as neighbours and tells them so. Keeps some others in the passive view. Members that were met
+/// come first, so that no link is given up for a node that may not exist.
 void Membership::become_partial(TimeUs now_us, Actions& out) {
   partial_ = true;
   small_again_ = false;
@@ -48,12 +68,13 @@ void Membership::become_partial(TimeUs now_us, Actions& out) {
   std::vector<Member> former;
   former.swap(members_);
   random_.shuffle(former);
+  std::ranges::stable_partition(former, &Member::met);
   for (Member& member : former) {
     // Suspected members are kept until the suspicion is decided. Members that only dial out will ask by themselves.
     if (member.suspected || (members_.size() < options_.active_view && !member.record.dial_only)) {
       members_.push_back(std::move(member));
     } else if (passive_.size() < options_.passive_view && !member.record.dial_only) {
-      passive_.push_back(std::move(member.record));
+      passive_.push_back({std::move(member.record), member.met});
     }
   }
   std::ranges::sort(members_, {}, [](const Member& member) { return member.record.node; });
@@ -75,10 +96,10 @@ void Membership::become_full_if_small(TimeUs now_us, Actions& out) {
   partial_ = false;
   small_again_ = true;
   pending_.clear();
-  std::vector<MemberRecord> others;
+  std::vector<Reserve> others;
   others.swap(passive_);
-  for (const MemberRecord& record : others) {
-    if (!considers_gone(record.node)) add_member(record, now_us, out);
+  for (const Reserve& other : others) {
+    if (!considers_gone(other.record.node)) add_member(other.record, now_us, out);
   }
   for (const Member& member : members_)
     send(member.record, make_sync(true), out);
@@ -124,14 +145,18 @@ void Membership::look_for_neighbours(TimeUs now_us, Actions& out) {
   next_search_us_ = now_us + search_backoff_us_;
   std::vector<std::size_t> candidates;
   for (std::size_t i = 0; i < passive_.size(); ++i) {
-    const NodeId& node = passive_[i].node;
+    const NodeId& node = passive_[i].record.node;
     if (std::ranges::none_of(pending_, [&](const Pending& p) { return p.record.node == node; }))
       candidates.push_back(i);
   }
   const std::size_t missing = options_.active_view - members_.size() - pending_.size();
   const bool urgent = 2 * members_.size() < options_.active_view;
-  for (const std::size_t index : random_.draw(candidates, missing))
-    request_neighbour(MemberRecord(passive_[index]), urgent, now_us, out);
+  // In need, those that exist for certain come first.
+  random_.shuffle(candidates);
+  if (urgent) std::ranges::stable_partition(candidates, [this](std::size_t i) { return passive_[i].met; });
+  candidates.resize(std::min(candidates.size(), missing));
+  for (const std::size_t index : candidates)
+    request_neighbour(MemberRecord(passive_[index].record), urgent, now_us, out);
 }
 
 void Membership::request_neighbour(const MemberRecord& record, bool urgent, TimeUs now_us, Actions& out) {
@@ -186,8 +211,9 @@ void Membership::taken_for_neighbour(const NodeId& node, TimeUs now_us, Actions&
 
 void Membership::drop_neighbour(const NodeId& node, Actions& out) {
   const MemberRecord record = find(node)->record;
+  const bool met = find(node)->met;
   remove_member(node);
-  remember(record, true, last_tick_us_, out);
+  remember(record, true, last_tick_us_, out, met);
 }
 
 void Membership::shuffle_views(TimeUs now_us, Actions& out) {
@@ -210,8 +236,9 @@ void Membership::push_view(TimeUs now_us, Actions& out) {
     send(member.record, sync, out);
 }
 
-/// Adds the node to the passive view. If the view is full, another one makes room if `replace`.
-void Membership::remember(const MemberRecord& record, bool replace, TimeUs now_us, Actions& out) {
+/// Adds the node to the passive view. If the view is full, another one makes room if `replace`. Nodes that were met, up
+/// to half of the view, make room for nobody who was not.
+void Membership::remember(const MemberRecord& record, bool replace, TimeUs now_us, Actions& out, bool met) {
   if (record.node == self_.node || find(record.node) != nullptr) return;
   if (considers_gone(record.node)) {
     const std::uint64_t gone = heard_.find(record.node)->incarnation;
@@ -227,21 +254,25 @@ void Membership::remember(const MemberRecord& record, bool replace, TimeUs now_u
     if (take_lost(record.node)) request_neighbour(record, false, now_us, out);
   }
   if (record.dial_only) return;  // it asks by itself
-  const auto known = std::ranges::find(passive_, record.node, &MemberRecord::node);
+  const auto known = std::ranges::find_if(passive_, [&](const Reserve& r) { return r.record.node == record.node; });
   if (known != passive_.end()) {
-    if (record.incarnation > known->incarnation) *known = record;
+    if (record.incarnation > known->record.incarnation) known->record = record;
+    known->met |= met;
     return;
   }
   if (passive_.size() < options_.passive_view) {
-    passive_.push_back(record);
+    passive_.push_back({record, met});
     return;
   }
   crowded_us_ = now_us;
-  if (replace) passive_[random_.below(passive_.size())] = record;
+  if (!replace) return;
+  const std::size_t known_ones = passive_.size() - std::ranges::partition(passive_, &Reserve::met).size();
+  const std::size_t kept = met ? 0 : std::min(known_ones, passive_.size() / 2);
+  passive_[kept + random_.below(passive_.size() - kept)] = {record, met};
 }
 
 void Membership::forget(const NodeId& node) {
-  std::erase_if(passive_, [&](const MemberRecord& record) { return record.node == node; });
+  std::erase_if(passive_, [&](const Reserve& reserve) { return reserve.record.node == node; });
 }
 
 std::vector<MemberRecord> Membership::sample_views(std::size_t active, std::size_t passive) {
@@ -249,7 +280,8 @@ std::vector<MemberRecord> Membership::sample_views(std::size_t active, std::size
   for (const std::size_t index : some_members(active)) {
     if (!members_[index].record.dial_only) sample.push_back(members_[index].record);
   }
-  std::ranges::copy(random_.draw(passive_, passive), std::back_inserter(sample));
+  for (const Reserve& reserve : random_.draw(passive_, passive))
+    sample.push_back(reserve.record);
   return sample;
 }
 

@@ -17,6 +17,19 @@ void ClientSide::look_at_quarantined(Actions& out) {
   }
 }
 
+void ClientSide::look_while_alone(Actions& out) {
+  std::uint32_t left = 4;
+  for (std::uint32_t n = 0; n < data_.fragments.count() && left > 0; ++n) {
+    const std::uint32_t f = next_look_;
+    next_look_ = (next_look_ + 1) % data_.fragments.count();
+    Fragment& fragment = data_.fragments[f];
+    if (fragment.publication_clock == data_.clock || fragment.waiting.wish != Waiting::Wish::nothing) continue;
+    fragment.waiting.wish = Waiting::Wish::look;
+    --left;
+    offer_if_wanted(f, out);
+  }
+}
+
 void ClientSide::offer_if_wanted(std::uint32_t f, Actions& out) {
   Fragment& fragment = data_.fragments[f];
   if (fragment.is_pending({Pending::work, Pending::client})) return;

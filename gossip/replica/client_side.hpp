@@ -30,6 +30,9 @@ class ClientSide {
   /// Asks it for the fragments in quarantine, which are then looked at: its program may have mended them, and there may
   /// be nobody to exchange with.
   void look_at_quarantined(Actions& out);
+  /// With nobody to exchange with, nobody else would find NaN in the model: some fragments that have been trained are
+  /// looked at, others each time.
+  void look_while_alone(Actions& out);
   /// Gives the fragment to the client if the client is to publish it or to take a correction.
   void offer_if_wanted(std::uint32_t f, Actions& out);
   /// True if something can be committed to the fragment. If the client has it, it is recalled, and the answer is false.
@@ -73,6 +76,7 @@ class ClientSide {
   [[nodiscard]] bool window_open() const { return provided_.size() < window_ && memory_ == Memory::there; }
 
   ReplicaData& data_;
+  std::uint32_t next_look_ = 0;              // the fragment that look_while_alone() begins with
   std::size_t window_ = 0;                   // 0: resident
   std::set<std::uint32_t> provided_;         // at most window_, unless there were more at the beginning
   std::deque<std::uint32_t> wait_for_room_;  // each fragment at most once

@@ -45,7 +45,7 @@ struct Undoing {
   std::uint32_t place;  ///< of the record of the reply whose half it is
 };
 struct TakingOuterStep {};
-struct Looking {};     ///< in quarantine: is what the client published finite?
+struct Looking {};     ///< is what the client published finite? In quarantine, or while nobody else is there
 struct Copying {};     ///< read for a joiner or for a checkpoint
 struct TakingOver {};  ///< its values pulled from others, or restored, are written
 struct Providing {};   ///< lean memory: its buffers are given memory
@@ -112,7 +112,11 @@ struct Waiting {
   /// An exchange of this node's own that first needs a new publication.
   enum class Start : std::uint8_t { none, with_publication, now };
   enum class Gather : std::uint8_t { no, now, with_publication };
-  enum class Wish : std::uint8_t { nothing, publication };
+  enum class Wish : std::uint8_t {
+    nothing,
+    publication,
+    look,  ///< a publication, to see whether it is finite
+  };
 
   std::optional<Publication> publication = {};   ///< the client published while the fragment was held
   std::deque<UndoTask> undo = {};                ///< halves to undo
@@ -210,6 +214,7 @@ struct Fragment {
   std::uint64_t exchange_clock = 0;     ///< this node's clock at the last exchange
   double exchange_interval = 0;         ///< smoothed samples between exchanges
   DistanceRecord distances = {};
+  double norm = 0;                               ///< ‖y‖ in the last exchange
   std::optional<double> relative_distance = {};  ///< smoothed over exchanges; none: not measured yet
   LastOuterStep last_outer = {};
 

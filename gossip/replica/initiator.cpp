@@ -394,6 +394,7 @@ OwnExchange* Initiator::own_of(const NodeId& from, std::uint32_t f, std::uint64_
 }
 
 bool Initiator::reply(const NodeId& from, ExchangeReply&& reply, TimeUs now_us, Actions& out) {
+  data_.neighbours.note_reply(from);
   OwnExchange* const own = own_of(from, reply.fragment, reply.counter);
   const bool done = reply.status == ReplyStatus::done;
   const ExchangeInquiry about{reply.counter, reply.job, reply.fragment};
@@ -598,8 +599,9 @@ void Initiator::node_dead(const NodeId& node, TimeUs now_us) {
 
 void Initiator::expire(TimeUs now_us) {
   for (Fragment& fragment : data_.fragments) {
-    if (fragment.unanswered() && now_us - fragment.own->begun_us >= data_.options.lifetime_us)
-      give_up_own(fragment, 0, now_us);
+    if (!fragment.unanswered() || now_us - fragment.own->begun_us < data_.options.lifetime_us) continue;
+    data_.neighbours.note_overdue(fragment.own->partner, now_us);
+    give_up_own(fragment, 0, now_us);
   }
 }
 
@@ -613,6 +615,7 @@ void Initiator::repeat_unanswered(TimeUs now_us, Actions& out) {
     if (now_us - own.begun_us > options.lifetime_us / 2) continue;
     if (now_us - own.sent_us < data_.neighbours.patience_us(own.partner, options.info_period_us, options.lifetime_us))
       continue;
+    if (own.sent == OwnExchange::Sent::once) data_.neighbours.note_overdue(own.partner, now_us);
     own.sent = OwnExchange::Sent::repeated;
     ++data_.counters.repeats_sent;
     send_request(own, now_us, out);

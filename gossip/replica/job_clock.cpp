@@ -1,6 +1,7 @@
 #include "gossip/replica/job_clock.hpp"
 
 #include <algorithm>
+#include <functional>
 
 namespace gossamer::gossip {
 namespace {
@@ -9,6 +10,14 @@ namespace {
 std::uint64_t idle_pace(std::uint64_t value, TimeUs elapsed_us) {
   const double per_s = static_cast<double>(value) / 64 + 1024;
   return static_cast<std::uint64_t>(per_s * static_cast<double>(elapsed_us) / us_per_s);
+}
+
+/// The largest of what all replicas but one say, without as many as may lie beside that one: with it, a third of all.
+std::uint64_t largest_but_lies(std::vector<std::uint64_t>& said) {
+  const std::size_t liars = std::max<std::size_t>((said.size() + 1) / 3, 1);
+  const auto place = said.begin() + static_cast<std::ptrdiff_t>(liars - 1);
+  std::ranges::nth_element(said, place, std::ranges::greater{});
+  return *place;
 }
 
 }  // namespace
@@ -42,12 +51,12 @@ std::optional<JobClock::Claim> JobClock::furthest_believed(std::uint64_t own, co
   disbelieved_.reset();
   std::optional<Claim> furthest;
   for (const Claim& claim : others) {
-    std::uint64_t beside = own;
+    std::vector<std::uint64_t> beside = {own};
     for (const Claim& other : others) {
-      if (other.node != claim.node) beside = std::max(beside, other.clock);
+      if (other.node != claim.node) beside.push_back(other.clock);
     }
-    if (!is_believable(claim.clock, beside)) {
-      disbelieved_ = claim;
+    if (!is_believable(claim.clock, largest_but_lies(beside))) {
+      if (!disbelieved_ || claim.clock > disbelieved_->clock) disbelieved_ = claim;
     } else if (claim.clock > own && (!furthest || claim.clock > furthest->clock)) {
       furthest = claim;
     }
@@ -55,17 +64,17 @@ std::optional<JobClock::Claim> JobClock::furthest_believed(std::uint64_t own, co
   return furthest;
 }
 
-/// The largest progress since the last look of any replica other than the leader.
+/// The progress since the last look of the replicas other than the leader.
 std::uint64_t JobClock::trained_beside(const NodeId& leader, std::uint64_t own,
                                        const std::vector<Claim>& others) const {
-  std::uint64_t most = own - std::min(own, own_);
+  std::vector<std::uint64_t> beside = {own - std::min(own, own_)};
   for (const Claim& claim : others) {
     const auto before = std::ranges::lower_bound(others_, claim.node, {}, &Claim::node);
     if (claim.node == leader || before == others_.end() || before->node != claim.node) continue;
     if (disbelieved_ && disbelieved_->node == claim.node) continue;
-    most = std::max(most, claim.clock - std::min(claim.clock, before->clock));
+    beside.push_back(claim.clock - std::min(claim.clock, before->clock));
   }
-  return most;
+  return largest_but_lies(beside);
 }
 
 }  // namespace gossamer::gossip

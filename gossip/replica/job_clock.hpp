@@ -1,13 +1,14 @@
 // How far a job is, in samples; programs use it for their schedules. It is the largest believable clock of any replica
-// in reach. A replica reports its own clock, and nobody can check it, so a false one must not end the runs of others. A
-// clock that only one replica claims is treated like this:
+// in reach. A replica reports its own clock, and nobody can check it, so a false one must not end the runs of others,
+// be it that of one replica or of a third of them. A clock is therefore compared with those of the others, this replica
+// among them, of which as many of the furthest are left out as may lie together with the one that claims it:
 //
-// - A clock beyond `max_lead` times the clock of all others, plus `free_lead_samples`, is ignored.
-// - Any other is followed at `max_pace` times the speed of the fastest other replica: at once where all train
-//   alike, and later where one is far ahead. If no other has trained for idle_us, there is nothing to compare
+// - A clock beyond `max_lead` times the furthest of the rest, plus `free_lead_samples`, is ignored.
+// - Any other is followed at `max_pace` times the speed of the fastest of the rest: at once where all train
+//   alike, and later where a few are far ahead. If none of them has trained for idle_us, there is nothing to compare
 //   with, and the clock is followed slowly.
 //
-// A clock that two replicas claim is believed, whoever they are. A replica's own clock is believed as well.
+// A replica's own clock is believed.
 //
 // One owner. Time is an argument.
 

@@ -18,7 +18,9 @@ constexpr TimeUs least_longest_rest_us = 250 * us_per_ms;  // a rest is at most 
 constexpr TimeUs max_rest_us = 30 * us_per_s;              // a rest is also at most this, unless a busy wait is longer
 constexpr TimeUs yield_factor = 8;               // whoever waits so many times as long as another goes before it,
 constexpr TimeUs yield_least_us = 1 * us_per_s;  // after this at least, and if it has asked within this time
-constexpr double patience_answers = 4;           // times the usual time of an answer, before a request is sent again
+constexpr std::size_t max_window = 4096;
+constexpr TimeUs max_overdue_rest_us = 60 * us_per_s;  // a neighbour that answers nothing is asked so seldom at least
+constexpr double patience_answers = 4;  // times the usual time of an answer, before a request is sent again
 
 }  // namespace
 
@@ -43,6 +45,7 @@ Neighbour* Neighbours::link_up(const NodeId& node, double bytes_per_s, std::opti
   }
   Neighbour& neighbour = table_[node];
   neighbour.linked = true;
+  neighbour.overdue_in_a_row = 0;
   neighbour.info.state = ReplicaState::absent;  // until it is heard: its replica may have gone while there was no link
   neighbour.budget.set_rate(bytes_per_s);
   return &neighbour;
@@ -204,14 +207,32 @@ void Neighbours::note_busy(const NodeId& node, TimeUs now_us) {
   neighbour->busy_us = now_us;
 }
 
+void Neighbours::note_reply(const NodeId& node) {
+  Neighbour* neighbour = find(node);
+  if (neighbour == nullptr) return;
+  neighbour->overdue_in_a_row = 0;
+  neighbour->window = std::min(neighbour->window + 1, max_window);
+}
+
+void Neighbours::note_overdue(const NodeId& node, TimeUs now_us) {
+  Neighbour* neighbour = find(node);
+  if (neighbour == nullptr) return;
+  ++neighbour->overdue_in_a_row;
+  neighbour->overdue_us = now_us;
+  neighbour->window = std::max<std::size_t>(neighbour->window / 2, 1);
+}
+
 TimeUs Neighbours::rests_until_us(const Neighbour& neighbour, TimeUs period_us, bool hurry) {
-  if (neighbour.busy_in_a_row < busy_tolerated) return neighbour.busy_us;
+  const int overdue = std::min(neighbour.overdue_in_a_row, max_rest_doublings);
+  const TimeUs overdue_rest_us = overdue > 1 ? std::min(us_per_s << (overdue - 1), max_overdue_rest_us) : 0;
+  const TimeUs answers_us = neighbour.overdue_us + overdue_rest_us;
+  if (neighbour.busy_in_a_row < busy_tolerated) return std::max(neighbour.busy_us, answers_us);
   const int doublings = std::min(neighbour.busy_in_a_row - busy_tolerated, max_rest_doublings);
   const TimeUs busy_us = period_us / busy_wait_divisor;
   const TimeUs base_us = hurry ? std::min(busy_us, finish_wait_us) : busy_us;
   const TimeUs rest_us = std::max(base_us, us_per_ms) * (TimeUs{1} << doublings);
   const TimeUs longest_us = std::min(std::max(period_us, least_longest_rest_us), max_rest_us);
-  return neighbour.busy_us + std::min(rest_us, std::max(base_us, longest_us));
+  return std::max(neighbour.busy_us + std::min(rest_us, std::max(base_us, longest_us)), answers_us);
 }
 
 void Neighbours::note_answer(const NodeId& node, ReplyStatus status, TimeUs now_us) {
@@ -252,6 +273,7 @@ void Neighbours::observe_age(const NodeId& partner, const Age& age) {
 }
 
 bool Neighbours::has_room(const Neighbour& neighbour, std::size_t fragment_bytes) {
+  if (neighbour.own_count >= neighbour.window) return false;
   const LinkLoad& load = neighbour.load;
   if (load.backlog_us > begin_backlog_us) return false;
   if (load.bytes_per_s <= 0 || neighbour.own_count == 0) return true;

@@ -35,6 +35,9 @@ struct Neighbour {
   TimeUs waited_us = 0;                  ///< and last
   LinkLoad load;
   std::size_t own_count = 0;  ///< exchanges that this node has begun with it and not ended
+  std::size_t window = 64;    ///< how many of them there may be: more with each answer, half if one is overdue
+  int overdue_in_a_row = 0;   ///< requests without an answer in time since the last answer
+  TimeUs overdue_us = 0;      ///< and when that was last seen
   ClipRecord clips;
   std::uint64_t exchanges = 0;  ///< from here on see PartnerReport
   std::uint64_t busy = 0;
@@ -100,12 +103,20 @@ class Neighbours {
   [[nodiscard]] std::vector<NodeId> members() const;
   /// A neighbour with another layout under the job's name, if there is one.
   [[nodiscard]] const std::optional<NodeId>& layout_stranger() const { return layout_stranger_; }
+  /// The neighbour whose settings were last too far ahead to be believed (max_settings_leap).
+  [[nodiscard]] const std::optional<NodeId>& settings_liar() const { return settings_liar_; }
+  void disbelieve_settings(const NodeId& from) { settings_liar_ = from; }
 
   // --- what exchanges teach about them
   void note_busy(const NodeId& node, TimeUs now_us);
-  /// A neighbour that has turned down several requests in a row is not asked before this time, since each request costs
-  /// bytes for nothing. `hurry`: this node finishes.
+  /// A neighbour that has turned down several requests in a row, or owes answers to several, is not asked before this
+  /// time, since each request costs bytes, or holds a fragment, for nothing. `hurry`: this node finishes.
   [[nodiscard]] static TimeUs rests_until_us(const Neighbour& neighbour, TimeUs period_us, bool hurry);
+  /// It has answered a request, whatever it said.
+  void note_reply(const NodeId& node);
+  /// A request of this node's has no answer though it is time. Each holds a fragment, so that a neighbour that never
+  /// answers would hold all of them.
+  void note_overdue(const NodeId& node, TimeUs now_us);
   /// This node has answered its request, or has told it that it is busy.
   void note_answer(const NodeId& node, ReplyStatus status, TimeUs now_us);
   /// True if another neighbour has asked in vain for long while this one was answered not long ago. Whoever is turned
@@ -114,7 +125,7 @@ class Neighbours {
   /// A request of `bytes`, its reply included, took `took_us`.
   void observe_answer(const NodeId& from, std::size_t bytes, TimeUs took_us);
   void observe_age(const NodeId& partner, const Age& age);
-  /// True if the link's queue leaves room to begin an exchange of this size.
+  /// True if an exchange of this size may be begun: the link's queue leaves room, and so do the answers it owes.
   [[nodiscard]] static bool has_room(const Neighbour& neighbour, std::size_t fragment_bytes);
   /// True if its link can afford an answer of this size.
   [[nodiscard]] static bool may_answer(const Neighbour& neighbour, std::size_t debt_bytes, TimeUs now_us);
@@ -135,6 +146,7 @@ class Neighbours {
   std::map<NodeId, Neighbour> table_;
   std::uint64_t losses_ = 0;
   std::optional<NodeId> layout_stranger_;
+  std::optional<NodeId> settings_liar_;
 };
 
 }  // namespace gossamer::gossip

@@ -154,11 +154,14 @@ bool Replica::spoiled() const {
   });
 }
 
-void Replica::update_finishing(TimeUs now_us, Actions& out) {
-  const bool alone = std::ranges::none_of(data_.neighbours, [this](const auto& item) {
+bool Replica::has_peers() const {
+  return std::ranges::any_of(data_.neighbours, [this](const auto& item) {
     return data_.neighbours.is_peer(item.second, data_.has_servers());
   });
-  if (!data_.runs() || !alone || !all_dialled_ || accompanied_us_ == 0) accompanied_us_ = now_us;
+}
+
+void Replica::update_finishing(TimeUs now_us, Actions& out) {
+  if (!data_.runs() || has_peers() || !all_dialled_ || accompanied_us_ == 0) accompanied_us_ = now_us;
   if (!data_.finish) return;
   Finish& finish = *data_.finish;
   finish.partners = data_.neighbours.finishing_partners();
@@ -181,7 +184,7 @@ void Replica::update_finishing(TimeUs now_us, Actions& out) {
   // Whoever has just gone may be back soon; and of those that a new daemon is to meet, not all may be linked yet.
   const bool may_return = now_us - expects_since_us_.value_or(now_us) < finish_alone_us;
   const bool waits =
-      may_train_again || may_return || (alone && !may_go_alone && now_us - accompanied_us_ < finish_alone_us);
+      may_train_again || may_return || (!has_peers() && !may_go_alone && now_us - accompanied_us_ < finish_alone_us);
   const bool settled = !waits && finish.is_sound() && data_.runs() && all_settled;
   // The last corrections must have reached the client as well.
   const bool delivered =
@@ -261,7 +264,7 @@ bool Replica::take_publication(std::uint32_t f, TimeUs now_us, Actions& out) {
   if (data_.finish && trained) fragment.agreement.forget();
   fragment.publication_clock = publication.clock;
   fragment.freshness = Fragment::Freshness::fresh;
-  fragment.waiting.wish = Waiting::Wish::nothing;
+  const bool looks = std::exchange(fragment.waiting.wish, Waiting::Wish::nothing) == Waiting::Wish::look;
   // Other replicas wait to hear whether the fragment is still quarantined.
   if (data_.finish && fragment.is_quarantined()) data_.pace.start_by(fragment.turn, now_us);
   if (fragment.waiting.gather == Waiting::Gather::with_publication) fragment.waiting.gather = Waiting::Gather::now;
@@ -272,7 +275,7 @@ bool Replica::take_publication(std::uint32_t f, TimeUs now_us, Actions& out) {
   if (fragment.buffers.gathered()) {  // the clients' publications are taken in first
     fragment.hold(stage::TakingIn{});
     out.run.push_back({f, Actions::TakeIn{}});
-  } else if (fragment.is_quarantined()) {
+  } else if (fragment.is_quarantined() || looks) {
     fragment.hold(stage::Looking{});
     out.run.push_back({f, LookTask{}});
   }
@@ -318,7 +321,11 @@ void Replica::finished(std::uint32_t f, Finished&& result, TimeUs now_us, Action
           [&](const UndoTask::Result& undone) { responder_.undone(f, std::get<stage::Undoing>(over), undone, out); },
           [&](const OuterTask::Result& outer) { outer_done(f, outer, out); },
           [&](const LookTask::Result& looked) {
-            if (looked.finite) fragment.health = Fragment::Health::sound;
+            if (looked.finite) {
+              fragment.health = Fragment::Health::sound;
+            } else {
+              data_.quarantine(fragment);
+            }
           },
           [&](const Provided& provided) {
             client_.provided(f, provided);
@@ -396,6 +403,7 @@ void Replica::node_dead(const NodeId& node, TimeUs now_us, Actions& out) {
   data_.book.replies().orphan(node, std::numeric_limits<std::uint64_t>::max());
   for (Fragment& fragment : data_.fragments) {
     std::erase(fragment.waiting.pulls, node);
+    fragment.distances.forget(node);
     if (fragment.waiting.request && fragment.waiting.request->from == node) fragment.waiting.request.reset();
   }
   initiator_.node_dead(node, now_us);
@@ -430,7 +438,8 @@ void Replica::take_settings(const JobSettings& settings, Actions& out) {
 
 void Replica::hear(const NodeId& from, const JobInfo& info, Actions& out) {
   if (info.job.name_hash != data_.description.job.name_hash) return;
-  if (info.job == data_.description.job) take_settings(info.settings, out);
+  const bool leaps = info.settings.version > data_.description.settings.version + max_settings_leap;
+  if (info.job == data_.description.job && !leaps) take_settings(info.settings, out);
   Neighbour* const neighbour = data_.neighbours.find(from);
   if (neighbour == nullptr) return;
   ReplyCache& replies = data_.book.replies();
@@ -452,6 +461,7 @@ void Replica::hear(const NodeId& from, const JobInfo& info, Actions& out) {
     neighbour->met_quarantine = false;
   }
   if (data_.neighbours.note(from, *neighbour, info) == Neighbours::News::stirring) ++data_.stir;
+  if (leaps) data_.neighbours.disbelieve_settings(from);
   const bool is_over = info.finishing == Finishing::over && info.job == data_.description.job;
   if (data_.finish && is_over && !neighbour->over_before && data_.finish->over.size() < max_neighbours)
     data_.finish->over.insert(from);
@@ -557,6 +567,7 @@ void Replica::tick(TimeUs now_us, Actions& out, bool all_dialled) {
     tell_neighbours(out);
     end_the_old(now_us, out);
     if (has_model(data_.phase)) client_.look_at_quarantined(out);
+    if (data_.runs() && !data_.description.keeps && !data_.finish && !has_peers()) client_.look_while_alone(out);
     ask_at_once_ = true;
   }
   if (std::exchange(ask_at_once_, false)) responder_.inquire(out);

@@ -166,6 +166,7 @@ class Replica {
   void update_finishing(TimeUs now_us, Actions& out);
   /// True if the program's last values were checked and hold NaN or infinity.
   [[nodiscard]] bool spoiled() const;
+  [[nodiscard]] bool has_peers() const;
   void end_the_old(TimeUs now_us, Actions& out);
   void look_at_clocks(TimeUs now_us);
   void look_after_window(TimeUs now_us, Actions& out);

@@ -88,13 +88,24 @@ Witness ReplicaData::witness_for(std::uint32_t f, const NodeId& partner) const {
   return witness;
 }
 
+double ReplicaData::usual_distance(const Fragment& fragment) const {
+  const auto median = fragment.distances.median();
+  if (!median) return 0;
+  // Among replicas that agree the median is next to nothing, and who comes late is far off without any fault.
+  const bool agreed = *median <= finish_tolerance * fragment.norm;
+  return options.clip >= loose_clip && agreed ? fragment.norm / options.clip : *median;
+}
+
 Clip ReplicaData::clip_for(const Fragment& fragment, const NodeId& partner) const {
   if (!(options.clip > 0)) return {};
-  const float median = fragment.distances.median().value_or(0.0F);
+  const double usual = usual_distance(fragment);
+  // Nobody can tell who of so few is far off.
+  if (options.clip >= loose_clip && usual == 0 && neighbours.partners() < witnesses_least) return {};
   const Neighbour* neighbour = neighbours.find(partner);
   const int extra = neighbour == nullptr ? 0 : neighbour->clips.extra_shift();
   const float multiple = std::ldexp(options.clip, -extra);
-  return {.threshold = std::min(multiple * median, std::numeric_limits<float>::max()), .multiple = multiple};
+  const auto threshold = static_cast<float>(std::min<double>(multiple * usual, std::numeric_limits<float>::max()));
+  return {.threshold = threshold, .multiple = multiple};
 }
 
 float ReplicaData::factor_for(const Fragment& fragment, const NodeId& partner) const {
@@ -113,7 +124,7 @@ void ReplicaData::learn(Fragment& fragment, const NodeId& partner, const Exchang
   Neighbour* const neighbour = neighbours.find(partner);
   const bool gave = only_gives(neighbour);
   if (neighbour != nullptr && measure.blocks > 0) {
-    const double usual = options.clip * fragment.distances.median().value_or(0.0F);
+    const double usual = options.clip * usual_distance(fragment);
     if (usual > 0 && measure.blocks > measure.wide_blocks) {
       neighbour->clips.observe(measure.distance / usual);
       if (measure.distance > usual) ++counters.clipped;
@@ -123,6 +134,7 @@ void ReplicaData::learn(Fragment& fragment, const NodeId& partner, const Exchang
   }
   if (measure.telling && measure.blocks == fragment.buffers.block_count()) {
     fragment.distances.observe(partner, measure.distance);
+    fragment.norm = values_norm(measure);
     if (const double relative = relative_distance(measure); std::isfinite(relative)) {
       if (!gave) fragment.relative_distance = smoothed(fragment.relative_distance.value_or(0), relative);
       if (neighbour != nullptr) neighbour->relative_distance = smoothed(neighbour->relative_distance, relative);

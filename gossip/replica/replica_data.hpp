@@ -100,6 +100,8 @@ struct ReplicaData {
   /// Another node that keeps the job and owns the fragment; none also if the run was over for it before.
   [[nodiscard]] std::optional<NodeId> server_of(const Fragment& fragment) const;
   [[nodiscard]] Witness witness_for(std::uint32_t f, const NodeId& partner) const;
+  /// The distance to partners beyond so many times of which ReplicaOptions::clip takes effect; 0: not known.
+  [[nodiscard]] double usual_distance(const Fragment& fragment) const;
   [[nodiscard]] Clip clip_for(const Fragment& fragment, const NodeId& partner) const;
   [[nodiscard]] float factor_for(const Fragment& fragment, const NodeId& partner) const;
   /// Learns from an exchange that was done. `counts`: it was not a follow-up that this node began.

@@ -47,19 +47,19 @@ std::optional<NodeId> parse_node_id(std::string_view text) {
   return parse_hex(text, node.bytes) ? std::optional(node) : std::nullopt;
 }
 
-Hearsay Denials::merge(const Denial& heard, TimeUs time_of_day) {
+Hearsay Denials::merge(const Denial& heard, TimeUs time_of_day, bool linked) {
   const auto known = entries_.find(heard.node);
   if (known != entries_.end() && rank(known->second.denial) >= rank(heard)) return Hearsay::known;
   if (heard.decided_at > time_of_day + max_ahead_us) return Hearsay::refused;
-  if (known == entries_.end() && !make_room(heard.denied)) return Hearsay::refused;
+  if (known == entries_.end() && !make_room(heard.denied, heard.denied && linked)) return Hearsay::refused;
   put(heard);
   return Hearsay::news;
 }
 
-std::optional<Denial> Denials::decide(const NodeId& node, bool denied, std::string reason, TimeUs time_of_day) {
+Denial Denials::decide(const NodeId& node, bool denied, std::string reason, TimeUs time_of_day) {
   const auto known = entries_.find(node);
-  if (known == entries_.end() && !make_room(denied)) return std::nullopt;
   const TimeUs after = known == entries_.end() ? time_of_day : known->second.denial.decided_at + 1;
+  if (known == entries_.end()) make_room(denied, true);
   Denial denial{node, denied, std::max(time_of_day, after), std::move(reason)};
   put(denial);
   return denial;
@@ -70,17 +70,20 @@ bool Denials::is_denied(const NodeId& node) const {
   return known != entries_.end() && known->second.denial.denied;
 }
 
-/// True if one more fits, after the oldest record of an allowed node has gone if need be.
-bool Denials::make_room(bool for_denial) {
+/// True if one more fits, after another has gone if need be: the oldest record of an allowed node, or if there `must`
+/// be room the denial dated last, since whoever fills the table with denials dates them ahead of all others.
+bool Denials::make_room(bool for_denial, bool must) {
   if (entries_.size() < max_denials) return true;
-  if (!for_denial) return false;
-  auto oldest = entries_.end();
-  for (auto entry = entries_.begin(); entry != entries_.end(); ++entry) {
-    if (entry->second.denial.denied) continue;
-    if (oldest == entries_.end() || entry->second.denial.decided_at < oldest->second.denial.decided_at) oldest = entry;
-  }
-  if (oldest == entries_.end()) return false;
-  entries_.erase(oldest);
+  if (!for_denial && !must) return false;
+  const auto goes_before = [](const auto& a, const auto& b) {
+    const Denial& one = a.second.denial;
+    const Denial& other = b.second.denial;
+    if (one.denied != other.denied) return other.denied;
+    return one.denied ? one.decided_at > other.decided_at : one.decided_at < other.decided_at;
+  };
+  const auto first = std::ranges::min_element(entries_, goes_before);
+  if (first->second.denial.denied && !must) return false;
+  entries_.erase(first);
   return true;
 }
 

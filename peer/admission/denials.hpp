@@ -36,10 +36,10 @@ class Denials {
   };
 
   /// Takes a record from another member. Refused if there is no room: when full, a denial may only take the place of an
-  /// allowed node's.
-  Hearsay merge(const Denial& heard, TimeUs time_of_day);
-  /// Takes a decision of our own operator. It is dated now, or later than what is known. Nothing if there is no room.
-  std::optional<Denial> decide(const NodeId& node, bool denied, std::string reason, TimeUs time_of_day);
+  /// allowed node's, or, if its node is `linked` with this one, of the denial that is dated last.
+  Hearsay merge(const Denial& heard, TimeUs time_of_day, bool linked = false);
+  /// Takes a decision of our own operator. It is dated now, or later than what is known. It always finds room.
+  Denial decide(const NodeId& node, bool denied, std::string reason, TimeUs time_of_day);
 
   [[nodiscard]] bool is_denied(const NodeId& node) const;
   [[nodiscard]] const std::map<NodeId, Entry>& entries() const { return entries_; }
@@ -52,7 +52,7 @@ class Denials {
   [[nodiscard]] static std::expected<Denials, std::string> parse(std::string_view text);
 
  private:
-  bool make_room(bool for_denial);
+  bool make_room(bool for_denial, bool must);
   void put(Denial denial);
 
   std::map<NodeId, Entry> entries_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <ctime>
 
+#include "gossip/plain_text.hpp"
 #include "peer/admission/admission.hpp"
 #include "peer/admission/transcript.hpp"
 #include "peer/limits.hpp"
@@ -64,12 +65,6 @@ class Fields {
   bool sound_ = true;
 };
 
-std::string_view trimmed(std::string_view line) {
-  const auto first = line.find_first_not_of(" \t\r\n");
-  if (first == std::string_view::npos) return {};
-  return line.substr(first, line.find_last_not_of(" \t\r\n") - first + 1);
-}
-
 std::optional<Invitation> read_fields(std::span<const std::uint8_t> bytes) {
   Invitation invitation;
   Fields fields(bytes);
@@ -127,7 +122,7 @@ std::string invitation_line(const Invitation& invitation) {
 }
 
 std::expected<Invitation, std::string> parse_invitation(std::string_view line) {
-  line = trimmed(line);
+  line = trimmed(line, " \t\r\n");
   const std::string_view family = invitation_prefix.substr(0, invitation_prefix.find('1'));
   if (!line.starts_with(family)) {
     return std::unexpected("this is no invitation, which starts with " + std::string(invitation_prefix) + advice);

@@ -34,12 +34,12 @@ void Spread::said(const NodeId& node) {
   link->second.ring_version = link->second.next_ring_version;
 }
 
-Hearsay Spread::heard(const NodeId& from, const DenialList& list, TimeUs time_of_day, TimeUs now) {
+Hearsay Spread::heard(const NodeId& from, DenialList& list, TimeUs time_of_day, TimeUs now) {
   GOSSAMER_CHECK(list.records.size() <= max_denials_in_message);
   if (!links_.contains(from)) return Hearsay::known;
-  Hearsay outcome = Hearsay::known;
   bool refused = false;
-  for (const Denial& denial : list.records) {
+  std::vector<Denial> news;
+  for (Denial& denial : list.records) {
     const auto known = denials_.entries().find(denial.node);
     const bool same = known != denials_.entries().end() && known->second.denial == denial;
     if (same) continue;
@@ -47,12 +47,13 @@ Hearsay Spread::heard(const NodeId& from, const DenialList& list, TimeUs time_of
       refused = true;
       break;
     }
-    const Hearsay merged = denials_.merge(denial, time_of_day);
-    if (merged == Hearsay::news) outcome = Hearsay::news;
+    const Hearsay merged = denials_.merge(denial, time_of_day, links_.contains(denial.node));
+    if (merged == Hearsay::news) news.push_back(std::move(denial));
     if (merged == Hearsay::refused) refused = true;
   }
-  if (outcome == Hearsay::news) return outcome;
-  return refused ? Hearsay::refused : outcome;
+  list.records = std::move(news);
+  if (!list.records.empty()) return Hearsay::news;
+  return refused ? Hearsay::refused : Hearsay::known;
 }
 
 Hearsay Spread::heard(const NodeId& from, const RingState& state, TimeUs time_of_day, TimeUs now) {

@@ -43,10 +43,11 @@ class Spread {
   void said(const NodeId& node);
 
   /// Takes a message from a neighbour. It is news if any part of it is.
-  [[nodiscard]] Hearsay heard(const NodeId& from, const DenialList& list, TimeUs time_of_day, TimeUs now);
+  /// Only the records that are news stay in the list.
+  [[nodiscard]] Hearsay heard(const NodeId& from, DenialList& list, TimeUs time_of_day, TimeUs now);
   [[nodiscard]] Hearsay heard(const NodeId& from, const RingState& state, TimeUs time_of_day, TimeUs now);
 
-  [[nodiscard]] std::optional<Denial> decide(const NodeId& node, bool denied, std::string reason, TimeUs time_of_day) {
+  [[nodiscard]] Denial decide(const NodeId& node, bool denied, std::string reason, TimeUs time_of_day) {
     return denials_.decide(node, denied, std::move(reason), time_of_day);
   }
   /// A ring that was changed here: everyone is told.

@@ -30,7 +30,10 @@ void ClaimAttempt::try_address() {
   timer_.async_wait([weak = weak_from_this()](const asio::error_code& error) {
     const auto self = weak.lock();
     if (error || !self || self->closed_) return;
-    if (self->phase_ != Phase::dialled) {
+    if (self->phase_ == Phase::connected && !self->greeting_probe_) {
+      self->next_address(not_a_node({.speaker = Greeting::Speaker::silent}, self->invitation_.addresses[self->index_]),
+                         true);
+    } else if (self->phase_ != Phase::dialled) {
       self->next_address("the node at " + self->here() + " took the connection and said nothing", true);
     } else {
       self->next_address("nobody answers at " + self->here(), false);
@@ -51,6 +54,7 @@ void ClaimAttempt::try_address() {
 }
 
 void ClaimAttempt::resolved(const Address& endpoint) {
+  endpoint_ = endpoint;
   try {
     open_socket(endpoint);
   } catch (const zmq::error_t& error) {
@@ -116,12 +120,23 @@ void ClaimAttempt::note_event(SocketEvent event) {
       if (phase_ == Phase::secured) return disconnected();
       [[fallthrough]];
     default:
-      next_address("the node at " + here() +
-                       " does not know this invitation: its cluster has another key by now, or it belongs to another "
-                       "cluster; ask for "
-                       "a new invitation (gossamerctl invite)",
-                   true);
+      ask_who_answers();
   }
+}
+
+void ClaimAttempt::ask_who_answers() {
+  close_watched(socket_, events_, 0);
+  greeting_probe_ = std::make_shared<GreetingProbe>(loop_, [weak = weak_from_this()](const Greeting& greeting) {
+    const auto self = weak.lock();
+    if (!self || self->closed_) return;
+    std::string text = not_a_node(greeting, self->invitation_.addresses[self->index_]);
+    if (!text.empty()) return self->next_address(std::move(text), false);
+    self->next_address("the node at " + self->here() +
+                           " does not know this invitation: its cluster has another key by now, or it belongs to "
+                           "another cluster; ask for a new invitation (gossamerctl invite)",
+                       true);
+  });
+  greeting_probe_->start(endpoint_, interface_);
 }
 
 void ClaimAttempt::disconnected() {
@@ -134,6 +149,8 @@ void ClaimAttempt::next_address(std::string why, bool again) {
   close_watched(socket_, events_, 0);
   socket_.reset();
   events_.reset();
+  if (greeting_probe_) greeting_probe_->cancel();
+  greeting_probe_.reset();
   resolver_.cancel();
   if (again || !try_again_) complaint_ = std::move(why);
   try_again_ = try_again_ || again;
@@ -166,6 +183,7 @@ void ClaimAttempt::close() {
   closed_ = true;
   resolver_.cancel();
   timer_.cancel();
+  if (greeting_probe_) greeting_probe_->cancel();
   close_watched(socket_, events_, 0);
 }
 

@@ -13,6 +13,7 @@
 #include <asio/steady_timer.hpp>
 
 #include "peer/admission/invitation.hpp"
+#include "peer/links/greeting.hpp"
 #include "peer/links/socket_events.hpp"
 
 namespace gossamer::peer {
@@ -42,6 +43,7 @@ class ClaimAttempt : public std::enable_shared_from_this<ClaimAttempt> {
   void receive(Received&& received);
   void note_event(SocketEvent event);
   void disconnected();
+  void ask_who_answers();
   void next_address(std::string why, bool again);
   void finish(std::expected<InvitationGrant, std::string> result);
   [[nodiscard]] std::string here() const { return invitation_.addresses[index_].text(); }
@@ -57,6 +59,8 @@ class ClaimAttempt : public std::enable_shared_from_this<ClaimAttempt> {
   std::chrono::steady_clock::time_point give_up_at_;
   std::shared_ptr<PolledSocket> socket_;
   std::shared_ptr<PolledSocket> events_;
+  Address endpoint_;                               ///< the present address, numeric
+  std::shared_ptr<GreetingProbe> greeting_probe_;  ///< since the handshake there has failed
   std::size_t index_ = 0;
   Phase phase_ = Phase::dialled;
   bool try_again_ = false;  ///< a member has answered in this round, under another key

@@ -8,7 +8,9 @@ std::optional<Connections::Closing> Connections::opened(int descriptor, End end,
   const auto known = connections_.find(descriptor);
   const bool admitted = known != connections_.end() && known->second.end == end && !known->second.routing_id.empty();
   if (admitted) return std::nullopt;
-  connections_[descriptor] = {.end = std::move(end), .routing_id = {}, .since = now, .order = ++opened_};
+  const bool spoke = known != connections_.end() && known->second.end == end && known->second.spoke;
+  connections_[descriptor] = {
+      .end = std::move(end), .routing_id = {}, .since = now, .order = ++opened_, .spoke = spoke};
   if (strangers() <= max_strangers_) return std::nullopt;
   const auto found = one_too_many();
   Closing closing{found->first, found->second.end, Closing::Why::too_many};
@@ -35,12 +37,24 @@ std::map<int, Connections::Connection>::iterator Connections::one_too_many() {
   return chosen;
 }
 
-bool Connections::closed(int descriptor) {
+std::optional<Connections::Ended> Connections::closed(int descriptor) {
   const auto found = connections_.find(descriptor);
-  if (found == connections_.end()) return false;
-  const bool admitted = !found->second.routing_id.empty();
+  if (found == connections_.end()) return std::nullopt;
+  Ended ended{std::move(found->second.end), !found->second.routing_id.empty(), found->second.spoke};
   connections_.erase(found);
-  return admitted;
+  return ended;
+}
+
+bool Connections::has_spoken(int descriptor) const {
+  const auto found = connections_.find(descriptor);
+  return found != connections_.end() && found->second.spoke;
+}
+
+void Connections::spoke(int descriptor, const End& end, TimeUs now) {
+  const auto known = connections_.find(descriptor);
+  if (known == connections_.end() || known->second.end != end)
+    connections_[descriptor] = {.end = end, .routing_id = {}, .since = now, .order = ++opened_};
+  connections_[descriptor].spoke = true;
 }
 
 void Connections::admit(int descriptor, const End& end, const std::string& routing_id) {

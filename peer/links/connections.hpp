@@ -34,12 +34,23 @@ class Connections {
     Why why = Why::too_many;
   };
 
+  /// A connection that has ended.
+  struct Ended {
+    End end;
+    bool admitted = false;
+    bool spoke = false;  ///< a message has come on it
+  };
+
   Connections(std::size_t max_strangers, TimeUs patience) : max_strangers_(max_strangers), patience_(patience) {}
 
   /// A stranger has connected. Names the connection that has to be closed for it, if there is one.
   [[nodiscard]] std::optional<Closing> opened(int descriptor, End end, TimeUs now);
-  /// A connection has ended. True if it was admitted.
-  bool closed(int descriptor);
+  /// A connection has ended; nothing if it is not known.
+  std::optional<Ended> closed(int descriptor);
+  /// Whether a message has come on it.
+  [[nodiscard]] bool has_spoken(int descriptor) const;
+  /// The first message has come on it. May come before opened().
+  void spoke(int descriptor, const End& end, TimeUs now);
   /// `routing_id` is not empty. May come before opened(), since messages and events come by different ways.
   void admit(int descriptor, const End& end, const std::string& routing_id);
   /// The connection is a stranger's from now on, if it is still there.
@@ -59,6 +70,7 @@ class Connections {
     TimeUs since = 0;                             ///< since when it is a stranger's
     std::optional<std::uint64_t> bytes_then = 0;  ///< what had come on it then; nothing: not looked at yet
     std::uint64_t order = 0;
+    bool spoke = false;
   };
 
   [[nodiscard]] std::map<int, Connection>::iterator one_too_many();

@@ -8,8 +8,10 @@
 #include <algorithm>
 #include <asio/ip/tcp.hpp>
 #include <cerrno>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 #include "gossip/check.hpp"
 #include "peer/admission/admission.hpp"
@@ -24,8 +26,12 @@ constexpr const char* doorkeeper_endpoint = "inproc://zeromq.zap.01";  // the na
 constexpr const char* events_endpoint = "inproc://listener-events";
 constexpr const char* zap_domain = "gossamer";
 /// Version, request id, domain, address, routing id, mechanism; then a key, or name and password.
-constexpr std::size_t zap_frames_curve = 7;
-constexpr std::size_t zap_frames_plain = 8;
+// With the name of who asks, and the empty frame after it.
+constexpr std::size_t zap_frames_curve = 9;
+constexpr std::size_t zap_frames_plain = 10;
+/// ZeroMQ looks for the doorkeeper's answer as soon as it has asked, and reads what the other end claims after that, so
+/// that the claim would count. Only later answers count instead of it.
+constexpr std::chrono::milliseconds doorkeeper_pause{2};
 constexpr int handshake_timeout_ms = 5000;
 constexpr int connection_backlog = 256;
 constexpr int unanswered_keepalives = 2;
@@ -59,7 +65,7 @@ std::string new_routing_id() {
 }
 
 /// The metadata of the doorkeeper's answer, in ZMTP's form. ZeroMQ takes the routing id in it for the connection's,
-/// over what the other end claims.
+/// over what the other end has claimed.
 std::string metadata_naming(const std::string& routing_id) {
   const std::string name = "Identity";
   const auto size = static_cast<char>(routing_id.size());
@@ -274,43 +280,53 @@ int Listener::steer(int descriptor, std::size_t index) const {
   return result == 0 ? 0 : errno;
 }
 
-void Listener::start_doorkeeper() {
-  doorkeeper_ = std::make_shared<PolledSocket>(loop_, context_, zmq::socket_type::rep);
-  doorkeeper_->socket().bind(doorkeeper_endpoint);
-  doorkeeper_->start(zap_frames_plain, [this](Received&& request) { answer_doorkeeper(std::move(request)); });
+void Listener::answer_all(PolledSocket& doorkeeper, const std::vector<Answer>& answers) {
+  for (const Answer& answer : answers) {
+    try {
+      for (std::size_t i = 0; i < answer.size(); ++i) {
+        zmq::message_t part(answer[i]);
+        (void)doorkeeper.socket().send(part, i + 1 < answer.size() ? zmq::send_flags::sndmore : zmq::send_flags::none);
+      }
+    } catch (const zmq::error_t&) {
+      // The handshake that asked is gone; ZeroMQ closes that connection by its own timeout.
+    }
+  }
 }
 
-void Listener::answer_doorkeeper(Received&& request) {
-  std::string request_id;
+void Listener::start_doorkeeper() {
+  doorkeeper_ = std::make_shared<PolledSocket>(loop_, context_, zmq::socket_type::router);
+  doorkeeper_->socket().bind(doorkeeper_endpoint);
+  doorkeeper_->start(zap_frames_plain, [this](Received&& request) { ask_doorkeeper(std::move(request)); });
+}
+
+void Listener::ask_doorkeeper(Received&& request) {
+  if (request.frames.size() < zap_frames_curve || request.too_many_frames) return;  // ZeroMQ's own are whole
+  const auto text = [&](std::size_t frame) { return request.frames[frame].to_string(); };
   std::string user_id;
   std::string metadata;
   const char* code = "400";
-  if (request.frames.size() >= zap_frames_curve && !request.too_many_frames) {
-    request_id = request.frames[1].to_string();
-    const std::string mechanism = request.frames[5].to_string();
-    PublicKey key{};
-    if (mechanism == "PLAIN" && request.frames.size() == zap_frames_plain) {
-      user_id = request.frames[6].to_string();
-      if (takes_ticket(user_id, request.frames[7].to_string())) code = "200";
-    } else if (mechanism == "CURVE" && request.frames[6].size() == key.size()) {
-      std::copy_n(static_cast<const std::uint8_t*>(request.frames[6].data()), key.size(), key.begin());
-      if (!denied_.contains(node_id(key))) {
-        code = "200";
-        user_id = hex(key);
-        metadata = metadata_naming(new_routing_id());
-      }
+  const std::string mechanism = text(7);
+  PublicKey key{};
+  if (mechanism == "PLAIN" && request.frames.size() == zap_frames_plain) {
+    user_id = text(8);
+    if (takes_ticket(user_id, text(9))) code = "200";
+  } else if (mechanism == "CURVE" && request.frames[8].size() == key.size()) {
+    std::copy_n(static_cast<const std::uint8_t*>(request.frames[8].data()), key.size(), key.begin());
+    if (const NodeId node = node_id(key); denied_.contains(node)) {
+      handlers_.denied(node, text(5));
+    } else {
+      code = "200";
+      user_id = hex(key);
+      metadata = metadata_naming(new_routing_id());
     }
   }
-  const std::array<std::string, 6> answer{
-      "1.0", request_id, code, code == std::string_view("200") ? "welcome" : "denied", user_id, metadata};
-  try {
-    for (std::size_t i = 0; i < answer.size(); ++i) {
-      zmq::message_t part(answer[i]);
-      (void)doorkeeper_->socket().send(part, i + 1 < answer.size() ? zmq::send_flags::sndmore : zmq::send_flags::none);
-    }
-  } catch (const zmq::error_t&) {
-    // The handshake that asked is gone; ZeroMQ closes that connection by its own timeout.
-  }
+  answers_->push_back(
+      {text(0), "", "1.0", text(3), code, code == std::string_view("200") ? "welcome" : "denied", user_id, metadata});
+  if (answers_->size() > 1) return;
+  doorkeeper_timer_.expires_after(doorkeeper_pause);
+  doorkeeper_timer_.async_wait([doorkeeper = doorkeeper_, answers = answers_](const asio::error_code& error) {
+    if (!error) answer_all(*doorkeeper, std::exchange(*answers, {}));
+  });
 }
 
 void Listener::receive(Received&& received) {
@@ -320,6 +336,12 @@ void Listener::receive(Received&& received) {
   arrival.descriptor = zmq_msg_get(received.frames[1].handle(), ZMQ_SRCFD);
   arrival.user_id = property(received.frames[1], "User-Id");
   arrival.host = property(received.frames[1], "Peer-Address");
+  if (!connections_.has_spoken(arrival.descriptor)) {
+    if (const auto end = end_of(arrival.descriptor, &::getpeername)) {
+      connections_.spoke(arrival.descriptor, *end, handlers_.now());
+      --secured_and_silent_;
+    }
+  }
   const auto sealed = sealed_.find(arrival.routing_id);
   if (sealed != sealed_.end() && arrival.routing_id == sealed_routing_id(arrival.user_id)) {
     arrival.user_id = sealed->second.user_id;
@@ -333,12 +355,37 @@ void Listener::note(SocketEvent event) {
   const int descriptor = static_cast<int>(event.value);  // of those kinds that have one
   if (event.kind == ZMQ_EVENT_ACCEPTED) {
     auto end = end_of(descriptor, &::getpeername);
-    if (!end) return;  // it has ended meanwhile
+    if (!end) {  // it has ended meanwhile
+      vanished_.insert(descriptor);
+      return;
+    }
     if (const auto closing = connections_.opened(descriptor, std::move(*end), handlers_.now())) hang_up(*closing);
   } else if (event.kind == ZMQ_EVENT_DISCONNECTED) {
-    if (connections_.closed(descriptor)) handlers_.lost_connection();
+    note_end(descriptor);
+  } else if (event.kind == ZMQ_EVENT_HANDSHAKE_SUCCEEDED) {
+    ++secured_and_silent_;
   } else if (event.kind == ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL) {
-    handlers_.handshake_failed();
+    const bool has_curve = event.value == ZMQ_PROTOCOL_ERROR_ZMTP_CRYPTOGRAPHIC;
+    handshake_ = has_curve ? HandshakeFailure::other_key : HandshakeFailure::unencrypted;
+  } else if (event.kind == ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL || event.kind == ZMQ_EVENT_HANDSHAKE_FAILED_AUTH) {
+    handshake_ = HandshakeFailure::gave_up;
+  }
+}
+
+/// ZeroMQ tells that a handshake has failed without saying whose, and right after it that the connection has ended, by
+/// its descriptor. It tells nothing in between of a connection that does not begin with the signature of its protocol.
+void Listener::note_end(int descriptor) {
+  auto ended = connections_.closed(descriptor);
+  if (vanished_.erase(descriptor) > 0 && !ended) ended.emplace();
+  if (ended && ended->admitted) return handlers_.lost_connection();
+  if (ended && ended->spoke) return;
+  const auto handshake = std::exchange(handshake_, std::nullopt);
+  if (!ended || handshake == HandshakeFailure::gave_up) return;
+  if (handshake) return handlers_.handshake_failed(ended->end.host, *handshake);
+  if (secured_and_silent_ > 0) {
+    --secured_and_silent_;  // perhaps it was one of those
+  } else {
+    handlers_.handshake_failed(ended->end.host, HandshakeFailure::other_protocol);
   }
 }
 
@@ -415,6 +462,7 @@ std::optional<SealForm> Listener::form_of(const std::string& routing_id) const {
 
 void Listener::close(int linger_ms) {
   close_watched(router_, events_, linger_ms);
+  doorkeeper_timer_.cancel();
   if (doorkeeper_) doorkeeper_->close(0);
 }
 

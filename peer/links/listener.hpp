@@ -20,6 +20,8 @@
 
 #pragma once
 
+#include <array>
+#include <asio/steady_timer.hpp>
 #include <functional>
 #include <optional>
 #include <set>
@@ -45,13 +47,23 @@ struct Arrival {
   bool damaged = false;  ///< the connection is sealed, and this message is not as it was sealed
 };
 
+/// Why a connection ended before a message came on it.
+enum class HandshakeFailure : std::uint8_t {
+  other_key,       ///< a node of another cluster, or with a key that is not listened with
+  unencrypted,     ///< it speaks ZeroMQ's protocol, and not as nodes do
+  other_protocol,  ///< another program's client
+  gave_up,         ///< it ended the handshake, or was turned away
+};
+
 class Listener {
  public:
   struct Handlers {
     std::function<void(Arrival&&)> arrived;
-    std::function<void()> lost_connection;                     ///< an admitted connection ended; send() finds out which
-    std::function<void()> handshake_failed;                    ///< of a stranger, or of a node with another cluster key
-    std::function<void(const Connections::Closing&)> closing;  ///< a stranger's connection is closed now
+    std::function<void()> lost_connection;  ///< an admitted connection ended; send() finds out which
+    /// `host` is empty if the connection was gone before its address could be read. Not told: who gives up a handshake.
+    std::function<void(const std::string& host, HandshakeFailure why)> handshake_failed;
+    std::function<void(const NodeId& node, const std::string& host)> denied;  ///< turned away, because it is
+    std::function<void(const Connections::Closing&)> closing;                 ///< a stranger's connection is closed now
     std::function<TimeUs()> now;
   };
 
@@ -111,15 +123,19 @@ class Listener {
     bool admitted = false;  ///< it belongs to a link, and does not expire
   };
 
+  using Answer = std::array<std::string, 8>;  ///< the doorkeeper's, by frames
+
   void bind(int descriptor, const ClusterKey& key);
   void bind_sealed();
   [[nodiscard]] std::expected<int, int> socket_beside();
   [[nodiscard]] int steer(int descriptor, std::size_t index) const;
   [[nodiscard]] bool takes_ticket(const std::string& name, const std::string& password);
   void start_doorkeeper();
-  void answer_doorkeeper(Received&& request);
+  void ask_doorkeeper(Received&& request);
+  static void answer_all(PolledSocket& doorkeeper, const std::vector<Answer>& answers);
   void receive(Received&& received);
   void note(SocketEvent event);
+  void note_end(int descriptor);
   void hang_up(const Connections::Closing& closing);
 
   asio::io_context& loop_;
@@ -135,8 +151,15 @@ class Listener {
   std::optional<std::size_t> sealed_index_;         ///< in bound_
   std::unordered_map<std::string, Sealed> sealed_;  ///< expected and there, by routing id
   Connections connections_{max_strangers, stranger_patience_us};
+  std::set<int> vanished_;  ///< connections that had ended before they were told of, and whose end is not told yet
+  /// What ZeroMQ has told of the connection whose end it tells next.
+  std::optional<HandshakeFailure> handshake_;
+  /// Connections that have completed the handshake, less those on which a message has come. Either may be seen first.
+  std::int64_t secured_and_silent_ = 0;
   std::shared_ptr<PolledSocket> router_;
   std::shared_ptr<PolledSocket> doorkeeper_;
+  std::shared_ptr<std::vector<Answer>> answers_ = std::make_shared<std::vector<Answer>>();  ///< not sent yet
+  asio::steady_timer doorkeeper_timer_{loop_};
   std::shared_ptr<PolledSocket> events_;
 };
 

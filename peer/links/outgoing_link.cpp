@@ -77,9 +77,12 @@ std::optional<LinkFailure> OutgoingLink::expire() {
   if (closed_ || end(Channel::bulk).phase == Phase::welcomed) return std::nullopt;
   close(0);
   const std::string where = options_.address.text();
-  if (end(Channel::control).phase == Phase::dialled) {
+  const Phase phase = end(Channel::control).phase;
+  if (greeting_probe_) return failure_of({});
+  if (phase == Phase::dialled) {
     return LinkFailure{.kind = LinkFailure::Kind::unreachable, .text = "nobody answers at " + where};
   }
+  if (phase == Phase::connected) return failure_of({.speaker = Greeting::Speaker::silent});
   return LinkFailure{.kind = LinkFailure::Kind::timeout,
                      .text = "the node at " + where + " took the connection and said nothing"};
 }
@@ -293,11 +296,31 @@ void OutgoingLink::handshake_failed(Channel channel) {
     retry_control();
     return;
   }
-  lost(channel, LinkFailure::Kind::handshake,
-       "the node at " + options_.address.text() +
-           " does not hold our cluster key (or this node does not hold its key), or it is no Gossamer node; "
-           "if the key was changed while this node was away, it needs an invitation "
-           "(gossamerctl invite on a member, gossamerctl join here)");
+  if (channel == Channel::control) return ask_who_answers();
+  LinkFailure failure = failure_of({});
+  lost(channel, failure.kind, std::move(failure.text));
+}
+
+void OutgoingLink::ask_who_answers() {
+  End& failed = end(Channel::control);
+  close_watched(failed.socket, failed.events, 0);
+  greeting_probe_ = std::make_shared<GreetingProbe>(loop_, [weak = weak_from_this()](const Greeting& greeting) {
+    const auto self = weak.lock();
+    if (!self || self->closed_) return;
+    LinkFailure failure = self->failure_of(greeting);
+    self->fail(failure.kind, std::move(failure.text));
+  });
+  greeting_probe_->start(endpoints_[endpoint_index_], options_.interface);
+}
+
+LinkFailure OutgoingLink::failure_of(const Greeting& greeting) const {
+  if (std::string text = not_a_node(greeting, options_.address); !text.empty())
+    return {.kind = LinkFailure::Kind::not_a_node, .text = std::move(text)};
+  return {.kind = LinkFailure::Kind::handshake,
+          .text = "the node at " + options_.address.text() +
+                  " does not hold our cluster key (or this node does not hold its key), or it is no Gossamer node; "
+                  "if the key was changed while this node was away, it needs an invitation "
+                  "(gossamerctl invite on a member, gossamerctl join here)"};
 }
 
 void OutgoingLink::retry_control() {
@@ -336,6 +359,7 @@ void OutgoingLink::close(int linger_ms) {
   resolver_.cancel();
   goodbye_timer_.cancel();
   sealing_timer_.cancel();
+  if (greeting_probe_) greeting_probe_->cancel();
   for (End& closing : ends_)
     close_watched(closing.socket, closing.events, linger_ms);
 }

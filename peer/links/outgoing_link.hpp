@@ -7,7 +7,8 @@
 // something on the way took its mark away or does not let it pass, bulk goes through CURVE, as with older nodes.
 //
 // One object is one attempt; nothing reconnects. A host with several addresses is tried at each address in turn, and a
-// node that listens with another key of the ring is tried with each key in turn.
+// node that listens with another key of the ring is tried with each key in turn. Where every key fails, it looks
+// whether a node answers there at all (peer/links/greeting.hpp).
 //
 // One thread, the loop's. Held by shared_ptr. Its owner is called from the loop only, never from inside a method, and
 // may close the link whenever it is called.
@@ -22,6 +23,7 @@
 #include "peer/address.hpp"
 #include "peer/admission/bulk_keys.hpp"
 #include "peer/keys/cluster_keys.hpp"
+#include "peer/links/greeting.hpp"
 #include "peer/links/sealed_end.hpp"
 #include "peer/links/socket_events.hpp"
 
@@ -33,6 +35,7 @@ struct LinkFailure {
     unresolved,    ///< no address for that host name
     unreachable,   ///< nobody answers there
     handshake,     ///< the CURVE handshake failed with every key of the ring
+    not_a_node,    ///< another program has the port
     denied,        ///< the other end's doorkeeper knows and does not want us
     rejected,      ///< the other end said so, with `reason`
     bad_welcome,   ///< the other end is not who it says it is, or talks nonsense
@@ -121,6 +124,8 @@ class OutgoingLink : public std::enable_shared_from_this<OutgoingLink> {
   void disconnected(Channel channel);
   void unreachable(Channel channel);
   void handshake_failed(Channel channel);
+  void ask_who_answers();
+  [[nodiscard]] LinkFailure failure_of(const Greeting& greeting) const;
   void retry_control();
   void lost(Channel channel, LinkFailure::Kind kind, std::string text);
   void fail(LinkFailure::Kind kind, std::string text, RejectReason reason = RejectReason::bad_proof);
@@ -132,6 +137,7 @@ class OutgoingLink : public std::enable_shared_from_this<OutgoingLink> {
   const ClusterKeys keys_;  ///< the keys held when the attempt began
   OutgoingLinkEvents& events_;
   asio::ip::tcp::resolver resolver_;
+  std::shared_ptr<GreetingProbe> greeting_probe_;  ///< since every key has failed
   asio::steady_timer goodbye_timer_;
   asio::steady_timer sealing_timer_;
   std::vector<Address> endpoints_;  ///< numeric

@@ -54,19 +54,20 @@ void Agreement::tick() {
   }
 }
 
-void Agreement::hear(const NodeId& from, const DenialList& list) {
+void Agreement::hear(const NodeId& from, DenialList list) {
   const Hearsay outcome = spread_.heard(from, list, self_.time_of_day(), self_.now());
   if (outcome == Hearsay::refused && self_.log_throttle.take(self_.now())) {
     self_.log->warn("{} tells of denials that are dated ahead of the clock here, or too many", from.brief());
   }
   if (outcome != Hearsay::news) return;
   for (const Denial& denial : list.records) {
+    self_.log->info("{} tells that node {} is {} in the whole cluster{}{}", from.brief(), denial.node.full(),
+                    denial.denied ? "denied" : "allowed", denial.reason.empty() ? "" : ", because: ", denial.reason);
     if (denial.denied && denial.node == self_.identity.node) {
       self_.log->error("the cluster denies this node{}{}: an operator has to allow it (gossamerctl allow {})",
                        denial.reason.empty() ? "" : ", because: ", denial.reason, self_.identity.node.full());
     }
   }
-  self_.log->info("heard from {} who is denied: {} records", from.brief(), spread_.denials().entries().size());
   enforce_denials();
   self_.turns->happened(DenialsChanged{});
 }
@@ -135,14 +136,10 @@ std::expected<Denial, std::string> Agreement::decide(const NodeId& node, bool de
     return std::unexpected("that is this node itself: run it on another member, or stop gossamerd here");
   }
   const auto denial = spread_.decide(node, denied, reason, self_.time_of_day());
-  if (!denial) {
-    return std::unexpected("there are " + std::to_string(max_denials) +
-                           " nodes denied, which is the most: change the cluster key instead, and retire the old one");
-  }
   self_.log->info("node {} is {} in the whole cluster", node.brief(), denied ? "denied" : "allowed");
   enforce_denials();
   self_.turns->happened(DenialsChanged{});
-  return *denial;
+  return denial;
 }
 
 // --- which keys admit ------------------------------------------------------------------------------------------------

@@ -34,7 +34,7 @@ class Agreement {
   void link_down(const NodeId& node) { spread_.link_down(node); }
   /// Takes a new key into use when its time has come, and tells neighbours what they have not heard.
   void tick();
-  void hear(const NodeId& from, const DenialList& list);
+  void hear(const NodeId& from, DenialList list);
   void hear(const NodeId& from, const RingState& state);
 
   /// Replaces the nodes that this node alone turns away.

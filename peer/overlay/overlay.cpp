@@ -72,17 +72,13 @@ Listener::Handlers Overlay::handlers(OverlayClock clock) {
       if (!links_.receive(arrival)) strangers_.receive(std::move(arrival));
     });
   };
-  const auto handshake_failed = [this] {
-    ++self_.counters.handshakes_failed;
-    if (!self_.log_throttle.take(self_.now())) return;
-    self_.log->warn(
-        "a connection to our port failed its handshake: a node with another cluster key, or no Gossamer node");
-  };
-  return {.arrived = arrived,
-          .lost_connection = [this] { probe_wanted_ = true; },
-          .handshake_failed = handshake_failed,
-          .closing = [this](const Connections::Closing& closing) { note_closing(closing); },
-          .now = std::move(clock)};
+  return {
+      .arrived = arrived,
+      .lost_connection = [this] { probe_wanted_ = true; },
+      .handshake_failed = [this](const std::string& host, HandshakeFailure why) { note_failed_handshake(host, why); },
+      .denied = [this](const NodeId& node, const std::string& host) { note_denied(node, host); },
+      .closing = [this](const Connections::Closing& closing) { note_closing(closing); },
+      .now = std::move(clock)};
 }
 
 // --- start, stop, and the turns of the timer -------------------------------------------------------------------------
@@ -124,6 +120,40 @@ std::expected<void, std::string> Overlay::start() {
   links_.dial_due();
   schedule_tick();
   return {};
+}
+
+/// Whether the log is to tell of this node or host, which it has not done yet. When it has told of many, it forgets
+/// them.
+bool Overlay::is_news(const std::string& who) {
+  if (told_.contains(who) || !self_.log_throttle.take(self_.now())) return false;
+  if (told_.size() >= max_told) told_.clear();
+  told_.insert(who);
+  return true;
+}
+
+void Overlay::note_failed_handshake(const std::string& host, HandshakeFailure why) {
+  const std::string from = host.empty() ? "an address that could not be read in time" : host;
+  ++self_.counters.handshakes_failed;
+  if (why == HandshakeFailure::other_key) {
+    ++self_.counters.admissions_refused;
+    if (self_.log_throttle.take(self_.now()))
+      self_.log->warn(
+          "turned away a connection from {}: a node with another cluster key; if it belongs to this cluster, it needs "
+          "an invitation (gossamerctl invite here, gossamerctl join there)",
+          from);
+    return;
+  }
+  if (!is_news(host)) return;
+  self_.log->warn(
+      "{} at {} takes our port for another service's: it connects and does not speak as a node does; look there for a "
+      "client that has this address (told once for each host, counted always)",
+      why == HandshakeFailure::unencrypted ? "a ZeroMQ program" : "a program", from);
+}
+
+void Overlay::note_denied(const NodeId& node, const std::string& host) {
+  ++self_.counters.admissions_refused;
+  if (is_news(node.full()))
+    self_.log->warn("turned away node {} at {}: it is denied (gossamerctl denials); told once", node.brief(), host);
 }
 
 void Overlay::note_closing(const Connections::Closing& closing) {

@@ -15,9 +15,14 @@
 
 #pragma once
 
+#include <set>
+
 #include "peer/overlay/strangers.hpp"
 
 namespace gossamer::peer {
+
+/// So many hosts and nodes that were turned away are remembered, so that the log tells of each once.
+inline constexpr std::size_t max_told = 256;
 
 class Overlay {
  public:
@@ -91,6 +96,9 @@ class Overlay {
  private:
   [[nodiscard]] Listener::Handlers handlers(OverlayClock clock);
   void note_closing(const Connections::Closing& closing);
+  void note_failed_handshake(const std::string& host, HandshakeFailure why);
+  void note_denied(const NodeId& node, const std::string& host);
+  [[nodiscard]] bool is_news(const std::string& who);
   void schedule_tick();
   void tick();
   void forgive_own_pause();
@@ -100,6 +108,8 @@ class Overlay {
   asio::steady_timer timer_;
   TimeUs last_tick_ = 0;
   bool probe_wanted_ = false;
+  std::set<std::string>
+      told_;  ///< hosts and nodes that were turned away, of which the log tells once; at most max_told
   // The parts, in the order in which they see a turn. Each may know those above it.
   Listener listener_;
   AddressBook book_;

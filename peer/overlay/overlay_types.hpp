@@ -11,6 +11,7 @@
 
 #include "gossip/membership/membership.hpp"
 #include "gossip/messages.hpp"
+#include "peer/address.hpp"
 #include "peer/admission/denials.hpp"
 #include "peer/admission/key_ring.hpp"
 #include "peer/limits.hpp"
@@ -23,7 +24,7 @@ using OverlayClock = std::function<TimeUs()>;
 using Joined = std::function<void(std::expected<void, std::string>)>;
 
 struct OverlaySettings {
-  std::string listen = "tcp://127.0.0.1:7946";  ///< port 0: any free one
+  std::string listen = default_listen;  ///< port 0: any free one
   /// The address that others are told to dial. Empty: where it listens (0.0.0.0 is replaced by the address that others
   /// see). "none": no address, because this node only dials out.
   std::string advertise;
@@ -136,8 +137,8 @@ struct OverlayCounters {
   std::uint64_t unknown = 0;             ///< messages of kinds that only newer nodes know
   std::uint64_t strangers = 0;           ///< messages on connections that are not admitted, sound hellos apart
   std::uint64_t hellos_throttled = 0;    ///< hellos that were not looked at, because there were too many
-  std::uint64_t admissions_refused = 0;  ///< hellos answered with `rejected`
-  std::uint64_t handshakes_failed = 0;   ///< connections to our port that failed CURVE's handshake
+  std::uint64_t admissions_refused = 0;  ///< hellos answered with `rejected`, nodes that are denied or have another key
+  std::uint64_t handshakes_failed = 0;   ///< connections to our port with another key, or another protocol
   std::uint64_t strangers_closed = 0;    ///< connections to our port not admitted in time, that sent much, or too many
   std::uint64_t attempts = 0;            ///< links dialled
   std::uint64_t attempts_failed = 0;

@@ -1,8 +1,5 @@
 #include "peer/wire/codec.hpp"
 
-#include <capnp/message.h>
-#include <capnp/serialize.h>
-
 #include <algorithm>
 #include <cstring>
 

@@ -9,8 +9,8 @@
 
 #include "gossip/average_messages.hpp"
 #include "gossip/membership/membership_messages.hpp"
+#include "peer/wire/capnp.hpp"
 #include "peer/wire/control_messages.hpp"
-#include "peer/wire/wire.capnp.h"
 
 namespace gossamer::peer {
 

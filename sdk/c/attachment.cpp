@@ -401,15 +401,25 @@ void Attachment::wait_for_close(int socket) {
       interval = first_look;
     }
     interval = look_at_words(interval);
-    char ignored[16];
-    // The daemon sends nothing after its answer; anything that still comes is dropped.
-    const bool ended = waits[0].revents != 0 && recv(socket, ignored, sizeof ignored, 0) <= 0 && errno != EAGAIN;
+    const bool ended = waits[0].revents != 0 && !hear(socket);
     open = !ended && waits[1].revents == 0;
   }
   const std::lock_guard lock(mutex_);
   status_.attached = false;
   status_.lost_at = std::chrono::steady_clock::now();
   status_.message = "gossamerd went away: training goes on alone until it is back";
+}
+
+/// After its answer the daemon says what keeps the run apart from other nodes, and that nothing does any more. False:
+/// it has closed the connection.
+bool Attachment::hear(int socket) {
+  AttachReply said{};
+  const ssize_t received = recv(socket, &said, sizeof said, MSG_DONTWAIT | MSG_TRUNC);
+  if (received <= 0) return received < 0 && errno == EAGAIN;
+  if (received != sizeof said || said.magic != layout::attach_magic) return true;  // of a later version
+  said.message[sizeof said.message - 1] = '\0';
+  set_message(said.message[0] == '\0' ? why_pinned_ : said.message);
+  return true;
 }
 
 std::chrono::nanoseconds Attachment::look_at_words(std::chrono::nanoseconds interval) {

@@ -112,6 +112,7 @@ class Attachment {
   /// else to offer.
   [[nodiscard]] bool pause(int milliseconds);
   void set_message(const std::string& message);
+  bool hear(int socket);
 
   FileDescriptor memory_;
   const std::uint64_t memory_bytes_;

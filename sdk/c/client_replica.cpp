@@ -83,7 +83,7 @@ Result<void> ClientReplica::add_tensor(const gossamer_tensor& description, std::
   const std::string position = "tensor number " + std::to_string(index);
   if (description.name == nullptr || !layout::is_tensor_name(description.name)) {
     return fail(GOSSAMER_BAD_ARGUMENT, position + " needs a name of 1 to " + std::to_string(layout::max_name_bytes) +
-                                           " bytes of UTF-8 without control characters");
+                                           " bytes of UTF-8 without control or invisible characters");
   }
   ClientTensor tensor{.name = description.name, .dtype = {}, .role = {}, .shape = {}};
   if (description.dtype >= dtype_count) {

@@ -31,13 +31,20 @@
 extern "C" {
 #endif
 
+/* In C++ an enumeration without a type may hold no other values than those named, so they could not be checked. */
+#ifdef __cplusplus
+#define GOSSAMER_ENUM_TYPE : int
+#else
+#define GOSSAMER_ENUM_TYPE
+#endif
+
 #if defined(__GNUC__)
 #define GOSSAMER_API __attribute__((visibility("default")))
 #else
 #define GOSSAMER_API
 #endif
 
-typedef enum gossamer_status {
+typedef enum gossamer_status GOSSAMER_ENUM_TYPE {
   GOSSAMER_OK = 0,
   GOSSAMER_BAD_ARGUMENT = 1, /* an argument makes no sense: see the message */
   GOSSAMER_UNSUPPORTED = 2,  /* a tensor that Gossamer cannot average: the message names it */
@@ -57,7 +64,7 @@ typedef enum gossamer_status {
 
 /* Element type of a tensor. param and buffer tensors are f32, f64 or bf16, and replicas of a job may differ in it;
    local tensors may have any type. */
-typedef enum gossamer_dtype {
+typedef enum gossamer_dtype GOSSAMER_ENUM_TYPE {
   GOSSAMER_F32 = 0,
   GOSSAMER_F64 = 1, /* averaged in fp32 precision: corrections are added to the double */
   GOSSAMER_F16 = 2,
@@ -71,14 +78,14 @@ typedef enum gossamer_dtype {
   GOSSAMER_BOOL = 9
 } gossamer_dtype;
 
-typedef enum gossamer_role {
+typedef enum gossamer_role GOSSAMER_ENUM_TYPE {
   GOSSAMER_PARAM = 0,  /* averaged with the other replicas */
   GOSSAMER_BUFFER = 1, /* averaged, but never touched by an outer optimiser (batch-norm statistics) */
   GOSSAMER_LOCAL = 2   /* never leaves this process; listed so that replicas can compare their models */
 } gossamer_role;
 
 /* How much memory a run shares with the daemon. Replicas of a job may differ in it. */
-typedef enum gossamer_memory {
+typedef enum gossamer_memory GOSSAMER_ENUM_TYPE {
   GOSSAMER_MEMORY_AUTO = 0,     /* resident if the machine has the memory for it, or else lean */
   GOSSAMER_MEMORY_RESIDENT = 1, /* 12 bytes for each element, all the time: three copies of the model in fp32 */
   GOSSAMER_MEMORY_LEAN = 2      /* memory only for fragments in use, taken when they are needed: 12 bytes for each
@@ -88,7 +95,7 @@ typedef enum gossamer_memory {
 } gossamer_memory;
 
 /* The place of a run's tensors. */
-typedef enum gossamer_device {
+typedef enum gossamer_device GOSSAMER_ENUM_TYPE {
   GOSSAMER_HOST = 0, /* in host memory */
   GOSSAMER_CUDA = 1 /* in the memory of one NVIDIA GPU: `data` are device pointers. gossamer_step() launches at most one
                        kernel on the training stream, and never waits for the device. Needs the package gossamer-cuda.
@@ -96,14 +103,14 @@ typedef enum gossamer_device {
 } gossamer_device;
 
 /* The memory through which a run exchanges its fragments with the daemon. */
-typedef enum gossamer_path {
+typedef enum gossamer_path GOSSAMER_ENUM_TYPE {
   GOSSAMER_PATH_HOST = 0,   /* host memory, where the tensors are, too */
   GOSSAMER_PATH_DEVICE = 1, /* the GPU's memory, shared with the daemon: only compressed bytes cross the bus */
   GOSSAMER_PATH_PINNED = 2  /* pinned host memory, which the GPU reads and writes, as the daemon cannot use the GPU's */
 } gossamer_path;
 
 /* The daemon's work for the run. */
-typedef enum gossamer_state {
+typedef enum gossamer_state GOSSAMER_ENUM_TYPE {
   GOSSAMER_DETACHED = 0,   /* no daemon: training alone */
   GOSSAMER_JOINING = 1,    /* the model is being agreed on, or pulled from other nodes */
   GOSSAMER_RUNNING = 2,    /* exchanging */
@@ -112,14 +119,14 @@ typedef enum gossamer_state {
 } gossamer_state;
 
 /* What the processes of a job do with each other: one of the job's settings, the same for all of them. */
-typedef enum gossamer_method {
+typedef enum gossamer_method GOSSAMER_ENUM_TYPE {
   GOSSAMER_GOSSIP = 0,  /* the daemons exchange the model, and no step waits */
   GOSSAMER_AVERAGE = 1, /* the daemons exchange nothing; the program calls gossamer_average() */
   GOSSAMER_SERVER = 2   /* the daemons exchange each part of the model with the node that owns it, and no step waits */
 } gossamer_method;
 
 /* Bits of gossamer_options.flags. */
-typedef enum gossamer_flag {
+typedef enum gossamer_flag GOSSAMER_ENUM_TYPE {
   GOSSAMER_KEEPS = 1 /* nobody trains with the run: it holds the model for the other nodes. It begins with what it pulls
                         from them, and waits until there is something to pull. The program calls gossamer_step() every
                         few milliseconds with 0 samples, or with those by which the job's clock is ahead of its own */
@@ -178,8 +185,8 @@ typedef struct gossamer_run_info {
   uint64_t layout_hash;
   uint64_t attachments; /* how often a daemon has accepted the run */
   uint8_t node_id[16];  /* the daemon's; zero before the first attachment */
-  char message[256];    /* why no daemon has the run. While attached: empty, or with GOSSAMER_PATH_PINNED why the GPU's
-                           memory is not shared */
+  char message[256]; /* why no daemon has the run. While attached: what keeps the run apart from other nodes that could
+                        take part, or with GOSSAMER_PATH_PINNED why the GPU's memory is not shared, or empty */
   /* The daemon counts these from when it accepted the run; 0 before its first report. */
   uint64_t bytes_sent;     /* payload of the job's exchanges */
   uint64_t bytes_received; /* payload of the job's exchanges */
@@ -219,7 +226,7 @@ typedef struct gossamer_finish_info {
 } gossamer_finish_info;
 
 /* How the values of gossamer_average() travel between nodes. */
-typedef enum gossamer_average_codec {
+typedef enum gossamer_average_codec GOSSAMER_ENUM_TYPE {
   GOSSAMER_AVERAGE_F32 = 0, /* in fp32 */
   GOSSAMER_AVERAGE_Q8 = 1   /* rounded to 8 bits, with a scale for each 256. All get the same bits; what rounding has
                                taken away is added to the next contribution. For gradients */

@@ -48,7 +48,7 @@ class Figures(unittest.TestCase):
             begin = time.monotonic()
             while time.monotonic() < begin + 0.1:
                 client.make_due(None)
-                run.step()
+                run.step(0)
             info, elapsed_s = run.info(), time.monotonic() - begin
             self.assertGreater(info.serving_ns, 0)
             self.assertAlmostEqual(run.stats.step_share * elapsed_s, info.serving_ns / 1e9, delta=0.2 * info.serving_ns / 1e9)
@@ -88,17 +88,17 @@ class Events(unittest.TestCase):
             client = daemon.client()
             self.assertEqual([kind for kind, _ in seen], [EventKind.ATTACHED, EventKind.READY])
             client.set_u32(STATE, QUARANTINED)
-            self.assertTrue(eventually(lambda: run.step() or len(seen) == 3))
+            self.assertTrue(eventually(lambda: run.step(0) or len(seen) == 3))
             client.set_u32(STATE, RUNNING)
-            self.assertTrue(eventually(lambda: run.step() or len(seen) == 4))
+            self.assertTrue(eventually(lambda: run.step(0) or len(seen) == 4))
             client.close()
-            self.assertTrue(eventually(lambda: run.step() or len(seen) >= 5))
+            self.assertTrue(eventually(lambda: run.step(0) or len(seen) >= 5))
             kinds = [EventKind.QUARANTINED, EventKind.RECOVERED, EventKind.DETACHED]
             self.assertEqual([kind for kind, _ in seen][2:5], kinds)
             self.assertEqual({thread for _, thread in seen}, {threading.current_thread()})
             run.on_event = None
             count = len(seen)
-            self.assertTrue(eventually(lambda: run.step() or run.info().attachments == 2))
+            self.assertTrue(eventually(lambda: run.step(0) or run.info().attachments == 2))
             self.assertEqual(len(seen), count)
 
     def test_a_warning_is_an_event_and_what_the_callback_raises_comes_out(self):
@@ -118,19 +118,32 @@ class Events(unittest.TestCase):
             run.on_event = fail
             daemon.client().set_u32(STATE, QUARANTINED)
             with self.assertRaises(KeyError):
-                eventually(run.step)
+                eventually(lambda: run.step(0))
 
     def test_every_so_often_and_at_the_end(self):
         count = []
         with ContractDaemon() as daemon, a_run(daemon) as run:
             run.every(0.01, lambda: count.append(run.clock))
-            run.step()
+            run.step(0)
             self.assertEqual(count, [])
-            self.assertTrue(eventually(lambda: run.step() or len(count) == 2))
+            self.assertTrue(eventually(lambda: run.step(0) or len(count) == 2))
             before = len(count)
         self.assertEqual(len(count), before + 1)
         run.close()
         self.assertEqual(len(count), before + 1)
+
+    def test_what_cannot_be_called_is_refused_when_it_is_given(self):
+        with gossamer.attach([np.zeros(3, np.float32)], job="test", socket=NOWHERE, wait=False) as run:
+            for interval_s, action, pattern in (
+                (60, print(end=""), "the action must be something that can be called.*not None"),
+                ("60", print, "interval_s must be a number of seconds from 0, not '60'"),
+                (float("nan"), print, "interval_s must be .*, not nan"),
+                (-1, print, "interval_s must be .*, not -1"),
+            ):
+                with self.assertRaisesRegex(gossamer.GossamerError, pattern):
+                    run.every(interval_s, action)
+            with self.assertRaisesRegex(gossamer.GossamerError, "on_event must be something that can be called"):
+                run.on_event = 5
 
     def test_an_action_may_close_the_run(self):
         """From step(), and in its last call from close(). The others are still called once more."""
@@ -145,7 +158,7 @@ class Events(unittest.TestCase):
                 return run
 
             run = attach()
-            self.assertTrue(eventually(lambda: run.closed or run.step()))
+            self.assertTrue(eventually(lambda: run.closed or run.step(0)))
             self.assertEqual(calls[-4:], ["closes", "before", "after", True])
             self.assertEqual((calls.count("closes"), calls.count("after")), (1, 1))
             self.assertTrue(eventually(daemon.client().is_gone))
@@ -173,7 +186,7 @@ class Events(unittest.TestCase):
             run.on_event = lambda event: (seen.append(event.kind), run.close())
             daemon.client().set_u32(NEIGHBOURS, 3)
             daemon.client().set_u32(STATE, QUARANTINED)
-            self.assertTrue(eventually(lambda: run.closed or run.step()))
+            self.assertTrue(eventually(lambda: run.closed or run.step(0)))
             self.assertEqual(len(seen), 1)
 
     def test_a_run_closes_even_if_what_is_called_raises(self):

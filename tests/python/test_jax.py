@@ -3,6 +3,7 @@
 import sys
 import threading
 import unittest
+import warnings
 from unittest import mock
 
 try:
@@ -51,6 +52,26 @@ class Training(unittest.TestCase):
             daemon.client()
             params = run.params
             self.assertIs(run.step(params), params)
+
+    def test_a_step_that_is_traced_is_refused(self):
+        params = model()
+        with alone(params) as run:
+            with self.assertRaisesRegex(gossamer.GossamerError, "inside a function that JAX traces: call it outside"):
+                jax.jit(run.step)(params)
+            self.assertEqual(run.info().steps, 0)
+
+    def test_steps_without_training_are_told_once(self):
+        params = model()
+        with alone(params) as run, self.assertWarnsRegex(gossamer.GossamerWarning, "given the model of the step before"):
+            for _ in range(60):
+                run.step(params)
+        with alone(params) as run, warnings.catch_warnings():
+            warnings.simplefilter("error")
+            for step in range(200):
+                run.step(params, 0)
+                if step % 40 == 0:
+                    params = {**params, "steps": params["steps"] + 1}
+                run.step(params)
 
     def test_a_publication_alone_changes_nothing(self):
         params = model()

@@ -144,6 +144,7 @@ class Refusals(unittest.TestCase):
         half.compile(keras.optimizers.SGD(0.0), "mse")
         self.assert_refused(half, r"variable '0.kernel' \(.*dense.*/kernel\) has the dtype float16.*mixed_float16")
         self.assert_refused(a_model(), "variables that do not exist: kernel", roles={"kernel": "local"})
+        self.assert_refused(a_model(), "samples_per_step must be a whole number from 1", samples_per_step=0)
 
     def test_replicas_have_the_same_layout_whatever_else_was_made(self):
         hashes = []

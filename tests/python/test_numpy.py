@@ -1,13 +1,19 @@
 """gossamer.attach() with NumPy arrays and a fake daemon."""
 
+import copy
 import gc
 import mmap
 import os
+import pickle
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
 import threading
+import time
 import unittest
+import unittest.mock
 import warnings
 import weakref
 
@@ -41,6 +47,75 @@ class Training(unittest.TestCase):
             info = run.info()
             self.assertEqual((info.steps, info.publications, info.attached, info.message), (1, 1, True, ""))
             self.assertEqual(info.node_id, "ab" * 16)
+
+    def test_an_array_that_takes_the_place_of_another_is_followed(self):
+        for model, key in (({"w": np.zeros(3, np.float32)}, "w"), ([np.zeros(3, np.float32)], 0)):
+            with ContractDaemon() as daemon, gossamer.attach(model, job="test", socket=daemon.path) as run:
+                client = daemon.client()
+                attached = model[key]
+                model[key] = model[key] + np.float32(1)
+                client.make_due([10, 20, 30])
+                run.step()
+                np.testing.assert_array_equal(model[key], [11, 21, 31])
+                self.assertEqual(client.publication(3), [11, 21, 31])
+                np.testing.assert_array_equal(attached, [0, 0, 0])
+
+    def test_an_array_that_cannot_be_followed_is_told(self):
+        for array in (np.zeros(4, np.float32), np.zeros(3), np.float32(1)):
+            model = {"w": np.zeros(3, np.float32)}
+            with alone(model) as run:
+                model["w"] = array
+                with self.assertRaisesRegex(gossamer.GossamerError, "array 'w'"):
+                    run.step()
+        model = {"w": np.zeros(3, np.float32)}
+        with alone(model) as run:
+            del model["w"]
+            with self.assertRaisesRegex(gossamer.GossamerError, "'w' has been taken out of the model"):
+                run.step()
+
+    def test_steps_that_change_nothing_are_told_once(self):
+        w, frozen = np.zeros(1000, np.float32), np.zeros(3, np.float32)
+        with alone([w, frozen]) as run:
+            with self.assertWarnsRegex(gossamer.GossamerWarning, "changed nothing in the model.*in place"):
+                for _ in range(60):
+                    run.step()
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                for _ in range(200):
+                    run.step()
+
+    def test_a_short_training_that_changes_nothing_is_told_at_its_end(self):
+        for steps, told in ((20, True), (5, False)):
+            model = {"w": np.zeros(3, np.float32)}
+            with warnings.catch_warnings(record=True) as warned:
+                warnings.simplefilter("always")
+                with alone(model) as run:
+                    w = model["w"].copy()
+                    for _ in range(steps):
+                        w -= 1
+                        run.step()
+                run.close()
+            self.assertEqual([one.filename for one in warned], [__file__] * told)
+        with alone(model) as run, warnings.catch_warnings():
+            warnings.simplefilter("error")
+            for _ in range(20):
+                run.step()
+            model["w"] -= 1
+            run.close()
+
+    def test_corrections_are_no_training_and_training_may_begin_late(self):
+        w = np.zeros(3, np.float32)
+        with ContractDaemon() as daemon, gossamer.attach([w], job="test", socket=daemon.path) as run:
+            client = daemon.client()
+            with self.assertWarnsRegex(gossamer.GossamerWarning, "changed nothing"):
+                for step in range(60):
+                    client.make_due([step + 1.0] * 3)
+                    run.step()
+        with alone([w]) as run, warnings.catch_warnings():
+            warnings.simplefilter("error")
+            for step in range(200):
+                w += step // 40  # a learning rate that is 0 at first
+                run.step()
 
     def test_a_joiner_takes_over_the_model(self):
         w = np.zeros(5, np.float32)
@@ -122,6 +197,48 @@ class Training(unittest.TestCase):
             with self.assertWarnsRegex(gossamer.GossamerWarning, "tensor 'w' differs"):
                 gossamer.attach([np.zeros(3, np.float32)], job="test", socket=daemon.path).close()
 
+    def test_settings_that_are_refused_are_an_error(self):
+        reason = 'the settings given to the job: codec: "q5" is not known; it must be "f32", "q8", "q4" or "auto"'
+        arguments = {"job": "test", "settings": {"codec": "q5"}}
+        self.weights = np.zeros(3, np.float32)
+        with ContractDaemon((BAD_LAYOUT, reason)) as daemon:
+            kept = self.failure_of_attach(socket=daemon.path, **arguments)
+            self.assertIsInstance(kept, gossamer.GossamerError)
+            self.assertEqual(kept.status, "GOSSAMER_REJECTED")
+            self.assertIn('codec: "q5" is not known; it must be "f32"', str(kept))
+        with ContractDaemon(*[(BAD_LAYOUT, reason)] * 1000) as daemon:
+            run = gossamer.attach([self.weights], socket=daemon.path, wait=False, **arguments)
+            with self.assertRaisesRegex(gossamer.GossamerError, '"q5" is not known'):
+                run.wait()
+            run.close()
+
+    def test_a_daemon_that_refuses_the_run_later_is_told_once(self):
+        weights = np.zeros(3, np.float32)
+        with ContractDaemon(*[(BAD_LAYOUT, "tensor 'w' differs")] * 1000) as daemon:
+            with gossamer.attach([weights], job="test", socket=daemon.path, wait=False) as run:
+                with warnings.catch_warnings(record=True) as warned:
+                    warnings.simplefilter("always")
+                    self.assertTrue(eventually(lambda: run.step(0) or warned))
+                    seen = time.monotonic()
+                    self.assertTrue(eventually(lambda: run.step(0) or time.monotonic() > seen + 1))
+        self.assertEqual(len(warned), 1)
+        self.assertRegex(str(warned[0].message), "training goes on alone.*tensor 'w' differs")
+
+    def test_a_daemon_that_goes_away_or_never_comes_is_told_once(self):
+        with ContractDaemon() as daemon:
+            weights = np.zeros(3, np.float32)
+            left = gossamer.attach([weights], job="test", socket=daemon.path)
+            self.assertTrue(left.ready)
+        for run in (left, alone([np.zeros(3, np.float32)])):
+            with unittest.mock.patch("gossamer._run.ALONE_S", 0.3), warnings.catch_warnings(record=True) as warned:
+                warnings.simplefilter("always")
+                self.assertTrue(eventually(lambda: run.step(0) or warned))
+                seen = time.monotonic()
+                self.assertTrue(eventually(lambda: run.step(0) or time.monotonic() > seen + 1))
+            self.assertEqual(len(warned), 1)
+            self.assertRegex(str(warned[0].message), "training goes on alone for now: no gossamerd answers")
+            run.close()
+
     def test_a_busy_job_is_waited_for(self):
         with ContractDaemon((JOB_BUSY, "wait")) as daemon, warnings.catch_warnings():
             warnings.simplefilter("error")
@@ -136,12 +253,37 @@ class Training(unittest.TestCase):
             with self.assertWarnsRegex(gossamer.GossamerWarning, "impossible word"):
                 run.step()
 
+    def test_a_folder_that_is_missing_is_told_at_once_and_the_daemon_waited_for(self):
+        with tempfile.TemporaryDirectory(prefix="gossamer-test-") as folder, ContractDaemon() as daemon:
+            path = f"{folder}/later/client.sock"
+            told = []
+
+            def come(event):
+                if event.kind is gossamer.EventKind.WARNING:
+                    told.append(event.text)
+                    os.symlink(os.path.dirname(daemon.path), f"{folder}/later")
+
+            with self.assertWarnsRegex(gossamer.GossamerWarning, f"{folder}/later, which does not exist: waiting 5 s"):
+                with gossamer.attach([np.zeros(3, np.float32)], job="test", socket=path, on_event=come) as run:
+                    self.assertTrue(run.ready)
+            self.assertEqual(len(told), 1)
+
+    def test_the_socket_of_another_program_is_told_at_once(self):
+        with tempfile.TemporaryDirectory(prefix="gossamer-test-") as folder, socket.socket(socket.AF_UNIX) as other:
+            other.bind(f"{folder}/control.sock")
+            other.listen()
+            with self.assertRaisesRegex(gossamer.GossamerError, "control.sock is the socket of another program.*client.sock"):
+                gossamer.attach([np.zeros(3, np.float32)], job="test", socket=f"{folder}/control.sock")
+
     def test_the_environment_names_the_socket(self):
         with ContractDaemon() as daemon:
             os.environ["GOSSAMER_SOCKET"] = daemon.path
             try:
                 with gossamer.attach([np.zeros(3, np.float32)], job="test") as run:
                     self.assertTrue(run.ready)
+                os.environ["GOSSAMER_SOCKET"] = "/tmp/" + "x" * 110
+                with self.assertRaisesRegex(gossamer.GossamerError, "115 bytes"):
+                    gossamer.attach([np.zeros(3, np.float32)], job="test")
             finally:
                 del os.environ["GOSSAMER_SOCKET"]
 
@@ -172,6 +314,24 @@ class Arrays(unittest.TestCase):
         whole = np.zeros(10, np.float32)
         with self.assertRaisesRegex(gossamer.GossamerError, "'a' and tensor 'b' share memory"):
             alone({"a": whole[:6], "b": whole[5:]})
+
+    def test_what_is_no_array_says_what_to_do(self):
+        self.check_refused("is a float32, which cannot be changed in place", np.float32(1))
+        with self.assertRaisesRegex(TypeError, r"the rest by name: attach\(arrays, job=...\)"):
+            gossamer.attach([np.zeros(3, np.float32)], "test", job="test")
+
+        class Module:
+            def named_modules(self):
+                return []
+
+        with self.assertRaisesRegex(gossamer.GossamerError, "import gossamer.torch"):
+            alone(Module())
+        with self.assertRaisesRegex(gossamer.GossamerError, "import gossamer.torch"):
+            gossamer.attach(Module(), "optimizer", job="test")
+        for module, remedy in (("jaxlib._jax", "jax.attach"), ("torch", "torch.attach"), ("keras.src", "keras")):
+            self.check_refused(f"not a NumPy array: use gossamer.{remedy}", type("Array", (), {"__module__": module})())
+            with self.assertRaisesRegex(gossamer.GossamerError, f"use gossamer.{remedy}"):
+                alone(type("Model", (), {"__module__": module})())
 
     def test_roles(self):
         counter = np.arange(3)
@@ -215,6 +375,9 @@ class Arguments(unittest.TestCase):
             ([w], {"job": "a\0b"}, "job must be a string"),
             ([w], {"job": "a job"}, "job needs a name of 1 to 63 letters"),
             ([w], {"socket": 5}, "socket must be a path, not 5"),
+            ([w], {"socket": "/tmp/" + "é" * 60}, "path of the socket has 125 bytes, and may have 107: use a shorter one"),
+            ([w], {"socket": os.path.dirname(__file__)}, "is a folder, and not gossamerd's socket.*client.sock"),
+            ([w], {"socket": __file__.encode()}, "is a file, and not gossamerd's socket"),
             ([w], {"on_event": 3}, "on_event must be something that can be called.*not 3"),
             ([w], {"fragment_elements": -256}, "fragment_elements must be from 0 to 4294967295, not -256"),
             ([w], {"fragment_elements": 300}, "fragment_elements is 300; it must be a power of two"),
@@ -230,7 +393,13 @@ class Arguments(unittest.TestCase):
             ([w], {"step_budget_bytes": 1e6}, "step_budget_bytes must be a whole number, not 1000000.0"),
             ([w], {"initial_clock": -1}, "initial_clock must be from 0 to .*, not -1"),
             ([w], {"initial_clock": 2**62}, f"initial_clock must be from 0 to {2**53}, not {2**62}"),
+            ([w], {"memory": ["lean"]}, "memory must be one of auto, resident, lean"),
+            ([w], {"roles": ["w"]}, "roles must be a mapping of names to roles, not \\['w'\\]"),
+            *(([w], {"wait": True, "timeout_s": s}, "timeout_s is .*, not from 0 to") for s in ("5", -5, float("nan"))),
             (5, {}, "arrays or a mapping of names to them, not 5"),
+            ("model", {}, "arrays or a mapping of names to them, not 'model'"),
+            ({"layer": {"w": w}}, {}, "array 'layer' is a dict: give its arrays names of their own, such as 'layer.w'"),
+            ({"layers": [w]}, {}, "array 'layers' is a list, not a NumPy array: if it has arrays in it, give them names"),
             ({1: w}, {}, "name of a tensor must be a string, not 1"),
             ({"a\0b": w}, {}, "name of a tensor must be a string"),
             ({"": w}, {}, "tensor number 0 needs a name"),
@@ -253,6 +422,7 @@ class Arguments(unittest.TestCase):
             for bad, pattern in (
                 *((beyond, "from 0 to") for beyond in (-1, 2**63, 2**64 + 7, 5 - 2**64)),
                 (2.5, "whole number, not 2.5"),
+                (np.zeros((100, 100)), "whole number, not array.{,40}$"),
                 ("4", "whole number"),
                 (None, "whole"),
             ):
@@ -285,6 +455,18 @@ class Lifetime(unittest.TestCase):
         for call in (run.step, run.info, run.wait):
             with self.assertRaisesRegex(gossamer.GossamerError, "closed"):
                 call()
+
+    def test_closing_does_not_hide_what_the_program_raises(self):
+        model = {"w": np.zeros(3, np.float32)}
+        with self.assertWarnsRegex(gossamer.GossamerWarning, "closing.*'test'.*no space"):
+            with self.assertRaisesRegex(KeyError, "mine"):
+                with alone(model) as run:
+                    run.every(60, lambda: open("/nonexistent/no space"))
+                    raise KeyError("mine")
+        self.assertTrue(run.closed)
+        with self.assertRaises(OSError):
+            with alone(model) as run:
+                run.every(60, lambda: open("/nonexistent/no space"))
 
     def test_a_run_that_is_dropped_detaches(self):
         with ContractDaemon() as daemon:
@@ -324,7 +506,23 @@ class Lifetime(unittest.TestCase):
         del run, caught
         gossamer.attach([weights], job="other", socket=NOWHERE, wait=False).close()
 
-    @unittest.skipIf("libtsan" in os.environ.get("LD_PRELOAD", ""), "the thread sanitizer ends children with threads")
+    def test_another_model_under_the_same_name_is_refused_until_the_former_run_is_let_go(self):
+        generator, discriminator = {"g": np.zeros(3, np.float32)}, {"d": np.zeros(3, np.float32)}
+        with ContractDaemon() as daemon:
+            run = gossamer.attach(generator, job="gan", socket=daemon.path)
+            for path, options in ((daemon.path, {}), (daemon.path.encode(), {"wait": False})):
+                with self.assertRaisesRegex(gossamer.GossamerError, "another model.*'gan'.*a name of its own.*run.close"):
+                    gossamer.attach(discriminator, job="gan", socket=path, **options)
+            # Another name, a second replica, and another daemon's job are fine.
+            gossamer.attach(discriminator, job="gan-d", socket=daemon.path).close()
+            gossamer.attach({"g": np.zeros(3)}, job="gan", socket=daemon.path).close()
+            with ContractDaemon() as other:
+                gossamer.attach(discriminator, job="gan", socket=other.path).close()
+            run.itself = run  # a reference cycle
+            del run
+            gossamer.attach(discriminator, job="gan", socket=daemon.path).close()
+
+    @unittest.skipIf("tsan" in os.environ.get("LD_PRELOAD", ""), "the thread sanitizer ends children with threads")
     def test_a_child_attaches_its_copy_of_what_its_parent_has_attached(self):
         weights = np.zeros(3, np.float32)
         run = alone([weights])
@@ -337,6 +535,16 @@ class Lifetime(unittest.TestCase):
             os._exit(0)
         self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 0)
         run.close()
+
+    def test_a_run_can_be_neither_copied_nor_sent_to_another_process(self):
+        with ContractDaemon() as daemon, gossamer.attach([np.zeros(3, np.float32)], job="test", socket=daemon.path) as run:
+            for carry in (pickle.dumps, copy.copy, copy.deepcopy, lambda run: copy.deepcopy({"run": run})):
+                with self.assertRaisesRegex(TypeError, "belongs to the process that attached it.*attach.. there"):
+                    carry(run)
+            gc.collect()
+            self.assertFalse(run.closed)
+            self.assertTrue(run.ready)
+            self.assertEqual(copy.deepcopy(run.info()), pickle.loads(pickle.dumps(run.info())))
 
     def test_a_run_with_events_goes_when_it_is_dropped(self):
         gc.collect()

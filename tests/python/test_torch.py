@@ -1,5 +1,8 @@
 """gossamer.torch.attach() with a fake daemon. Skipped, and saying so, without PyTorch."""
 
+import copy
+import gc
+import pickle
 import sys
 import unittest
 import warnings
@@ -210,6 +213,223 @@ class Training(unittest.TestCase):
                 del run
             self.assertEqual([str(one.message) for one in warned], [])
 
+    def test_steps_of_other_optimizers_that_the_run_does_not_count_are_told(self):
+        def told(attach_it, train_it):
+            net = model()
+            optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+            with alone(net, optimizer if attach_it else None) as run, warnings.catch_warnings(record=True) as warned:
+                warnings.simplefilter("always")
+                train_it(net, optimizer, run)
+            return [str(one.message) for one in warned if one.category is gossamer.GossamerWarning]
+
+        def make_new(net, optimizer, _):
+            new = torch.optim.SGD(net.parameters(), lr=0.1)
+            for _ in range(300):
+                train(net, new)
+
+        def take_turns(net, optimizer, _):
+            new = torch.optim.SGD(net.parameters(), lr=0.1)
+            for step in range(300):
+                train(net, optimizer if step % 10 == 0 else new)
+
+        def go_on(net, optimizer, run):
+            for step in range(300):
+                train(net, optimizer)
+                if step % 10 == 0:
+                    run.step()
+
+        def forget_to_step(net, optimizer, _):
+            for _ in range(300):
+                train(net, optimizer)
+
+        (message,) = told(True, make_new)
+        self.assertRegex(message, "an optimizer that was not attached.*counts none of its steps")
+        self.assertEqual(told(True, take_turns), [])
+        self.assertEqual(told(False, go_on), [])
+        self.assertRegex(told(False, forget_to_step)[0], "call run.step")
+
+        net = model()
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        with alone(net, optimizer):
+            net = model()
+            optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+            gc.collect()  # before PyTorch 2 the hook is part of a cycle
+            with self.assertWarnsRegex(gossamer.GossamerWarning, "the optimizer that was attached is gone"):
+                for _ in range(300):
+                    train(net, optimizer)
+
+    def test_steps_by_hand_that_the_hook_has_counted_already_are_told_once(self):
+        def told(train_it):
+            net = model()
+            optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+            with alone(net, optimizer, samples_per_step=8) as run, warnings.catch_warnings(record=True) as warned:
+                warnings.simplefilter("always")
+                train_it(net, optimizer, run)
+            return [str(one.message) for one in warned if one.category is gossamer.GossamerWarning]
+
+        def count_twice(net, optimizer, run):
+            for _ in range(20):
+                train(net, optimizer)
+                run.step(8)
+
+        def count_the_last_step_at_the_next(net, optimizer, run):
+            for _ in range(20):
+                run.step()
+                train(net, optimizer)
+
+        def train_with_another_optimizer(net, optimizer, run):
+            other = torch.optim.SGD(net.parameters(), lr=0.1)
+            for _ in range(20):
+                train(net, optimizer)
+                train(net, other)
+                run.step()
+
+        def train_with_a_fused_optimizer(net, optimizer, run):
+            try:
+                other = torch.optim.Adam(net.parameters(), lr=0.1, fused=True)
+            except (RuntimeError, TypeError):  # not for CPUs yet
+                other = torch.optim.Adam(net.parameters(), lr=0.1)
+            for _ in range(20):
+                train(net, optimizer)
+                train(net, other)
+                run.step()
+
+        def train_without_an_optimizer(net, optimizer, run):
+            for _ in range(20):
+                train(net, optimizer)
+                with torch.no_grad():
+                    net[0].bias += 0.1
+                run.step()
+
+        def exchange_between_steps(net, optimizer, run):
+            for _ in range(20):
+                train(net, optimizer)
+                run.step(0)
+
+        for mistake in (count_twice, count_the_last_step_at_the_next):
+            (message,) = told(mistake)
+            self.assertRegex(message, "optimizer.step.. counts.*'test' already.*drop.*run.step")
+        for legal in (
+            train_with_another_optimizer,
+            train_with_a_fused_optimizer,
+            train_without_an_optimizer,
+            exchange_between_steps,
+        ):
+            self.assertEqual(told(legal), [], legal.__name__)
+
+    def test_two_models_of_a_program_need_two_names(self):
+        generator, discriminator = torch.nn.Linear(3, 4), torch.nn.Linear(4, 1)
+        optimizer = torch.optim.SGD(discriminator.parameters(), lr=0.1)
+        with alone(generator), self.assertRaisesRegex(gossamer.GossamerError, "another model.*ModuleList"):
+            alone(discriminator, optimizer)
+        with alone(torch.nn.ModuleList([generator, discriminator])) as run:
+            self.assertEqual(run.info().elements, 21)
+
+    def test_parameters_that_the_optimizer_gets_later_are_told(self):
+        net = model()
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        with alone(net, optimizer) as run:
+            train(net, optimizer)
+            net[2] = torch.nn.Linear(4, 2)
+            optimizer.add_param_group({"params": net[2].parameters()})
+            with self.assertWarnsRegex(gossamer.GossamerWarning, r"tensors \(2\) that are not those attached.*\[2, 4\]"):
+                train(net, optimizer)
+            self.assertEqual(run.info().steps, 2)
+
+    def test_parameters_that_the_model_gets_later_are_told_once(self):
+        net = model()
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            with alone(net) as run:
+                net[2] = torch.nn.Linear(4, 5)  # another head
+                optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+                for _ in range(60):
+                    train(net, optimizer)
+                    run.step()
+        (message,) = [str(one.message) for one in warned if one.category is gossamer.GossamerWarning]
+        self.assertRegex(message, r"parameters \(2, the first is '2.weight'\) that are not those attached.*attach the changed")
+
+    def test_an_optimizer_of_parameters_that_were_replaced_is_told(self):
+        net = model()
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        with alone(net, optimizer) as run:
+            train(net, optimizer)
+            net[0].weight = torch.nn.Parameter(torch.ones(4, 3))  # as load_state_dict(assign=True) does
+            train(net, optimizer)
+            with self.assertWarnsRegex(gossamer.GossamerWarning, r"tensors \(1\) that are not those.*its present parameters"):
+                train(net, optimizer)
+            self.assertEqual(run.info().steps, 3)
+        with alone(net, torch.optim.SGD(net.parameters(), lr=0.1)), warnings.catch_warnings():
+            warnings.simplefilter("error")
+            net[1].running_mean = torch.ones(4)  # buffers are not the optimizer's
+            for _ in range(3):
+                train(net, optimizer)
+
+    def test_a_worker_of_a_loader_attaches_nothing(self):
+        class Attaching(torch.utils.data.Dataset):
+            def __len__(self):
+                return 1
+
+            def __getitem__(self, _):
+                try:
+                    alone(model())
+                except gossamer.GossamerError as error:
+                    return str(error)
+                return "attached"
+
+        for workers, pattern in ((0, "attached"), (1, "worker of a DataLoader")):
+            with self.subTest(workers=workers):
+                (said,) = torch.utils.data.DataLoader(Attaching(), num_workers=workers, timeout=60 * (workers > 0))
+                self.assertRegex(said[0], pattern)
+
+    def test_steps_that_change_nothing_are_told(self):
+        net = model()
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.0)
+        with alone(net, optimizer), self.assertWarnsRegex(gossamer.GossamerWarning, "changed nothing.*that is trained"):
+            for _ in range(60):
+                train(net, optimizer)
+
+    @unittest.skipUnless(hasattr(torch, "compile"), "SKIPPED: needs PyTorch 2")
+    def test_a_step_that_is_compiled_gossips(self):
+        net = model()
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        with alone(net, optimizer) as run:
+            step = torch.compile(lambda: optimizer.step(), backend="eager")
+            for _ in range(5):
+                net(torch.randn(8, 3)).square().mean().backward()
+                step()
+            self.assertEqual(run.info().steps, 5)
+
+    def test_wrong_arguments_say_how_it_is_called(self):
+        net = model()
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        for pattern, model_given, optimizer_given in (
+            ("the model comes first", optimizer, net),
+            ("the model is a generator", net.parameters(), optimizer),
+            ("the model is a OrderedDict", net.state_dict(), optimizer),
+            ("the model is a Linear", torch.nn.Linear, optimizer),
+            ("the optimizer is a list", net, [optimizer]),
+            ("the optimizer is a dict", net, optimizer.state_dict()),
+            ("the optimizer is a StepLR", net, torch.optim.lr_scheduler.StepLR(optimizer, 1)),
+            ("ScriptModule: attach the module that it was made of", torch.nn.Sequential(torch.jit.script(net)), None),
+        ):
+            with self.subTest(pattern), self.assertRaisesRegex(gossamer.GossamerError, pattern):
+                alone(model_given, optimizer_given)
+        for samples in (16.0, 0, -8, float("nan"), None, "16", 2**63):
+            with self.assertRaisesRegex(gossamer.GossamerError, "samples_per_step must be a whole number from 1.*batch size"):
+                alone(net, optimizer, samples_per_step=samples)
+        with alone(net, optimizer, samples_per_step=numpy.int64(16)) as run:
+            with self.assertRaisesRegex(gossamer.GossamerError, "not 0: give the batch size"):
+                run.samples_per_step = 0
+            self.assertEqual(run.samples_per_step, 16)
+        alone(torch.nn.Sequential(torch.nn.Linear(3, 2), torch.jit.script(torch.nn.ReLU()))).close()
+        with self.assertRaisesRegex(TypeError, "the rest by name"):
+            gossamer.attach(net, optimizer, "job", job="test")
+        with alone(net) as run, self.assertRaisesRegex(gossamer.GossamerError, "the optimizer is a list"):
+            run.hook([optimizer])
+        with self.assertRaisesRegex(gossamer.GossamerError, "roles must be a mapping"):
+            alone(net, roles=["0.weight"])
+
     def test_several_parameter_groups_and_an_optimizer_of_another_model(self):
         net = model()
         groups = [{"params": net[0].parameters(), "lr": 0.0}, {"params": net[2].parameters(), "lr": 0.1}]
@@ -283,6 +503,26 @@ class Training(unittest.TestCase):
                 train(each, its)
             self.assertEqual(str(net.state_dict()), str(bare.state_dict()))
             self.assertEqual(str(optimizer.state_dict()), str(bare_optimizer.state_dict()))
+
+    def test_copies_of_what_is_attached_are_not_attached(self):
+        """As for a moving average of the weights, or a checkpoint."""
+        net = model()
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+        schedule = torch.optim.lr_scheduler.StepLR(optimizer, step_size=1)
+        with alone(net, optimizer) as run:
+            train(net, optimizer)
+            average = torch.optim.swa_utils.AveragedModel(net)
+            average.update_parameters(net)
+            copies = copy.deepcopy(net), copy.deepcopy(optimizer)
+            both = copy.deepcopy({"net": net, "optimizer": optimizer})
+            pickled = pickle.loads(pickle.dumps((net, optimizer)))
+            copy.deepcopy(schedule)
+            for one, its in (copies, (both["net"], both["optimizer"]), pickled):
+                train(one, its)
+                self.assertEqual(run.info().steps, 1)
+            train(net, optimizer)
+            self.assertEqual(run.info().steps, 2)
+            self.assertFalse(torch.equal(copies[0][0].weight, net[0].weight))
 
     def test_warnings_point_at_the_users_line(self):
         with self.assertWarnsRegex(gossamer.GossamerWarning, "alone") as caught:

@@ -66,6 +66,8 @@ class Adapter:
     def test_what_is_refused_ends_the_training(self):
         with self.assertRaisesRegex(gossamer.GossamerError, "job needs a name"):
             self.train(self.callback(job="no name", socket=NOWHERE, wait=False), lambda step: None, rate=0.0)
+        with self.assertRaisesRegex(gossamer.GossamerError, "samples_per_step must be a whole number from 1"):
+            self.callback(job="test", samples_per_step=0)
 
 
 @unittest.skipUnless(transformers, "; ".join(reasons))

@@ -35,6 +35,14 @@ TEST_CASE("An attacker is held back by clipping, and by nothing else") {
   CHECK_FALSE(open < 1000 * honest);
 }
 
+TEST_CASE("By default a member that goes wild ruins nobody") {
+  const double honest = run_with(AttackKind::silent, 0).records.back().loss;
+  const AttackKind kind = GENERATE(AttackKind::extremes, AttackKind::ascent);
+  const double with_default = run_with(kind, gossip::ReplicaOptions{}.clip).records.back().loss;
+  CAPTURE(honest, with_default);
+  CHECK(with_default < 10 * honest);
+}
+
 TEST_CASE("NaN and infinity do not spread from one member, whatever the codec") {
   const Codec codec = GENERATE(Codec::f32, Codec::q8, Codec::q4);
   const float clip = GENERATE(0.0F, 2.0F);

@@ -11,7 +11,17 @@ from typing import Any, List, Optional
 
 import numpy as np
 
-from support import BUILD, PATIENCE_S, Node, Options, SystemTest, gossamerctl, start_with_library, wait_until
+from support import (
+    BUILD,
+    PATIENCE_S,
+    Node,
+    Options,
+    SystemTest,
+    gossamerctl,
+    start_other_program,
+    start_with_library,
+    wait_until,
+)
 
 
 class Admission(SystemTest):
@@ -120,6 +130,9 @@ class Admission(SystemTest):
         self.assertIn("expired", expired)
         self.assertIn("gossamerctl invite", expired)
         self.assertEqual(second.status()["neighbours"], 0)
+        address = "tcp://" + start_other_program(self, b"SSH-2.0-another\r\n")
+        said = self.error_of(second, "join", self.invitation(first, "--address", address))
+        self.assertIn(f'another program has the port at {address}: it answers with "SSH-2.0-another"', said)
         # It can still join later.
         self.ask(second, "join", self.invitation(first))
         self.wait_for_links([first, second])

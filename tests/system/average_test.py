@@ -153,6 +153,13 @@ class Averaging(SystemTest):
         averages = self.average_all([early, late], [5.0, 7.0])
         self.assertEqual([average.values for average in averages], [6.0, 6.0])
 
+    def test_the_log_says_whom_an_average_waits_for(self) -> None:
+        nodes = self.start_nodes(2)
+        early, late = self.clients_at(*nodes)
+        self.average_all([early, late], [1.0, 2.0])
+        self.wait_until_told(lambda: early.run.average(1.0, timeout_s=13), "no contribution yet from [0-9a-f]{8}")
+        self.assertRegex(nodes[0].log.read_text(), "still waits for an average: no contribution yet from [0-9a-f]{8}")
+
     def test_too_few_and_of_another_size(self) -> None:
         nodes = self.start_nodes(2)
         first, second = self.clients_at(*nodes)

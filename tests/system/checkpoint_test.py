@@ -470,6 +470,23 @@ class Restoring(CheckpointTest):
         client = self.again(nodes[1], model + 2)
         np.testing.assert_array_equal(client.array, model + 2)
 
+    def test_no_job_begins_with_nan(self) -> None:
+        [node] = self.start_nodes(1)
+        for bad in (np.nan, np.inf):
+            weights = np.zeros(1_500_000, np.float32)  # more than is read at once
+            weights[-1] = bad
+            tensors = {"a": (0, 4_000_000), "w": (4_000_000, weights.nbytes)}
+            entries = {
+                name: {"dtype": "F32", "shape": [(end - begin) // 4], "data_offsets": [begin, end]}
+                for name, (begin, end) in tensors.items()
+            }
+            header = json.dumps(entries).encode()
+            file = self.folder / "bad.safetensors"
+            file.write_bytes(len(header).to_bytes(8, "little") + header + weights.tobytes())
+            said = self.tell(node, "import", str(file), "--job", JOB, status=3)
+            self.assertIn("tensor w holds NaN or infinity", said)
+            self.assertEqual(files(node, "*import*"), [])
+
     def test_an_import_waits_while_others_run_the_job(self) -> None:
         nodes = self.start_nodes(2)
         model = self.model()

@@ -4,7 +4,7 @@ import json
 import unittest
 from typing import Any, Dict, List, Tuple
 
-from support import BUILD, PATIENCE_S, SystemTest, gossamerctl, wait_until
+from support import BUILD, PATIENCE_S, SystemTest, gossamerctl, start_other_program, wait_until
 
 
 class Doctor(SystemTest):
@@ -37,6 +37,19 @@ class Doctor(SystemTest):
         self.assertEqual(status, 1)
         (problem,) = [f for f in findings if f["grade"] == "problem"]
         self.assertEqual(problem["topic"], "links")
+
+    def test_another_program_at_the_other_end(self) -> None:
+        """The daemon says so in its log, once, and doctor tells it."""
+        address = start_other_program(self, b"SSH-2.0-another\r\n")
+        # The scheme may be left out.
+        node = self.cluster.start("node-1", {"overlay": {"peers": [address]}})
+        wait_until(lambda: any(p["note"] for p in node.peers()), PATIENCE_S, "dialling has failed once")
+        _, findings = self.examine("--socket", str(node.control_socket))
+        found = [f for f in findings if "another program has the port" in f["text"]]
+        self.assertEqual([f["topic"] for f in found], ["links"])
+        self.assertIn("SSH-2.0-another", found[0]["text"])
+        self.assertIn("[overlay] peers", found[0]["advice"])
+        self.assertEqual(node.log.read_text().count(f"another program has the port at tcp://{address}"), 1)
 
     def test_without_a_daemon(self) -> None:
         (node,) = self.start_nodes(1)

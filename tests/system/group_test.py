@@ -219,8 +219,13 @@ class Group(SystemTest):
     def test_another_layout_is_refused(self) -> None:
         node = self.start_nodes(1)[0]
         self.attach(node, np.zeros(ELEMENTS))
+        other = np.zeros(ELEMENTS + 1, np.float32)
+        with self.assertRaisesRegex(gossamer.GossamerError, "another model"):
+            self.attach(node, other)
+        socket = self.folder / "same.sock"  # for the library this is another daemon
+        socket.symlink_to(node.client_socket)
         with self.assertWarnsRegex(gossamer.GossamerWarning, "tensors differ"):
-            self.attach(node, np.zeros(ELEMENTS + 1))
+            gossamer.attach({"w": other}, job=JOB, socket=socket).close()
         self.assertEqual(len(self.clients[0].job()["processes"]), 1)
 
 

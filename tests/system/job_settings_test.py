@@ -66,13 +66,13 @@ class JobSettings(SystemTest):
             ({"period_ms": -1}, "period_ms"),
             ({f"s{i}": 1 for i in range(40)}, "too many"),
         ):
-            with self.assertWarnsRegex(gossamer.GossamerWarning, why):
-                self.attach(node, np.zeros(1000), settings=settings).run.close()
+            with self.assertRaisesRegex(gossamer.GossamerError, f"settings.*: .*{why}"):
+                self.attach(node, np.zeros(1000), settings=settings)
         self.assertIsNone(node.job(JOB))
         client = self.attach(node, np.zeros(1000), settings={"codec": "q4"})
         self.step_until(lambda: client.run.ready, "it runs", [client])
-        with self.assertWarnsRegex(gossamer.GossamerWarning, "range"):
-            self.attach(node, np.zeros(1000), settings={"range": "far"}).run.close()
+        with self.assertRaisesRegex(gossamer.GossamerError, "range"):
+            self.attach(node, np.zeros(1000), settings={"range": "far"})
 
     def test_changes_at_the_same_time_come_to_one(self) -> None:
         nodes = self.start_nodes(3)

@@ -100,6 +100,27 @@ class Members(SystemTest):
         self.wait_for_links(nodes)
         self.know_each_other(nodes)
 
+    def test_a_cluster_moves_to_other_ports_node_by_node(self) -> None:
+        """As docs/how-to/leave-and-upgrade.md says: the lists of peers name the old ports all the while."""
+        nodes = self.start_nodes(3)
+        self.know_each_other(nodes)
+        old = [node.address for node in nodes]
+        for node in nodes:
+            kept = node.folder / "state" / "members"
+            wait_until(lambda: kept.exists() and len(kept.read_text().splitlines()) == 2, PATIENCE_S, "it notes others")
+            node.stop()
+            node.options["overlay"]["listen"] = "tcp://127.0.0.1:0"
+            node.start()
+            self.wait_for_links(nodes)
+            self.know_each_other(nodes)
+        self.assertEqual(set(old) & {node.address for node in nodes}, set())
+        for node in nodes:
+            node.options["overlay"]["peers"] = [other.address for other in nodes if other is not node]
+            node.reload()
+        nodes[0].kill()
+        nodes[0].start()
+        self.wait_for_links(nodes)
+
     def test_a_goodbye_is_no_death(self) -> None:
         nodes = self.start_nodes(3)
         self.know_each_other(nodes)

@@ -12,7 +12,7 @@ from network import Host, Network, NetworkUnavailable, connections_of
 from training import Member, TrainingTest
 
 COUNT = 4
-PORT = 7946
+PORT = 26746
 SKIPPED = 77  # CTest's status for "skipped"
 
 

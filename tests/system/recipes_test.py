@@ -77,7 +77,7 @@ while True:
         """Starts the DaemonSet's pod on this node; returns the place of its sockets."""
         config = self.parts["ConfigMap"]["data"]["gossamer.toml"]
         # There are two nodes on one machine, each at a port of its own, and no page.
-        config = config.replace("tcp://*:7946", "tcp://127.0.0.1:0") + toml({"metrics": {"listen": ""}})
+        config = config.replace("tcp://*:26746", "tcp://127.0.0.1:0") + toml({"metrics": {"listen": ""}})
         config = re.sub("(?m)^peers = .*$", f"peers = {peers}".replace("'", '"'), config)
         files = {"gossamer": {"gossamer.toml": config}, "gossamer-cluster-key": {"cluster.key": self.key}}
         image = {f"/usr/bin/{name}": BUILD / "bin" / name for name in ("gossamerd", "gossamerctl")}

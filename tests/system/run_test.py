@@ -115,6 +115,17 @@ class Run(unittest.TestCase):
             self.assertEqual(done.returncode, 2, arguments)
             self.assertIn(hint, done.stderr + done.stdout)
 
+    def test_commands_that_do_not_exist(self) -> None:
+        for arguments, hint in [
+            (["statsu"], 'there is no command "statsu": did you mean status?'),
+            (["--socket", "jbos", "job"], "A subcommand is required"),
+            (["--json", "frobnicate"], "'gossamerctl --help' lists them"),
+            ([], "A subcommand is required"),
+        ]:
+            done = subprocess.run([str(CTL), *arguments], capture_output=True, text=True, timeout=LIMIT_S, check=False)
+            self.assertEqual(done.returncode, 2, arguments)
+            self.assertIn(hint, done.stderr + done.stdout)
+
     # --- the end --------------------------------------------------------------------------------------------------
 
     def test_the_status_is_that_of_the_first_that_failed(self) -> None:
@@ -373,6 +384,16 @@ print("learned", flush=True)
 
 class Training(SystemTest):
     """Each of two clients sees half of the data, and both learn all of it."""
+
+    def test_they_get_the_socket_of_the_daemon_that_was_named(self) -> None:
+        first, second = self.start_nodes(2)
+        for environment, expected in (({}, second), ({"GOSSAMER_SOCKET": str(first.client_socket)}, second)):
+            done = subprocess.run(
+                [str(CTL), "--socket", str(second.control_socket), "run", "--", "printenv", "GOSSAMER_SOCKET"],
+                env={**{name: text for name, text in os.environ.items() if name != "GOSSAMER_SOCKET"}, **environment},
+                capture_output=True, text=True, timeout=LIMIT_S, check=False,
+            )
+            self.assertEqual(done.stdout, f"[0] {expected.client_socket}\n", done.stderr)
 
     def test_two_clients_of_one_daemon(self) -> None:
         (node,) = self.start_nodes(1)

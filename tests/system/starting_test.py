@@ -66,6 +66,21 @@ class Starting(SystemTest):
         self.assertIn(node.address, second.log.read_text())
         node.status()
 
+    def test_addresses_without_a_scheme(self) -> None:
+        """They are taken as they are meant, wherever the configuration names one."""
+        first = self.cluster.start("node-1", {"overlay": {"listen": "*:0"}})
+        self.assertTrue(first.address.startswith("tcp://0.0.0.0:"), first.address)
+        reached_at = f"127.0.0.1:{first.address.rsplit(':', 1)[1]}"
+        second = self.cluster.start(
+            "node-2", {"overlay": {"listen": "127.0.0.1:0", "advertise": "127.0.0.1:9", "peers": [reached_at]}}
+        )
+        self.wait_for_links([first, second])
+        (member,) = first.members()
+        self.assertEqual(member["address"], "tcp://127.0.0.1:9")
+        invited = gossamerctl(BUILD, "--socket", str(first.control_socket), "invite", "--address", reached_at)
+        self.assertEqual(invited.returncode, 0, invited.stderr)
+        self.assertIn(f"tcp://{reached_at}", invited.stderr)
+
     def test_sockets_in_use(self) -> None:
         (node,) = self.start_nodes(1)
         second = self.cluster.add("second", {"node": {"socket_dir": str(node.sockets)}})

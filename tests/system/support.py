@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import unittest
 import warnings
 from pathlib import Path
@@ -74,6 +75,24 @@ def free_port() -> int:
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         return listening.getsockname()[1]
+
+
+def start_other_program(test: unittest.TestCase, greeting: bytes) -> str:
+    """HOST:PORT of a server that is no node: it says this to whoever connects, and closes the connection."""
+    serving = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        try:
+            while True:
+                connection, _ = serving.accept()
+                with connection:
+                    connection.sendall(greeting)
+        except OSError:
+            pass  # the test is over, or whoever had connected is gone
+
+    threading.Thread(target=serve, daemon=True).start()
+    test.addCleanup(serving.close)
+    return f"127.0.0.1:{serving.getsockname()[1]}"
 
 
 def programs_naming(folder: Path) -> List[int]:

@@ -1,9 +1,10 @@
-"""The tutorial (docs/tutorial/two-machines.md), as far as one machine goes: the program, and the commands of its section
-"On one machine, with two daemons", are read from the page and run. Both scripts end with one model, which knows what
-neither could learn alone.
+"""The tutorials, as far as one machine goes. Of docs/tutorial/one-machine.md the program and all commands are read from
+the page and run. Of docs/tutorial/two-machines.md the program is, and the commands of its section "On one machine, with
+two daemons". Both end with one model, which knows what none could learn alone.
 """
 
 import importlib.util
+import os
 import re
 import shlex
 import subprocess
@@ -17,6 +18,7 @@ from support import BUILD, PATIENCE_S, REPOSITORY, free_port, wait_until
 from processes import Program, end  # isort: skip
 
 PAGE = REPOSITORY / "docs" / "tutorial" / "two-machines.md"
+FIRST_PAGE = REPOSITORY / "docs" / "tutorial" / "one-machine.md"
 SECTION = "On one machine, with two daemons"
 RUN_TIMEOUT_S = 150
 # Alone a script could name half of the points.
@@ -25,6 +27,53 @@ LEAST_ACCURACY = 0.9
 
 def blocks(text: str, language: str) -> List[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+
+
+class OneMachine(unittest.TestCase):
+    def setUp(self) -> None:
+        folder = tempfile.TemporaryDirectory(prefix="gossamer-tutorial-")
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+        text = FIRST_PAGE.read_text(encoding="utf-8")
+        (program,) = blocks(text, "python")
+        (self.folder / "points.py").write_text(program, encoding="utf-8")
+        self.find, self.begin, self.train, self.kill, self.heal, self.stop = blocks(text, "sh")
+        self.find = self.find.replace("$PWD/build", shlex.quote(str(BUILD)))
+        self.environment = {"XDG_STATE_HOME": str(self.folder), "OPENBLAS_NUM_THREADS": "1"}
+        self.addCleanup(self.run_lines, "gossamerctl cluster stop || true")
+
+    def script(self, lines: str) -> List[str]:
+        return ["/bin/bash", "-euc", self.find + lines.replace("python3", "/usr/bin/python3")]
+
+    def run_lines(self, lines: str) -> str:
+        ran = subprocess.run(
+            self.script(lines),
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            cwd=self.folder,
+            env={**os.environ, **self.environment},
+            check=False,
+        )
+        self.assertEqual(ran.returncode, 0, ran.stdout + ran.stderr)
+        return ran.stdout
+
+    def test_three_nodes_of_which_one_dies(self) -> None:
+        self.assertIn("3 nodes run and are linked", self.run_lines(self.begin))
+        log = self.folder / "points.log"
+        training = Program(self.script(self.train), log, self.environment, cwd=self.folder)
+        self.addCleanup(end, [training])
+        wait_until(lambda: "step 500" in log.read_text(encoding="utf-8"), RUN_TIMEOUT_S, "they train")
+        self.run_lines(self.kill)
+        self.assertIn("started node-2; 3 nodes run and are linked", self.run_lines(self.heal))
+        wait_until(lambda: not training.running(), RUN_TIMEOUT_S, "all programs end")
+        said = log.read_text(encoding="utf-8")
+        self.assertEqual(training.process.returncode, 0, said)
+        for node in range(3):
+            (accuracy,) = re.findall(rf"\[{node}\] step 2000: accuracy on all kinds ([\d.]+)", said)
+            self.assertGreaterEqual(float(accuracy), LEAST_ACCURACY, said)
+        self.run_lines(self.stop)
+        self.assertFalse((self.folder / "gossamer" / "cluster").exists())
 
 
 @unittest.skipIf(importlib.util.find_spec("torch") is None, "PyTorch is not installed")
@@ -43,8 +92,8 @@ class Tutorial(unittest.TestCase):
             ("build/bin", shlex.quote(str(BUILD / "bin"))),  # a path may have a space in it
             ("build/python", shlex.quote(str(BUILD / "python"))),
             ("python3 learn.py", "/usr/bin/python3 learn.py"),
-            ("7946", str(free_port())),
-            ("7947", str(free_port())),
+            ("26746", str(free_port())),
+            ("26747", str(free_port())),
         ):
             self.assertIn(here, section)
             section = section.replace(here, there)

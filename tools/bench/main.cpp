@@ -8,11 +8,13 @@
 
 #include <cstdio>
 #include <exception>
+#include <string>
 
 #include "tools/bench/commands.hpp"
 
 int main(int argc, char** argv) {
   CLI::App app("Measures Gossamer on this machine, beside references measured in the same run.");
+  app.set_version_flag("--version", std::string("gossamer-bench ") + GOSSAMER_VERSION);
   app.require_subcommand(1);
   gossamer::bench::add_codec_command(app);
   gossamer::bench::add_step_command(app);

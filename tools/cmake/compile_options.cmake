@@ -15,9 +15,20 @@ if(CMAKE_UNITY_BUILD)
   add_compile_options($<$<AND:$<CXX_COMPILER_ID:GNU>,$<COMPILE_LANGUAGE:CXX>>:-Wno-subobject-linkage>)
 endif()
 
+# clang takes the deprecation of what libstdc++'s own algorithms use for ours, and wants braces that a base class may do
+# without.
+target_compile_options(gossamer_options INTERFACE
+  $<$<CXX_COMPILER_ID:Clang>:-Wno-deprecated-declarations -Wno-missing-braces>)
+
 if(GOSSAMER_SANITIZE)
   target_compile_options(gossamer_options INTERFACE -fsanitize=${GOSSAMER_SANITIZE} -fno-omit-frame-pointer
     -fno-sanitize-recover=all)
+  # As GCC says it by itself.
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+    string(REGEX REPLACE ",.*" "" first_sanitizer "${GOSSAMER_SANITIZE}")
+    string(TOUPPER "__SANITIZE_${first_sanitizer}__" sanitizer_definition)
+    target_compile_definitions(gossamer_options INTERFACE ${sanitizer_definition})
+  endif()
   # The vptr check needs a descriptor to look at memory, and mistakes a lack of descriptors for a wrong object.
   if(GOSSAMER_SANITIZE MATCHES "undefined")
     target_compile_options(gossamer_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fno-sanitize=vptr>)

@@ -29,10 +29,13 @@ using CommandResult = std::expected<CommandEnd, ControlError>;
 /// How main runs a command: the daemon to ask, and the form of the answer.
 struct Invocation {
   std::vector<std::string> sockets;  ///< where the daemon may answer
+  bool socket_given = false;         ///< by --socket, not by the environment or the usual places
   bool as_json = false;
   bool colour = false;
   std::vector<std::string> behind_dashes = {};  ///< the arguments after --, which belong to another program
 
+  /// Where that daemon accepts processes: beside its control socket. Empty: where the client library looks by itself.
+  [[nodiscard]] std::string client_socket() const;
   [[nodiscard]] JsonAnswer request(const nlohmann::json& request) const { return ctl::request(sockets, request); }
   /// Sends a command that has no arguments.
   [[nodiscard]] JsonAnswer ask(const std::string& command) const { return request({{"command", command}}); }
@@ -62,6 +65,8 @@ void add_gpus_command(CLI::App& app, CommandAction& chosen);
 /// job set
 void add_job_commands(CLI::App& app, CommandAction& chosen);
 void add_keep_command(CLI::App& app, CommandAction& chosen);
+/// cluster start, status, stop, run: several nodes on this machine
+void add_local_cluster_commands(CLI::App& app, CommandAction& chosen);
 /// drain, leave: they change what this node does
 void add_node_commands(CLI::App& app, CommandAction& chosen);
 void add_run_command(CLI::App& app, CommandAction& chosen);

@@ -8,27 +8,22 @@
 #include <cstring>
 #include <filesystem>
 #include <memory>
-#include <system_error>
 
 #include "tools/ctl/commands.hpp"
+#include "tools/ctl/local_daemon.hpp"
 
 namespace gossamer::ctl {
 namespace {
 
 /// Becomes `gossamerd --check-config`. Returns only if it cannot.
 CommandResult check(const std::string& file) {
-  // The daemon is beside this program in builds and installations; otherwise it is searched for in PATH.
-  std::error_code error;
-  const std::filesystem::path here = std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
-  const std::filesystem::path beside = here / "gossamerd";
-  const std::string daemon = ::access(beside.c_str(), X_OK) == 0 ? beside.string() : "gossamerd";
-  std::vector<const char*> arguments{daemon.c_str(), "--check-config"};
+  const auto daemon = daemon_program();
+  if (!daemon) return failure(daemon.error());
+  std::vector<const char*> arguments{daemon->c_str(), "--check-config"};
   if (!file.empty()) arguments.insert(arguments.end(), {"--config", file.c_str()});
   arguments.push_back(nullptr);
-  ::execvp(daemon.c_str(), const_cast<char* const*>(arguments.data()));
-  return std::unexpected(ControlError{
-      Failure::bad_answer,
-      fmt::format("{} cannot be started ({}); install the package gossamer", daemon, std::strerror(errno))});
+  ::execv(daemon->c_str(), const_cast<char* const*>(arguments.data()));
+  return failure(fmt::format("{} cannot be started: {}", daemon->string(), std::strerror(errno)));
 }
 
 }  // namespace

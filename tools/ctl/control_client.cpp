@@ -7,10 +7,13 @@
 
 #include <array>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
 
 #include "sdk/layout/file_descriptor.hpp"
 #include "sdk/layout/socket_path.hpp"
+#include "tools/ctl/commands.hpp"
 
 namespace gossamer::ctl {
 namespace {
@@ -85,6 +88,15 @@ JsonAnswer request(const std::vector<std::string>& sockets, const nlohmann::json
     return answer;
   }
   return std::unexpected(no_daemon(tried));
+}
+
+std::string Invocation::client_socket() const {
+  if (!socket_given && std::getenv(layout::client_socket_environment) != nullptr) return "";
+  for (const std::string& control : sockets) {
+    const auto beside = std::filesystem::path(control).parent_path() / layout::client_socket_name;
+    if (std::error_code error; std::filesystem::is_socket(beside, error)) return beside.string();
+  }
+  return "";
 }
 
 }  // namespace gossamer::ctl

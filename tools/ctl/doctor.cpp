@@ -116,7 +116,7 @@ void examine_port(const DaemonFacts& daemon, std::vector<Finding>& findings) {
       !daemon.process.value("peers", json::array()).empty())
     return findings.push_back(
         warning("port", fmt::format("listens at {}: other machines cannot reach it", address),
-                "set [overlay] listen = \"tcp://*:7946\", or advertise = \"none\" if it is only to "
+                "set [overlay] listen = \"tcp://*:26746\", or advertise = \"none\" if it is only to "
                 "dial out"));
   findings.push_back(
       ok("port", fmt::format("listens at {}{}", address, only_here(address) ? ", for this machine only" : "")));
@@ -135,8 +135,12 @@ void examine_links(const DaemonFacts& daemon, std::vector<Finding>& findings) {
     plain += is_up && text_of(peer, "bulk") == "plain" ? 1 : 0;
     const std::string note = text_of(peer, "note");
     if (is_up || note.empty()) continue;
-    findings.push_back(warning("links", fmt::format("{} is not linked: {}", text_of(peer, "address"), note),
-                               "see that it runs, holds the same cluster key, and that no firewall is between"));
+    const bool is_other_program = note.find("another program has") != std::string::npos;
+    findings.push_back(
+        warning("links", fmt::format("{} is not linked: {}", text_of(peer, "address"), note),
+                is_other_program ? "correct this address where it is named ([overlay] peers here, listen and advertise "
+                                   "there), or end that program"
+                                 : "see that it runs, holds the same cluster key, and that no firewall is between"));
   }
   if (plain > 0)
     findings.push_back(warning("links", fmt::format("{} carry models unencrypted", plain),

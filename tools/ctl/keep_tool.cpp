@@ -96,16 +96,6 @@ std::expected<KeptLayout, ControlError> ask_for_layout(const KeepOptions& option
   return KeptLayout{};
 }
 
-/// The socket beside the control socket that was given, if there is one.
-std::string client_socket_beside(const std::vector<std::string>& control_sockets) {
-  if (std::getenv(layout::client_socket_environment) != nullptr) return "";
-  for (const std::string& control : control_sockets) {
-    const auto beside = std::filesystem::path(control).parent_path() / layout::client_socket_name;
-    if (std::error_code error; std::filesystem::is_socket(beside, error)) return beside.string();
-  }
-  return "";
-}
-
 /// A client that holds the model, in fp32, and never trains it.
 class Keeper {
  public:
@@ -238,8 +228,7 @@ CommandResult keep(const KeepOptions& options, const Invocation& call) {
   const auto layout = ask_for_layout(options, call);
   if (!layout) return std::unexpected(layout.error());
   if (layout->tensors.empty()) return CommandEnd{};
-  Keeper keeper(options, *layout,
-                options.client_socket.empty() ? client_socket_beside(call.sockets) : options.client_socket);
+  Keeper keeper(options, *layout, options.client_socket.empty() ? call.client_socket() : options.client_socket);
   if (const auto opened = keeper.open(0); !opened) return std::unexpected(opened.error());
   if (const auto served = keeper.serve(); !served) return std::unexpected(served.error());
   const gossamer_run_info end = keeper.info();
@@ -262,9 +251,12 @@ void add_keep_command(CLI::App& app, CommandAction& chosen) {
                    "How long to wait for a node that runs the job, and then fail; without it, for ever")
       ->type_name("SECONDS")
       ->check(CLI::Range(0.1, 1e6));
+  // What CLI11 would say of the choices are the numbers behind them.
+  const std::map<std::string, gossamer_memory> kinds{
+      {"auto", GOSSAMER_MEMORY_AUTO}, {"resident", GOSSAMER_MEMORY_RESIDENT}, {"lean", GOSSAMER_MEMORY_LEAN}};
   command->add_option("--memory", options->memory, "resident, lean (little memory for large models), or auto")
-      ->transform(CLI::CheckedTransformer(std::map<std::string, gossamer_memory>{
-          {"auto", GOSSAMER_MEMORY_AUTO}, {"resident", GOSSAMER_MEMORY_RESIDENT}, {"lean", GOSSAMER_MEMORY_LEAN}}));
+      ->type_name("KIND")
+      ->transform(CLI::CheckedTransformer(kinds).description(""));
   command->footer(
       "The node then follows the job, gives the model to those that join, and writes checkpoints if it is\n"
       "configured to; it counts for no mean of what is learned. With method=server the nodes that keep a job are its\n"

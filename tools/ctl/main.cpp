@@ -17,6 +17,7 @@
 #include <thread>
 #include <vector>
 
+#include "gossip/resembles.hpp"
 #include "sdk/layout/socket_path.hpp"
 #include "tools/ctl/commands.hpp"
 #include "tools/ctl/tables.hpp"
@@ -51,6 +52,37 @@ int fail(ExitStatus status, const std::string& message) {
 int fail(const ctl::ControlError& error) {
   const bool usage = error.failure == ctl::Failure::wrong_usage;
   return fail(usage ? wrong_usage : error.failure == ctl::Failure::no_daemon ? no_daemon : bad_answer, error.message);
+}
+
+/// The word that is to be a command and is none.
+std::string unknown_command(const CLI::App& app, const std::vector<std::string_view>& arguments) {
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    const std::string word(arguments[i]);
+    if (word == "--socket" || word == "--watch") ++i;
+    if (word.starts_with('-')) continue;
+    const auto known = app.get_subcommands([](const CLI::App*) { return true; });
+    const auto is = [&](const CLI::App* command) { return command->get_name() == word; };
+    return std::ranges::any_of(known, is) ? "" : word;
+  }
+  return "";
+}
+
+std::string advice_on(const CLI::App& app, const std::string& word) {
+  std::string nearest;
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
+    const std::string& name = command->get_name();
+    const std::size_t distance = edit_distance(word, name);
+    if (distance > std::max<std::size_t>(1, name.size() / 3)) continue;
+    if (nearest.empty() || distance < edit_distance(word, nearest)) nearest = name;
+  }
+  const std::string hint = nearest.empty() ? "'gossamerctl --help' lists them" : "did you mean " + nearest + "?";
+  return fmt::format("there is no command \"{}\": {}", word, hint);
+}
+
+/// Whether the chosen command starts another program, whose words are behind --.
+bool takes_command(const CLI::App& app) {
+  return app.got_subcommand("run") ||
+         (app.got_subcommand("cluster") && app.get_subcommand("cluster")->got_subcommand("run"));
 }
 
 /// With `watch_s`, it shows again every so many seconds, until it fails or is interrupted.
@@ -103,16 +135,20 @@ int main(int argc, char** argv) {
   ctl::add_job_commands(app, chosen);
   ctl::add_keep_command(app, chosen);
   ctl::add_run_command(app, chosen);
+  ctl::add_local_cluster_commands(app, chosen);
   // Arguments after -- belong to another program.
   char** const own_end = std::find(argv, argv + argc, std::string_view("--"));
   try {
     app.parse(static_cast<int>(own_end - argv), argv);
   } catch (const CLI::ParseError& error) {
+    const std::string unknown = unknown_command(app, {argv + 1, own_end});
+    if (error.get_exit_code() != 0 && !unknown.empty()) return fail(wrong_usage, advice_on(app, unknown));
     return app.exit(error) == 0 ? done : wrong_usage;
   }
-  if (own_end != argv + argc && !app.got_subcommand("run"))
-    return fail(wrong_usage, "only run takes arguments after --; leave them out");
+  if (own_end != argv + argc && !takes_command(app))
+    return fail(wrong_usage, "only run and cluster run take arguments after --; leave them out");
   call.behind_dashes = {std::min(own_end + 1, argv + argc), argv + argc};
+  call.socket_given = !socket.empty();
   call.sockets = socket.empty() ? layout::control_sockets() : std::vector{socket};
   call.colour = ::isatty(STDOUT_FILENO) == 1 && std::getenv("NO_COLOR") == nullptr;
   try {

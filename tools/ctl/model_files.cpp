@@ -44,17 +44,35 @@ std::string partial_of(const std::filesystem::path& output) {
   return "." + output.filename().string() + ".partial";
 }
 
-/// Reads the whole file into `output`, without what is not in `model`.
+/// The tensor that holds this element of the model.
+const std::string& tensor_at(const Model& model, std::uint64_t element) {
+  const auto holds = [&element](const checkpoint::ModelTensor& tensor) {
+    if (element < tensor.elements) return true;
+    element -= tensor.elements;
+    return false;
+  };
+  return std::ranges::find_if(model, holds)->name;
+}
+
+/// Reads the whole file into `output`, without what is not in `model`. `finite`: it is an error if there is NaN or
+/// infinity among it.
 std::expected<void, std::string> copy(ModelReader& file, const Model& model, const std::filesystem::path& output,
-                                      const std::string& partial, const Description& description) {
+                                      const std::string& partial, const Description& description, bool finite) {
   if (auto taken = file.take(model); !taken) return taken;
-  std::uint64_t left = checkpoint::elements_of(model);
-  return write_model(output, partial, model, description,
-                     [&](std::span<float> part) -> std::expected<void, std::string> {
-                       if (auto read = file.read(part); !read) return read;
-                       left -= part.size();
-                       return left == 0 ? file.check() : std::expected<void, std::string>();
-                     });
+  const std::uint64_t elements = checkpoint::elements_of(model);
+  std::uint64_t left = elements;
+  return write_model(
+      output, partial, model, description, [&](std::span<float> part) -> std::expected<void, std::string> {
+        if (auto read = file.read(part); !read) return read;
+        const auto bad = std::ranges::find_if(part, [](float value) { return !std::isfinite(value); });
+        if (finite && bad != part.end())
+          return std::unexpected(
+              fmt::format("{}: tensor {} holds NaN or infinity, with which no job can begin: take an older file",
+                          file.path().string(),
+                          tensor_at(model, elements - left + static_cast<std::uint64_t>(bad - part.begin()))));
+        left -= part.size();
+        return left == 0 ? file.check() : std::expected<void, std::string>();
+      });
 }
 
 /// A file that root has made among another user's files is given to that user, so that the daemon can read and replace
@@ -138,7 +156,7 @@ Described copy_model(const std::filesystem::path& file, const std::filesystem::p
   const auto model = reader->model();
   if (!model) return std::unexpected(model.error());
   const Description description = reader->description().value_or(Description{});
-  if (auto copied = copy(*reader, *model, output, partial_of(output), description); !copied)
+  if (auto copied = copy(*reader, *model, output, partial_of(output), description, false); !copied)
     return std::unexpected(copied.error());
   return description;
 }
@@ -164,7 +182,7 @@ std::expected<Imported, std::string> import_model(const std::filesystem::path& f
   give_to_owner_of(above, folder);
   give_to_owner_of(above, *made);
   const std::filesystem::path path = *made / checkpoint::import_name;
-  if (auto copied = copy(*reader, model, path, checkpoint::import_partial_name, description); !copied)
+  if (auto copied = copy(*reader, model, path, checkpoint::import_partial_name, description, true); !copied)
     return std::unexpected(copied.error());
   give_to_owner_of(above, path);
   return Imported{.description = description, .path = path, .left_out = left_out};

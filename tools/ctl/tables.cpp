@@ -98,8 +98,9 @@ std::string status_table(const json& answer, bool colour) {
        {fmt::format("{} in {} messages, of which {} model", bytes_text(node.number("bytes_received")),
                     count_text(node.number("messages_received")), bytes_text(node.number("payload_bytes_received")))}},
       {"turned away",
-       {fmt::format("{:.0f} messages, {:.0f} nodes", node.number("messages_rejected"),
-                    node.number("admissions_refused")),
+       {fmt::format("{:.0f} messages, {:.0f} times a node, {:.0f} connections that failed their handshake",
+                    node.number("messages_rejected"), node.number("admissions_refused"),
+                    node.number("handshakes_failed")),
         false, tone_of_count(node.number("messages_rejected") + node.number("admissions_refused"))}},
   };
   for (const auto& [name, cell] : lines)
@@ -126,7 +127,7 @@ std::string peers_table(const json& answer, bool colour) {
   Table table{{"NODE", "NAME", "ADDRESS", "LINK", "DIALLED BY", "ROUND TRIP", "LEAST", "GOODPUT", "SENT", "RECEIVED",
                "UP FOR", "NOTE"},
               {},
-              "no other node is known: list some under [overlay] peers in the configuration"};
+              "no other node is known: 'gossamerctl invite' on another gives the line for 'gossamerctl join' here"};
   for (const json& entry : answer.at("peers")) {
     const Members peer{entry};
     const bool up = entry.value("up", false);
@@ -135,7 +136,9 @@ std::string peers_table(const json& answer, bool colour) {
          peer.text("name"),
          peer.text("address"),
          {up ? "up" : "down", false, tone_of_state(up ? "up" : "down")},
-         {entry.value("dialled_by_us", false) ? "us" : "them"},
+         {!up                                   ? "-"
+          : entry.value("dialled_by_us", false) ? "us"
+                                                : "them"},
          peer.as("round_trip_ms", milliseconds),
          peer.as("least_round_trip_ms", milliseconds),
          peer.as("goodput_mbit_s", megabits),
@@ -148,9 +151,10 @@ std::string peers_table(const json& answer, bool colour) {
 }
 
 std::string members_table(const json& answer, bool colour) {
-  Table table{{"NODE", "NAME", "ADDRESS", "STATE", "LINK", "HEARD", "INCARNATION"},
-              {},
-              "no other node is in the cluster: list one under [overlay] peers in the configuration"};
+  Table table{
+      {"NODE", "NAME", "ADDRESS", "STATE", "LINK", "HEARD", "INCARNATION"},
+      {},
+      "no other node is in the cluster: 'gossamerctl invite' on another gives the line for 'gossamerctl join' here"};
   for (const json& entry : answer.at("members")) {
     const Members member{entry};
     const std::string state = member.string("state");

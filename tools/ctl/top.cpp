@@ -203,7 +203,7 @@ std::string Top::render(const Screen& screen, const std::string& note) const {
   }
   Table peers{{"NODE", "LINK", "ROUND TRIP", "", "GOODPUT", "SENT", "RECEIVED"},
               {},
-              "no other node is known: list some under [overlay] peers in the configuration"};
+              "no other node is known: 'gossamerctl invite' on another gives the line for 'gossamerctl join' here"};
   for (const json& peer : peers_) {
     const std::string node = text_of(peer, "node", "-");
     const bool up = peer.value("up", false);

@@ -3,9 +3,11 @@
     manual.py FOLDER PROGRAM...
 
 Writes FOLDER/NAME.SECTION for each program, from its --help and that of each subcommand, and gossamer.toml.5 from the
-output of gossamerd --print-config.
+output of gossamerd --print-config. The date of the pages is that of the latest version in the changelog beside this
+file.
 """
 
+import email.utils
 import re
 import subprocess
 import sys
@@ -16,6 +18,7 @@ from typing import Dict, List, Tuple
 HELP_TIMEOUT_S = 30
 SECTIONS = {"gossamerd": 8}  # the other programs are commands for every user
 SEE_ALSO = "gossamerd(8), gossamerctl(1), gossamer-bench(1), gossamer-sim(1), gossamer.toml(5)"
+CHANGELOG = Path(__file__).with_name("changelog")
 # --help gives the program's place on this machine, which is not the reader's.
 LISTS = ("Options", "Positionals", "Subcommands")
 
@@ -31,6 +34,7 @@ def said(program: Path, *arguments: str) -> str:
 class Help:
     """The content of one --help."""
 
+    arguments: List[str] = field(default_factory=list)  # as the usage has them: JOB, or [JOB] if it may be left out
     about: List[str] = field(default_factory=list)  # paragraphs, with those after the lists
     lists: Dict[str, List[Tuple[str, str]]] = field(default_factory=dict)  # (name, its explanation)
 
@@ -69,6 +73,7 @@ def read_help(text: str) -> Help:
         more = re.fullmatch(r" {4,}(\S.*)", line)
         if line.startswith("Usage:"):
             end_paragraph()
+            parsed.arguments = line.partition(" [OPTIONS] ")[2].split()
         elif heading and heading[1] in LISTS:
             end_paragraph()
             entries = parsed.lists.setdefault(heading[1], [])
@@ -93,8 +98,15 @@ def roff(text: str) -> str:
     return "\\&" + text if text.startswith((".", "'")) else text
 
 
+def date() -> str:
+    """As YYYY-MM-DD."""
+    signed = re.search(r"^ -- .*>  (.+)$", CHANGELOG.read_text(encoding="utf-8"), re.M)
+    assert signed, f"{CHANGELOG} has no date"
+    return email.utils.parsedate_to_datetime(signed[1]).strftime("%Y-%m-%d")
+
+
 def page(name: str, section: int, version: str, about: str, body: List[str]) -> str:
-    title = [f'.TH {roff(name.upper())} {section} "" "Gossamer {version}"', ".SH NAME"]
+    title = [f'.TH {roff(name.upper())} {section} {date()} "Gossamer {version}"', ".SH NAME"]
     title += [f"{roff(name)} \\- {roff(about)}"]
     others = ", ".join(other for other in SEE_ALSO.split(", ") if other != f"{name}({section})")
     end = [".SH SEE ALSO", f"{roff(others)}", ".PP", "docs/index.md in Gossamer's documentation is where to begin."]
@@ -115,7 +127,7 @@ def subcommands(program: Path, path: Tuple[str, ...], help_: Help, shared: List[
         whole = (*path, name)
         own = read_help(said(program, *whole, "--help"))
         options = [f"[{what}]" for what, _ in own.lists.get("Options", []) if not what.startswith("-h")]
-        arguments = [what.split()[0] for what, _ in own.lists.get("Positionals", [])]
+        arguments = [argument for argument in own.arguments if argument != "SUBCOMMAND"]
         lines += [f".SS {roff(' '.join((*whole, *options, *arguments)))}"]
         lines += [roff(explanation + ".")]
         for paragraph in own.about:

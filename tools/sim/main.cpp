@@ -6,11 +6,13 @@
 
 #include <cstdio>
 #include <exception>
+#include <string>
 
 #include "tools/sim/commands.hpp"
 
 int main(int argc, char** argv) {
   CLI::App app("Runs Gossamer's decisions under virtual time, from one seed.");
+  app.set_version_flag("--version", std::string("gossamer-sim ") + GOSSAMER_VERSION);
   gossamer::sim::add_hunt_options(app);
   gossamer::sim::add_groups_command(app);
   gossamer::sim::add_average_command(app);

@@ -22,3 +22,9 @@ __all__ = [
     "attach", "Average", "average_memory", "Event", "EventKind", "Finish", "GossamerError", "GossamerWarning", "Run", "RunInfo", "RunStats",
     "State", "version",
 ]
+
+
+def __getattr__(name: str) -> str:
+    if name == "__version__":  # the C library's, which is loaded only when it is needed
+        return version()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any, Iterable, Mapping, Union
+from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Mapping, Optional, Sequence, Union
 
 from . import _library
 from ._library import GossamerError
 from ._options import AttachOptions
-from ._run import Run, TensorSpec, check_roles
+from ._run import Run, TensorSpec, check_roles, roles_of
+from ._shared import Finish
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -32,10 +33,25 @@ def _refuse(name: str, reason: str) -> GossamerError:
     return GossamerError("GOSSAMER_UNSUPPORTED", f"array '{name}' {reason}")
 
 
+def _other_framework(value: Any) -> str:
+    """What to use for a model or an array that is not NumPy's; empty: it is of no framework that is known here."""
+    package = type(value).__module__.partition(".")[0]
+    if package == "torch" or hasattr(value, "named_modules"):
+        return "use gossamer.torch.attach() (import gossamer.torch)"
+    if package in ("jax", "jaxlib"):
+        return "use gossamer.jax.attach() (import gossamer.jax)"
+    return "use gossamer.keras.GossamerCallback (import gossamer.keras)" if package in ("keras", "tensorflow") else ""
+
+
 def _spec(name: str, array: Any, role: str) -> TensorSpec:
     interface = getattr(array, "__array_interface__", None)
+    if isinstance(array, Mapping):
+        raise _refuse(name, f"is a {type(array).__name__}: give its arrays names of their own, such as '{name}.w'")
     if interface is None:
-        raise _refuse(name, f"is a {type(array).__name__}, not a NumPy array (for PyTorch use gossamer.torch.attach)")
+        remedy = _other_framework(array) or "if it has arrays in it, give them names of their own"
+        raise _refuse(name, f"is a {type(array).__name__}, not a NumPy array: {remedy}")
+    if not hasattr(array, "__setitem__"):  # a scalar, whose interface is of a copy that is gone at once
+        raise _refuse(name, f"is a {type(array).__name__}, which cannot be changed in place: use numpy.array(...)")
     order, dtype = interface["typestr"][0], interface["typestr"][1:]
     if dtype not in _DTYPES:
         raise _refuse(name, f"has the dtype {interface['typestr']}, which cannot be averaged: use float32 or float64")
@@ -50,14 +66,66 @@ def _spec(name: str, array: Any, role: str) -> TensorSpec:
     return TensorSpec(name, _DTYPES[dtype], role, interface["shape"], pointer, array)
 
 
+class ArraysRun(Run):
+    """A run of a model whose arrays are those of a mapping or a sequence: an array that the program puts in the place of
+    another is followed."""
+
+    def __init__(self, arrays: Union[Mapping[str, Any], Sequence[Any]], named: Dict[str, Any], options: AttachOptions):
+        roles = roles_of(options)
+        check_roles(roles, named, "arrays")
+        self._arrays = arrays
+        self._roles = [roles.get(name, "param") for name in named]
+        self._names = list(named)
+        self._keys: List[Any] = list(named) if isinstance(arrays, Mapping) else list(range(len(named)))
+        specs = [_spec(name, array, role) for (name, array), role in zip(named.items(), self._roles)]
+        self._kinds = [(spec.dtype, tuple(spec.shape)) for spec in specs]
+        super().__init__(specs, options)
+
+    def step(self, samples: int = 1) -> None:
+        self._follow_program()
+        super().step(samples)
+
+    def wait(self, timeout_s: Optional[float] = None) -> bool:
+        self._follow_program()
+        return super().wait(timeout_s)
+
+    def finish(self, timeout_s: Optional[float] = 60.0) -> Finish:
+        self._follow_program()
+        return super().finish(timeout_s)
+
+    def _follow_program(self) -> None:
+        if self.closed:
+            return
+        for index, key in enumerate(self._keys):
+            try:
+                array = self._arrays[key]
+            except LookupError:
+                raise _refuse(self._names[index], "has been taken out of the model since the run was attached") from None
+            if array is not self._owners[index]:
+                self._follow(index, array)
+
+    def _follow(self, index: int, array: Any) -> None:
+        name, role = self._names[index], self._roles[index]
+        spec = _spec(name, array, role)
+        if (spec.dtype, tuple(spec.shape)) != self._kinds[index]:
+            raise _refuse(name, "has changed its dtype or shape since the run was attached: attach again")
+        if role == "local" or 0 in spec.shape:
+            self._owners[index] = array
+        else:
+            self._move_tensor(index, spec.pointer, array)
+
+
 def attach(
     arrays: Union[Mapping[str, Any], Iterable[Any]],
+    *wrong: Any,
     **options: Unpack[AttachOptions],
 ) -> Run:
     """Attaches a model to the daemon of this machine; if the job is already running elsewhere, takes over its model.
 
     arrays: name -> array, or just arrays (or one), which are then called "0", "1", ... They must be C-contiguous, in
-        float32 or float64, and the training loop must update them in place (w -= ..., not w = w - ...).
+        float32 or float64. The training loop updates them in place (w -= ...), or puts a new array in the place of the
+        old one in this mapping or list (model["w"] = model["w"] - ...). What only has the old one's name (w = w - ...)
+        is not seen.
     job: the name that all replicas of this model share.
     roles: name -> "param" (the default: averaged), "buffer" (averaged, but no parameter) or "local" (stays here).
     wait: wait until the run takes part in the training; timeout_s bounds that (see Run.wait).
@@ -70,14 +138,18 @@ def attach(
     on_event: called when something happens to the run (see Run.on_event).
     progress: shows on standard error how far joining is; by default on a terminal.
     """
+    remedy = _other_framework(arrays)
+    if remedy:
+        raise GossamerError("GOSSAMER_BAD_ARGUMENT", f"this is a {type(arrays).__name__}, and no NumPy arrays: {remedy}")
+    if wrong:
+        raise TypeError("attach() takes the model, and the rest by name: attach(arrays, job=...)")
     if hasattr(arrays, "__array_interface__"):
         arrays = [arrays]
-    if not isinstance(arrays, (Mapping, Iterable)):
+    if isinstance(arrays, (str, bytes)) or not isinstance(arrays, Iterable):
         raise GossamerError("GOSSAMER_BAD_ARGUMENT", f"a model is arrays or a mapping of names to them, not {arrays!r}")
+    if not isinstance(arrays, (Mapping, Sequence)):
+        arrays = list(arrays)
     named = dict(arrays) if isinstance(arrays, Mapping) else {str(i): array for i, array in enumerate(arrays)}
-    roles = dict(options.get("roles") or {})
-    check_roles(roles, named, "arrays")
-    specs = [_spec(name, array, roles.get(name, "param")) for name, array in named.items()]
-    run = Run(specs, options)
+    run = ArraysRun(arrays, named, options)
     run._wait_if_asked(options)
     return run

@@ -44,6 +44,7 @@ Store = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint64
 
 # These are values of gossamer_dtype.
 F32, F64, F16, BF16, I8, I16, I32, I64, U8, BOOL = range(10)
+DTYPE_BYTES = (4, 8, 2, 2, 1, 2, 4, 8, 1, 1)
 
 # The keys are the names that users give to a gossamer_role.
 ROLES = {"param": 0, "buffer": 1, "local": 2}

@@ -8,10 +8,14 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import enum
+import errno
 import gc
+import math
 import numbers
 import operator
 import os
+import reprlib
+import stat
 import sys
 import time
 import types
@@ -25,14 +29,20 @@ from ._events import LOOK_INTERVAL_S, Event, EventKind, events_between
 from ._library import GossamerError, GossamerWarning
 from ._options import AttachOptions, check_options
 from ._progress import Progress
-from ._shared import Shared, slice_ms
+from ._shared import Shared, limit_of, slice_ms
 
 # A daemon on the same machine answers in milliseconds; one that is being started takes a little longer.
 DAEMON_TIMEOUT_S = 5.0
+# A program is told when it has been alone for so long.
+ALONE_S = 60.0
 # The C library takes at most this many samples or bytes.
 MAX_COUNT = 2**62
+# A Unix socket's address has room for so many (socket_path.hpp).
+MAX_SOCKET_PATH_BYTES = 107
 # No clock is larger, in samples (gossamer.h).
 MAX_CLOCK = 2**53
+# With one of these the daemon refuses the settings that attach() was given; what is wrong follows.
+REFUSED_SETTINGS = (": the settings given to the job: ", ": settings: ")
 
 
 class State(enum.Enum):
@@ -64,7 +74,9 @@ class RunInfo:
     layout_hash: int
     attachments: int
     node_id: str  # the daemon's, in hexadecimal; "" before the first attachment
-    message: str  # why no daemon has the run; "" while attached
+    # Why no daemon has the run. While attached: what keeps it apart from other nodes that could take part ("": nothing
+    # that is known), or with the path "pinned" why the GPU's own memory does not serve.
+    message: str
     # This node's daemon counts these from when it accepted the run.
     bytes_sent: int  # payload of the job's exchanges
     bytes_received: int
@@ -138,15 +150,33 @@ def _check_text(value: Any, what: str) -> None:
         raise _bad_argument(f"{what} must be a string, not {value!r}")
 
 
+def _check_on_event(callback: Any) -> None:
+    if callback is not None and not callable(callback):
+        raise _bad_argument(f"on_event must be something that can be called with an Event, not {callback!r}")
+
+
 def _count(value: Any, what: str, limit: int = MAX_COUNT) -> int:
     """Checks that `value` is a whole number within the C library's type, which would take any other for a different
     one."""
     try:
         count = operator.index(value)
     except TypeError:
-        raise _bad_argument(f"{what} must be a whole number, not {value!r}") from None
+        raise _bad_argument(f"{what} must be a whole number, not {reprlib.repr(value)}") from None
     if not 0 <= count <= limit:
         raise _bad_argument(f"{what} must be from 0 to {limit}, not {count}")
+    return count
+
+
+def check_samples_per_step(value: Any) -> int:
+    try:
+        count = operator.index(value)
+    except TypeError:
+        count = 0
+    if not 1 <= count <= MAX_COUNT:
+        raise _bad_argument(
+            f"samples_per_step must be a whole number from 1, not {value!r}: give the batch size, times the batches whose "
+            "gradients are accumulated"
+        )
     return count
 
 
@@ -167,22 +197,43 @@ def _settings_text(settings: Any) -> bytes:
     return " ".join(words).encode()
 
 
-def _c_options(options: AttachOptions) -> _library.Options:
-    check_options(options)
-    _check_text(options["job"], "job")
+def _socket_path(options: AttachOptions) -> bytes:
+    """The path that the program or its environment names; empty: the daemon is looked for in its usual places."""
     socket = options.get("socket")
     if not isinstance(socket, (str, bytes, os.PathLike, type(None))):
         raise _bad_argument(f"socket must be a path, not {socket!r}")
-    on_event = options.get("on_event")
-    if on_event is not None and not callable(on_event):
-        raise _bad_argument(f"on_event must be something that can be called with an Event, not {on_event!r}")
+    return os.fsencode(os.environ.get("GOSSAMER_SOCKET", "") if socket is None else socket)
+
+
+def _check_socket(path: bytes) -> None:
+    """Refuses a path where no daemon can come to be."""
+    if len(path) > MAX_SOCKET_PATH_BYTES:
+        raise _bad_argument(
+            f"the path of the socket has {len(path)} bytes, and may have {MAX_SOCKET_PATH_BYTES}: use a shorter one, for instance "
+            f"through a symbolic link to its folder ({os.fsdecode(path)})"
+        )
+    try:
+        mode = os.stat(path).st_mode
+    except OSError:  # the daemon may come
+        return
+    if not stat.S_ISSOCK(mode):
+        what = "folder" if stat.S_ISDIR(mode) else "file"
+        raise _bad_argument(f"{os.fsdecode(path)} is a {what}, and not gossamerd's socket: give the path of its client.sock")
+
+
+def _c_options(options: AttachOptions) -> _library.Options:
+    check_options(options)
+    _check_text(options["job"], "job")
+    socket = _socket_path(options)
+    _check_socket(socket)
+    _check_on_event(options.get("on_event"))
     memory = options.get("memory", "auto")
-    if memory not in _library.MEMORIES:
+    if memory not in list(_library.MEMORIES):
         raise _bad_argument(f"memory must be one of {', '.join(_library.MEMORIES)}, not {memory!r}")
     result = _library.Options()
     _library.library().gossamer_options_init(ctypes.byref(result))
     result.job = options["job"].encode()
-    result.socket_path = None if socket is None else os.fsencode(socket)
+    result.socket_path = socket or None
     result.fragment_elements = _count(options.get("fragment_elements", 0), "fragment_elements", 2**32 - 1)
     result.step_budget_bytes = _count(options.get("step_budget_bytes", 0), "step_budget_bytes")
     result.initial_clock_samples = _count(options.get("initial_clock", 0), "initial_clock", MAX_CLOCK)
@@ -205,12 +256,15 @@ def _c_tensor(spec: TensorSpec) -> _library.Tensor:
     )
 
 
+# Whose lines are not those of the user's program, which a warning points at.
+_LIBRARIES = ("gossamer", "torch", "weakref", "contextlib")
+
+
 def _warn(message: str) -> None:
-    """Warns at the line of the user's program that led here, however many calls of this package are in between."""
-    package = os.path.dirname(__file__) + os.sep
+    """Warns at the line of the user's program that led here, however many calls of libraries are in between."""
     level = 1
     frame: Optional[types.FrameType] = sys._getframe()
-    while frame is not None and frame.f_code.co_filename.startswith(package):
+    while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in _LIBRARIES:
         level, frame = level + 1, frame.f_back
     warnings.warn(message, GossamerWarning, stacklevel=level)
 
@@ -271,14 +325,51 @@ class HostCopies(Transfer):
 
 
 class _Periodic:
-    """Something that step() calls when it is time. Without an action, step() looks for events; an action that did so
-    would keep the run alive."""
+    """Something that step() calls when it is time. Without an action, step() looks at the run; an action that did so would
+    keep the run alive."""
 
     def __init__(self, interval_s: float, action: Optional[Callable[[], None]]):
         self.interval_s = interval_s
         self.action = action
         self.next_s = time.monotonic() + interval_s
         self.under_way = False  # whether it is being called
+
+
+class _Stillness:
+    """Looks at the first steps whether the program changes the values that were attached: not if it trains others, for
+    instance those of a new array, or of a model that was made again."""
+
+    STEPS = 50  # a learning rate may be 0 in the first ones
+    STEPS_AT_THE_END = 10  # enough if no others follow
+    BYTES = 64  # of each tensor
+
+    def __init__(self) -> None:
+        self._steps = 0
+        self._seen: Optional[List[bytes]] = None
+
+    def leave(self, places: List[Tuple[int, int]]) -> None:
+        """At the end of a step. `places`: pointer and size in bytes of each tensor that is trained."""
+        self._seen = [ctypes.string_at(pointer, min(size, self.BYTES)) for pointer, size in places]
+
+    def come(self, places: List[Tuple[int, int]]) -> Optional[bool]:
+        """At the beginning of the next: whether the program changes anything. None: that is not known yet."""
+        if self._seen is None:
+            return None
+        if any(ctypes.string_at(at, len(seen)) != seen for (at, _), seen in zip(places, self._seen)):
+            return True
+        self._steps += 1
+        return False if self._steps == self.STEPS else None
+
+    def end(self, places: List[Tuple[int, int]]) -> Optional[int]:
+        """When the run is closed: how many steps have changed nothing, if these are many enough."""
+        return self._steps if self.come(places) is not True and self._steps > self.STEPS_AT_THE_END else None
+
+
+def roles_of(options: AttachOptions) -> Dict[str, str]:
+    roles = options.get("roles") or {}
+    if not isinstance(roles, Mapping):
+        raise _bad_argument(f"roles must be a mapping of names to roles, not {roles!r}")
+    return dict(roles)
 
 
 def check_roles(roles: Mapping[str, str], names: Iterable[str], what: str) -> None:
@@ -290,17 +381,24 @@ def check_roles(roles: Mapping[str, str], names: Iterable[str], what: str) -> No
 
 # The open runs of this process. A model is in one of them at most.
 _open_runs: "weakref.WeakSet[Run]" = weakref.WeakSet()
-os.register_at_fork(after_in_child=_open_runs.clear)
 
 
 def _runs_of(model: Set[int]) -> "List[weakref.ref[Run]]":
     """The open runs that share memory with this model."""
-    return [weakref.ref(run) for run in _open_runs if not run.closed and not model.isdisjoint(run._model())]
+    return [weakref.ref(run) for run in list(_open_runs) if not run.closed and not model.isdisjoint(run._model())]
+
+
+def _let_go_of_inherited(model: Set[int]) -> None:
+    for run in list(_open_runs):
+        if run._pid != os.getpid() and not model.isdisjoint(run._model()):
+            run._let_go()
 
 
 def _close_former(model: Set[int], job: str) -> None:
     """Closes the former run of a model that is attached again, for instance by a notebook's cell that is run a second
-    time. Two runs of a model would each take the other's corrections for training."""
+    time. Two runs of a model would each take the other's corrections for training. In a forked process, a run of the process
+    that it was forked from is only let go."""
+    _let_go_of_inherited(model)
     if any(former is not None and former._job != job for former in (found() for found in _runs_of(model))):
         gc.collect()  # a run that the program has dropped may only wait for this
     for found in _runs_of(model):
@@ -327,8 +425,26 @@ def _close(
     owners.clear()
 
 
+def _check_only_model(run: Run) -> None:
+    """A process may train several replicas of a model, but those of one job and daemon have the same tensors."""
+
+    def is_other(one: Run) -> bool:
+        return one._place == run._place and one._layout != run._layout and not one.closed
+
+    if any(map(is_other, list(_open_runs))):
+        gc.collect()  # a run that the program has dropped may only wait for this
+    if any(map(is_other, list(_open_runs))):
+        raise _bad_argument(
+            f"another model, with other tensors, is attached to the job '{run._job}' in this process, and a job has one model: "
+            "give each a name of its own, or attach both as one (a torch.nn.ModuleList, or one dict of arrays). If the other is "
+            "trained no longer, close its run first (run.close())"
+        )
+
+
 class Run(Shared):
     """One model attached to the daemon. Make it with gossamer.attach() or gossamer.torch.attach()."""
+
+    _ADVICE = "train the arrays that were attached, in place (w -= ...; not w = w - ..., which makes another array)"
 
     def __init__(
         self,
@@ -345,14 +461,27 @@ class Run(Shared):
         self._lib = _library.library()
         self._owners = [spec.owner for spec in tensors]
         self._pointers = [0 if spec.role == "local" or 0 in spec.shape else spec.pointer for spec in tensors]
+        self._trained_bytes = [
+            _library.DTYPE_BYTES[spec.dtype] * math.prod(spec.shape) if spec.role == "param" else 0 for spec in tensors
+        ]
+        # On a GPU, and of copies, looking would take long.
+        self._stillness = _Stillness() if transfer is None and cuda_stream is None else None
         _close_former(self._model(), options["job"])
+        self._pid = os.getpid()
         self._handle = ctypes.c_void_p()
         self._c_step = self._lib.gossamer_step
         self._transfer = transfer
         self._job = options["job"]
+        self._place = (self._pid, self._job, _socket_path(options))
+        self._layout = [(spec.name, spec.role, tuple(spec.shape)) for spec in tensors]
+        _check_only_model(self)
         self._progress = options.get("progress")
         self._begin_s = time.monotonic()
-        self._periodic: List[_Periodic] = []
+        self._periodic: List[_Periodic] = [_Periodic(LOOK_INTERVAL_S, None)]
+        self._alone_since_s: Optional[float] = None
+        self._told_alone = False
+        self._told_messages: Set[str] = set()
+        self._detached_since_s: Optional[float] = self._begin_s  # None: the program was told
         self._last_calls: Optional[List[_Periodic]] = None  # set by close(): what is still to be called once more
         self._next_look_s: Optional[float] = None
         # Also runs when the object is collected, and at exit. It keeps the tensors' memory alive until then.
@@ -392,23 +521,42 @@ class Run(Shared):
         """Call after each optimiser step, with the number of samples it trained on. Never waits for the network."""
         if type(samples) is not int or not 0 <= samples <= MAX_COUNT:  # ctypes takes other numbers modulo 2^64
             samples = _count(samples, "samples")
+        if self._stillness is not None and not self.closed:
+            self._look_whether_still(samples)
         status = self._c_step(self._handle, samples)
         if status != _library.OK:
             self._report(status)
         elif self._transfer is not None:
             self._raise_transfer_error()
+        if self._stillness is not None and not self.closed:
+            self._stillness.leave(self._trained_places())
         if self._next_look_s is not None and time.monotonic() >= self._next_look_s:
             self._look()
+
+    def _trained_places(self) -> List[Tuple[int, int]]:
+        return [(pointer, size) for pointer, size in zip(self._pointers, self._trained_bytes) if pointer and size]
+
+    def _look_whether_still(self, samples: int) -> None:
+        assert self._stillness is not None
+        trains = self._stillness.come(self._trained_places()) if samples > 0 else None
+        if trains is not None:
+            self._stillness = None
+        if trains is False:
+            self._tell_of_stillness(_Stillness.STEPS)
+
+    def _tell_of_stillness(self, steps: int) -> None:
+        self._warn(f"{steps} steps have changed nothing in the model of the job '{self._job}': {self._ADVICE}")
 
     def wait(self, timeout_s: Optional[float] = None) -> bool:
         """Waits until the run takes part in the training; if others train already, until the model is pulled.
 
         Gives up with a warning when no daemon has accepted the run within five seconds, or when `timeout_s` has passed.
-        Returns `ready`. Training may go on in any case; the run attaches by itself later.
+        Returns `ready`. Training may go on in any case; the run attaches by itself later. Settings that the daemon does not
+        take are an error.
         """
         progress = Progress(self._job) if Progress.wanted(self._progress) else None
         try:
-            return self._wait(float("inf") if timeout_s is None else timeout_s, progress)
+            return self._wait(limit_of(timeout_s), progress)
         finally:
             if progress is not None and not self.closed:
                 progress.end(self.info())
@@ -429,6 +577,8 @@ class Run(Shared):
 
     def _wait(self, limit_s: float, progress: Optional[Progress]) -> bool:
         begin = time.monotonic()
+        patience_s = min(limit_s, DAEMON_TIMEOUT_S)
+        looked_at_place = False
         while True:
             status = self._lib.gossamer_wait_ready(self._open_handle(), slice_ms(begin + limit_s))
             waited_s = time.monotonic() - begin
@@ -438,14 +588,29 @@ class Run(Shared):
                 self._look_for_events()
             if status == _library.OK:
                 return True
-            if status in (_library.NO_DAEMON, _library.BUSY) and waited_s < min(limit_s, DAEMON_TIMEOUT_S):
+            if status in (_library.NO_DAEMON, _library.BUSY) and waited_s < patience_s:
+                if not looked_at_place:
+                    looked_at_place = True
+                    self._look_at_place(patience_s)
                 continue
             if status == _library.TIMEOUT and waited_s < limit_s:
                 continue
+            if status == _library.REJECTED and any(words in self._last_error() for words in REFUSED_SETTINGS):
+                self._detached_since_s = None
+                self._report(status)
             if status in (_library.NO_DAEMON, _library.BUSY, _library.TIMEOUT, _library.REJECTED):
-                self._warn(f"training goes on alone for now: {self._last_error()}")
+                self._tell_detached(self._last_error())
                 return False
             self._report(status)
+
+    def _look_at_place(self, patience_s: float) -> None:
+        """Before a daemon is waited for: tells at once what is wrong with the place where it should be."""
+        path = os.fsdecode(self._place[2])
+        folder = os.path.dirname(os.path.abspath(path))
+        if path and not os.path.lexists(folder) and patience_s > 1:
+            self._warn(f"gossamerd's socket should be in {folder}, which does not exist: waiting {patience_s:.0f} s for it")
+        if os.strerror(errno.EPROTOTYPE) in self._last_error():
+            raise _bad_argument(f"{path} is the socket of another program, or gossamerctl's: give gossamerd's client.sock")
 
     def info(self) -> RunInfo:
         c_info = _library.Info(size=ctypes.sizeof(_library.Info))
@@ -526,16 +691,19 @@ class Run(Shared):
 
     @on_event.setter
     def on_event(self, callback: Optional[Callable[[Event], None]]) -> None:
-        self._periodic = [entry for entry in self._periodic if entry.action is not None]
+        _check_on_event(callback)
         self._on_event = callback
         if callback is not None:
             self._seen = self.info()
-            self._periodic.append(_Periodic(LOOK_INTERVAL_S, None))
         self._set_next_look()
 
     def every(self, interval_s: float, action: Callable[[], None]) -> None:
         """Calls `action` from step() whenever that many seconds have passed, and once more from close(). An action may
         close the run. It is then not called again: the run is closed when its call of close() returns."""
+        if not callable(action):
+            raise _bad_argument(f"the action must be something that can be called without arguments, not {action!r}")
+        if not isinstance(interval_s, numbers.Real) or not interval_s >= 0:
+            raise _bad_argument(f"interval_s must be a number of seconds from 0, not {interval_s!r}")
         self._periodic.append(_Periodic(interval_s, action))
         self._set_next_look()
 
@@ -568,15 +736,28 @@ class Run(Shared):
             self._call_for_the_last_time()
         finally:  # also if one of them raises an exception
             self._periodic = []
+            _open_runs.discard(self)
             if self._finalizer.detach() is not None:
                 _close(self._lib, self._handle, self._owners)
         self._raise_transfer_error()
 
+    def _let_go(self) -> None:
+        self._periodic = []
+        self._finalizer()
+
+    def __reduce_ex__(self, _: Any) -> Any:
+        raise TypeError("a run cannot be copied or pickled: it belongs to the process that attached it; call attach() there")
+
     def __enter__(self) -> Run:
         return self
 
-    def __exit__(self, *_: Any) -> None:
-        self.close()
+    def __exit__(self, _: Any, error: Optional[BaseException], __: Any) -> None:
+        try:
+            self.close()
+        except Exception as failure:
+            if error is None:
+                raise
+            _warn(f"closing the run of the job '{self._job}' has failed, too: {failure}")  # the first error comes out
 
     def _open_handle(self) -> ctypes.c_void_p:
         if not self._finalizer.alive:
@@ -607,7 +788,13 @@ class Run(Shared):
 
     def _call_for_the_last_time(self) -> None:
         """An action that calls close() comes here again. Then it goes on with what the first call has left, so that
-        each is called once."""
+        each is called once. In a process that was forked nothing is called: the run goes on in the first."""
+        if self._pid != os.getpid():
+            return
+        if self._stillness is not None and not self.closed:
+            steps, self._stillness = self._stillness.end(self._trained_places()), None
+            if steps is not None:
+                self._tell_of_stillness(steps)
         if self._last_calls is None:
             self._last_calls = [entry for entry in self._periodic if not entry.under_way]
         while self._last_calls and not self.closed:
@@ -618,9 +805,44 @@ class Run(Shared):
 
     def _look_for_events(self) -> None:
         before, self._seen = self._seen, self.info()
+        self._warn_of(before, self._seen)
         for event in events_between(before, self._seen):
             if self._on_event is not None and not self.closed:
                 self._on_event(event)
+
+    def _warn_of(self, before: RunInfo, now: RunInfo) -> None:
+        """Of what a program is told that has no on_event."""
+        if now.state is State.QUARANTINED and before.state is not State.QUARANTINED:
+            _warn(
+                f"the model of the job '{self._job}' holds NaN or infinity: it is not averaged until it holds numbers again, and "
+                "the other nodes go on without it"
+            )
+        since_s = self._detached_since_s
+        if now.attached:
+            self._detached_since_s = time.monotonic()
+        elif since_s is not None and (self._is_refused() or time.monotonic() - since_s > ALONE_S):
+            self._tell_detached(now.message)
+        if now.attached and now.path != "pinned" and now.message and now.message not in self._told_messages:
+            self._told_messages.add(now.message)
+            self._warn(f"job '{self._job}': {now.message}")
+        if now.state is not State.RUNNING or now.neighbours > 0 or now.clients > 1:
+            self._alone_since_s = None
+        elif self._alone_since_s is None:
+            self._alone_since_s = time.monotonic()
+        elif not self._told_alone and time.monotonic() - self._alone_since_s > ALONE_S:
+            self._told_alone = True
+            self._warn(
+                f"no other node has run the job '{self._job}' with this model for {ALONE_S:.0f} s, so training goes on alone: "
+                "'gossamerctl explain' says why"
+            )
+
+    def _is_refused(self) -> bool:
+        """Whether the daemon will not take the run as it is."""
+        return bool(self._lib.gossamer_wait_ready(self._open_handle(), 0) == _library.REJECTED)
+
+    def _tell_detached(self, why: str) -> None:
+        self._detached_since_s = None
+        self._warn(f"training goes on alone for now: {why}")
 
     def _warn(self, message: str) -> None:
         if self._on_event is not None:

@@ -68,7 +68,7 @@ class Shared:
     def cursor(self) -> Cursor:
         """The program's place in its data: a dict, or bytes, of at most 4096 bytes (a dict as JSON). It travels with
         the model to nodes that join. After attach() it is the cursor of the replica that the model came from, until the
-        program sets its own. None if there is none."""
+        program sets its own. None if there is none. What is returned is a copy: after changing it, assign it."""
         buffer = ctypes.create_string_buffer(MAX_CURSOR_BYTES)
         length = ctypes.c_size_t()
         self._check(self._lib.gossamer_get_cursor(self._open_handle(), buffer, len(buffer), ctypes.byref(length)))
@@ -115,7 +115,7 @@ class Shared:
         a daemon it returns at once; but if one has gone away, ten seconds after that, as it might be restarted. If the
         model holds NaN or infinity, it warns and returns at once: the others finish without it."""
         begin = time.monotonic()
-        limit_s = float("inf") if timeout_s is None else _milliseconds(timeout_s, "timeout_s") / 1000
+        limit_s = limit_of(timeout_s)
         found = _library.FinishInfo(size=ctypes.sizeof(_library.FinishInfo))
         while True:
             status = self._lib.gossamer_finish(self._open_handle(), slice_ms(begin + limit_s), ctypes.byref(found))
@@ -161,7 +161,7 @@ class Shared:
         in_place: the mean takes the place of the values, which are NumPy arrays or PyTorch tensors of floats. If they are
             one array of gossamer.average_memory(), nothing is copied.
         """
-        limit_s = float("inf") if timeout_s is None else _milliseconds(timeout_s, "timeout_s") / 1000
+        limit_s = limit_of(timeout_s)
         options = average_options(name, at_least, grace_s, codec)
         flat = Flat(values, in_place, lambda size: self._average_memory_for(name, size))
         found = self._average(flat.pointer, flat.size, options, limit_s, fill=flat.fill)
@@ -225,7 +225,7 @@ def average_options(
         size=ctypes.sizeof(_library.AverageOptions),
         name=_name(name),
         at_least=_positive(at_least, "at_least"),
-        grace_ms=_milliseconds(grace_s, "grace_s"),
+        grace_ms=int(_seconds(grace_s, "grace_s") * 1000 + 0.999),
         codec=_library.AVERAGE_CODECS.index(codec),
         exact=exact,
     )
@@ -247,7 +247,14 @@ def _positive(number: int, name: str) -> int:
     return int(number)
 
 
-def _milliseconds(seconds: float, name: str) -> int:
+def _seconds(seconds: float, name: str) -> float:
     if not isinstance(seconds, numbers.Real) or not 0 <= seconds <= 1e6:
         raise _bad(f"{name} is {seconds!r}, not from 0 to 1,000,000 seconds")
-    return int(seconds * 1000 + 0.999)
+    return float(seconds)
+
+
+def limit_of(timeout_s: Optional[float]) -> float:
+    """Seconds that may pass. None: as many as it takes."""
+    if timeout_s is None or timeout_s == float("inf"):
+        return float("inf")
+    return _seconds(timeout_s, "timeout_s")

@@ -8,6 +8,7 @@ import torch
 
 from ._library import GossamerError
 from ._options import AttachOptions, check_options
+from ._run import check_samples_per_step
 from .torch import TorchRun, attach
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ class TrainerRun:
         check_options(options)
         self.run: Optional[TorchRun] = None
         self._unhook: Callable[[], None] = lambda: None
-        self._samples_per_step = samples_per_step
+        self._samples_per_step = None if samples_per_step is None else check_samples_per_step(samples_per_step)
         self._options = options
 
     def _open_run(

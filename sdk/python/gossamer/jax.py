@@ -32,7 +32,7 @@ from . import _library
 from ._events import Event, EventKind
 from ._library import GossamerError, GossamerWarning, version
 from ._options import AttachOptions
-from ._run import HostCopies, Run, RunInfo, RunStats, State, TensorSpec, check_roles
+from ._run import HostCopies, Run, RunInfo, RunStats, State, TensorSpec, check_roles, roles_of
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -52,6 +52,7 @@ _LOCAL_DTYPES = {
 }
 # A step publishes at most this much, as in gossamer.h, and at most this much is on its way at once.
 DEFAULT_BUDGET_BYTES = 16 << 20
+MOST_SAME_STEPS = 50  # a program may count steps of something else, but not so many in a row
 # bfloat16 is averaged in float32, and rounded at random so that its mean is kept.
 _DTYPES = {"float32": _library.F32, "float64": _library.F64, "bfloat16": _library.BF16}
 
@@ -328,7 +329,7 @@ class JaxRun(Run):
     """A run of a pytree of JAX arrays."""
 
     def __init__(self, params: Any, options: AttachOptions):
-        roles = dict(options.get("roles") or {})
+        roles = roles_of(options)
         paths, self._structure = jax.tree_util.tree_flatten_with_path(params)
         named = {_name(path): value for path, value in paths}
         if len(named) != len(paths):
@@ -346,6 +347,7 @@ class JaxRun(Run):
         super().__init__(specs, options, self._copies)
         with self._closed_unless_done():
             sizes = [0 if leaf.host is None else leaf.host.size for leaf in self._leaves]
+            self._same_steps = 0  # in a row, that were given the model of the step before
             bound_bytes = options.get("step_budget_bytes") or DEFAULT_BUDGET_BYTES
             self._snapshots = _Snapshots(_Layout(sizes, self.info().fragment_elements), bound_bytes)
             self._copies.snapshots = self._snapshots
@@ -364,12 +366,19 @@ class JaxRun(Run):
             raise GossamerError(
                 "GOSSAMER_BAD_ARGUMENT", "the pytree has another structure than the one that was attached: attach again"
             )
+        if values and isinstance(values[0], jax.core.Tracer):  # the compiled function would not call the run again
+            raise GossamerError("GOSSAMER_BAD_ARGUMENT", "run.step() is inside a function that JAX traces: call it outside")
+        trained = False
         for leaf, value, before in zip(self._leaves, values, self._copies.values):
-            if value is not before and (value.shape, value.dtype) != (leaf.shape, leaf.dtype):
+            if value is before:
+                continue
+            trained = True
+            if (value.shape, value.dtype) != (leaf.shape, leaf.dtype):
                 raise _refuse(
                     leaf.name,
                     f"is {value.dtype}{list(value.shape)}, but {leaf.dtype}{list(leaf.shape)} was attached: attach again",
                 )
+        self._count_same(trained, samples)
         self._copies.values = values
         changed = self._copies.take_changes()  # changes from wait(), which nobody has asked for yet
         self._copies.may_wait = False
@@ -380,6 +389,14 @@ class JaxRun(Run):
         changed = self._copies.take_changes() or changed
         self._snapshots.end_step(self._copies.values)
         return self.params if changed else params
+
+    def _count_same(self, trained: bool, samples: int) -> None:
+        self._same_steps = 0 if trained else self._same_steps + (samples > 0)
+        if self._same_steps == MOST_SAME_STEPS:
+            self._warn(
+                f"{MOST_SAME_STEPS} steps of the job '{self._job}' were given the model of the step before: give run.step() the "
+                "trained one, and train on with what it returns"
+            )
 
 
 def attach(params: Any, **options: Unpack[AttachOptions]) -> JaxRun:

@@ -17,7 +17,7 @@ from . import _library
 from ._events import Event, EventKind
 from ._library import GossamerError, GossamerWarning, version
 from ._options import AttachOptions, check_options
-from ._run import HostCopies, Run, RunInfo, RunStats, State, TensorSpec, check_roles
+from ._run import HostCopies, Run, RunInfo, RunStats, State, TensorSpec, check_roles, check_samples_per_step, roles_of
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -122,7 +122,7 @@ class GossamerCallback(keras.callbacks.Callback):
     def __init__(self, *, samples_per_step: int = 1, **options: Unpack[AttachOptions]):
         super().__init__()
         check_options(options)
-        self.samples_per_step = samples_per_step
+        self.samples_per_step = check_samples_per_step(samples_per_step)
         self.run: Optional[Run] = None
         self._options = options
         self._next_batch = 0
@@ -134,7 +134,7 @@ class GossamerCallback(keras.callbacks.Callback):
                 "GOSSAMER_BAD_ARGUMENT", "the model has no variables yet: give it an Input, or call it on a batch, before fit()"
             )
         named = {_name(index, variable): variable for index, variable in enumerate(weights)}
-        roles = self._options.get("roles") or {}
+        roles = roles_of(self._options)
         check_roles(roles, named, "variables")
         specs = [_spec(name, value, roles.get(name, _default_role(value))) for name, value in named.items()]
         self._copies = _HostCopies(lambda: list(self.model.weights), specs)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import os
 import types
 import weakref
 from dataclasses import replace
@@ -26,7 +27,10 @@ from . import _library, _torch_cuda
 from ._events import Event, EventKind
 from ._library import GossamerError, GossamerWarning, version
 from ._options import AttachOptions
-from ._run import Run, RunInfo, RunStats, State, TensorSpec, Transfer, _warn, check_roles
+from ._run import (
+    MAX_COUNT, Run, RunInfo, RunStats, State, TensorSpec, Transfer, _bad_argument, _open_runs, _warn, check_roles,
+    check_samples_per_step, roles_of,
+)
 from ._shared import Finish
 from ._torch_average import ExactAverages, local_part
 
@@ -65,7 +69,7 @@ class _Place(NamedTuple):
     def tensor(self) -> torch.Tensor:
         tensor = self.holder.get(self.key)
         if tensor is None:
-            raise _refuse(self.name, "has been taken out of the model since the run was attached")
+            raise _refuse(self.name, "has been taken out of the model since the run was attached: attach again")
         return local_part(tensor)
 
 
@@ -183,6 +187,8 @@ class _HostCopies(Transfer):
 class TorchRun(Run):
     """A run of a PyTorch model."""
 
+    _ADVICE = "attach the model that is trained, and the optimizer that trains it"
+
     def __init__(
         self,
         model: torch.nn.Module,
@@ -191,7 +197,9 @@ class TorchRun(Run):
         masters: Optional[Iterable[torch.Tensor]] = None,
     ):
         model = _unwrapped(model)
-        self._places = _places(model, options.get("roles") or {})
+        self._module = weakref.ref(model)
+        self._next_look_at_model = 1  # steps
+        self._places = _places(model, roles_of(options))
         if masters is not None:
             self._places = _with_masters(self._places, len(list(model.parameters())), masters)
         self._specs = [_spec(place) for place in self._places]
@@ -206,12 +214,16 @@ class TorchRun(Run):
         self._copied_publications = 0
         self._averages = ExactAverages()
         self._optimizer: Optional[weakref.ref[torch.optim.Optimizer]] = None  # whose gradients may be averaged
+        self._uncounted_steps = 0  # of other optimizers, since the last step that this run has counted
+        self._counted_twice = 0  # steps in a row that the hook has counted, and then the program by hand
+        # _version() after the hook's last step. None: the program has never called step() by hand. -1: not known.
+        self._hooked_version: Optional[int] = None
+        self._optimized = 0  # tensors that the optimizer had when it was last looked at
         device = _torch_cuda.common_device((p.name, p.tensor()) for p in self._places if p.role != "local")
         if device is not None and device.type == "cuda":
             self._open_on_gpu(device.index, options)
         else:
             super().__init__(self._specs, options, None if masters is None else _ModelCopies(self._places))
-        # Each optimizer.step() adds this to the clock. It may be changed at any time, with the size of the batch.
         self.samples_per_step = samples_per_step
         self._unhook: Optional[Callable[[], None]] = None
 
@@ -237,11 +249,26 @@ class TorchRun(Run):
         self._stream = stream
         self._device_masters = [place for place in self._places if place.copy is not None]
 
+    @property
+    def samples_per_step(self) -> int:
+        """Each optimizer.step() adds this to the clock. It may be changed at any time, with the size of the batch."""
+        return self._samples_per_step
+
+    @samples_per_step.setter
+    def samples_per_step(self, samples: int) -> None:
+        self._samples_per_step = check_samples_per_step(samples)
+
     def step(self, samples: Optional[int] = None) -> None:
-        """Call after each optimiser step, unless attach() was given the optimizer. It never waits for the network, nor
-        for a GPU that the model is on."""
+        """Call after each optimiser step, unless attach() was given the optimizer: optimizer.step() then counts it. It never
+        waits for the network, nor for a GPU that the model is on."""
+        if self._unhook is not None and samples != 0:
+            self._look_whether_counted_twice()
+        self._count_step(self._samples_per_step if samples is None else samples)
+
+    def _count_step(self, samples: int) -> None:
         self._follow_program()
-        super().step(self.samples_per_step if samples is None else samples)
+        self._uncounted_steps = 0
+        super().step(samples)
         if self._device_masters and not self.closed:  # an action of every() may have closed it
             self._copy_masters_if_published()
 
@@ -290,6 +317,7 @@ class TorchRun(Run):
         own = weakref.ref(self)  # an old optimizer that a scheduler still holds must not keep the run
 
         trained = self._optimizer = weakref.ref(optimizer)
+        self._look_at_optimizer(optimizer)
 
         def before() -> None:
             run, optimizer = own(), trained()
@@ -301,12 +329,23 @@ class TorchRun(Run):
             run, optimizer = own(), trained()
             if run is None or optimizer is None or run.closed:
                 return
-            run.step()
-            if not run.closed:  # an action of every() may have closed it
-                with torch.no_grad():
-                    run._averages.after_step(run, optimizer)
+            run._look_at_optimizer(optimizer)
+            run._count_step(run._samples_per_step)
+            if run.closed:  # by an action of every()
+                return
+            with torch.no_grad():
+                run._averages.after_step(run, optimizer)
+            if run._hooked_version is not None:
+                run._hooked_version = run._version()
 
-        unhook = _around_step(optimizer, before, after)
+        remove = _around_step(optimizer, before, after)
+        _hooked_optimizers.add(optimizer)
+
+        def unhook() -> None:
+            remove()
+            if (hooked := trained()) is not None:
+                _hooked_optimizers.discard(hooked)
+
         dropped = weakref.finalize(self, _end_hook, weakref.ref(optimizer), unhook, self._job)
         dropped.atexit = False
 
@@ -316,21 +355,104 @@ class TorchRun(Run):
 
         self._unhook = end
 
+    def _look_at_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
+        """Warns of tensors that the optimizer has been given since, for instance those of another last layer."""
+        optimized = sum(len(group["params"]) for group in optimizer.param_groups)
+        if optimized == self._optimized:
+            return
+        before, self._optimized = self._optimized, optimized
+        attached = self._attached()
+        new = [tensor for group in optimizer.param_groups for tensor in group["params"] if id(tensor) not in attached]
+        if before and new:
+            self._warn(
+                f"the optimizer updates tensors ({len(new)}) that are not those attached to the job '{self._job}' (the first of "
+                f"shape {list(new[0].shape)}), so they are not averaged: attach the changed model again, on all nodes, with an "
+                "optimizer of its present parameters"
+            )
+
+    def _attached(self) -> Set[int]:
+        """Ids of the tensors in the model's places, and of the masters."""
+        places = self._places + [place.copy for place in self._places if place.copy is not None]
+        return {id(place.holder.get(place.key)) for place in places}
+
+    def _look_for_events(self) -> None:
+        super()._look_for_events()
+        model = self._module()
+        if model is None or self.closed or self._seen.steps < self._next_look_at_model:
+            return
+        self._next_look_at_model = 2 * self._seen.steps  # seldom: it takes a millisecond for a thousand modules
+        attached = self._attached()
+        new = [name for name, parameter in model.named_parameters() if id(parameter) not in attached]
+        if new:
+            self._next_look_at_model = MAX_COUNT  # it is told once
+            self._warn(
+                f"the model has parameters ({len(new)}, the first is '{new[0]}') that are not those attached to the job "
+                f"'{self._job}', so they are not averaged: attach the changed model again, on all nodes"
+            )
+
+    def _version(self) -> int:
+        """It is another one when something has trained the parameters, except a fused optimizer. Corrections do not count."""
+        return sum(getattr(place.holder.get(place.key), "_version", 0) for place in self._places if place.role == "param")
+
+    def _look_whether_counted_twice(self) -> None:
+        """The program calls step() by hand: warns if nothing has trained since the hook's step, each time."""
+        if self._counted_twice == _MOST_COUNTED_TWICE:
+            return
+        self._counted_twice = self._counted_twice + 1 if self._hooked_version == self._version() else 0
+        self._hooked_version = -1
+        if self._counted_twice == _MOST_COUNTED_TWICE:
+            self._hooked_version = None
+            self._warn(
+                f"optimizer.step() counts the steps of the job '{self._job}' already, so run.step() counts them twice: drop the "
+                "calls of run.step(), or attach the model without the optimizer"
+            )
+
+    def _saw_step_of(self, optimizer: torch.optim.Optimizer) -> None:
+        """Another optimizer has made a step. Warns if this goes on and the run counts none."""
+        if self._hooked_version is not None and self._is_updated_by(optimizer):
+            self._hooked_version = -1
+        hooked = self._hooked_optimizer()
+        if self._uncounted_steps > _MOST_UNCOUNTED_STEPS or optimizer is hooked:
+            return
+        if hooked is None and self._optimizer is not None:
+            what = "the optimizer that was attached is gone, and another one makes steps"
+        elif self._is_updated_by(optimizer):
+            what = "an optimizer that was not attached trains the model"
+        else:
+            return
+        self._uncounted_steps += 1
+        if self._uncounted_steps > _MOST_UNCOUNTED_STEPS:
+            self._warn(
+                f"job '{self._job}': {what}, and the run counts none of its steps: attach the model with that optimizer, or "
+                "call run.step() after each step"
+            )
+
     def check_updated_by(self, optimizer: torch.optim.Optimizer) -> None:
         """Refuses an optimizer that updates none of the model's tensors, for instance because it updates masters that
         were not given."""
-        updated = {id(tensor) for group in optimizer.param_groups for tensor in group["params"]}
-        if not any(id(place.holder.get(place.key)) in updated for place in self._places):
+        _check_optimizer(optimizer)
+        if not self._is_updated_by(optimizer):
             raise GossamerError(
                 "GOSSAMER_BAD_ARGUMENT",
                 "the optimizer updates none of the tensors that were attached: make it of model.parameters(), or, if it "
                 "updates float32 copies of them, give those as masters=",
             )
 
-    def close(self) -> None:
+    def _is_updated_by(self, optimizer: torch.optim.Optimizer) -> bool:
+        updated = {id(tensor) for group in optimizer.param_groups for tensor in group["params"]}
+        return any(id(place.holder.get(place.key)) in updated for place in self._places)
+
+    def _end_hooks(self) -> None:
         if self._unhook is not None:
             self._unhook()
             self._unhook = None
+
+    def _let_go(self) -> None:
+        self._end_hooks()
+        super()._let_go()
+
+    def close(self) -> None:
+        self._end_hooks()
         if self.closed:
             super().close()
             return
@@ -341,7 +463,11 @@ class TorchRun(Run):
         self._copy_masters()
 
     def _follow_program(self) -> None:
-        self._follow_moved_tensors()
+        # This runs at every step for every tensor, so it does as little as possible.
+        for index, get, key, seen, pointer in self._watched.values():
+            tensor = get(key)
+            if tensor is not seen or tensor.data_ptr() != pointer:
+                self._follow(index)
         if self._stream is not None and self._stream.moved():
             self._check(self._lib.gossamer_set_stream(self._open_handle(), self._stream.pointer))
 
@@ -373,16 +499,11 @@ class TorchRun(Run):
         place = self._places[index]
         return index, place.holder.get, place.key, place.holder.get(place.key), self._specs[index].pointer
 
-    def _follow_moved_tensors(self) -> None:
-        # This runs at every step for every tensor, so it does as little as possible.
-        for index, get, key, seen, pointer in self._watched.values():
-            tensor = get(key)
-            if tensor is not seen or tensor.data_ptr() != pointer:
-                self._follow(index)
-
     def _follow(self, index: int) -> None:
         place = self._places[index]
         tensor = place.tensor()
+        if place.role == "param" and place.holder.get(place.key) is not self._watched[index][3]:
+            self._optimized = -1  # the optimizer may still have the former one
         if tensor.data_ptr() != self._specs[index].pointer:
             if (tensor.dtype, tensor.shape) != self._kinds[index]:
                 raise _refuse(place.name, "has changed its dtype or shape since the run was attached: attach again")
@@ -417,6 +538,47 @@ def _end_hook(optimizer: "weakref.ref[torch.optim.Optimizer]", unhook: Callable[
     )
 
 
+# So many calls of run.step() in a row have each followed a step of the hook, before the program is told.
+_MOST_COUNTED_TWICE = 5
+# So many steps of other optimizers may pass between two of a run's own: programs may take turns.
+_MOST_UNCOUNTED_STEPS = 100
+
+
+# Those whose steps a run counts, so that looking for the run costs their steps nothing.
+_hooked_optimizers: "weakref.WeakSet[torch.optim.Optimizer]" = weakref.WeakSet()
+
+
+def _after_any_step(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+    if len(_open_runs) == 0 or optimizer in _hooked_optimizers:
+        return
+    for run in list(_open_runs):
+        if isinstance(run, TorchRun) and not run.closed and run._pid == os.getpid():
+            run._saw_step_of(optimizer)
+
+
+def _never_compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """torch.compile() would look into the hooks of a step that it compiles, and find there what it cannot guard."""
+    disable = getattr(torch, "_disable_dynamo", None)  # torch.compiler.disable() takes seconds until it is needed
+    return function if disable is None else disable(function)  # type: ignore[no-any-return]
+
+
+@functools.lru_cache(maxsize=None)
+def _watch_all_optimizers() -> None:
+    """Called for the first run of the process."""
+    try:
+        from torch.optim.optimizer import register_optimizer_step_post_hook
+    except ImportError:  # before PyTorch 2.1 there is only what tells the profiler of the end of each step
+        tell_profiler = getattr(torch.optim.Optimizer, "_optimizer_step_code", lambda _: None)
+
+        def tell(optimizer: torch.optim.Optimizer) -> None:
+            tell_profiler(optimizer)
+            _after_any_step(optimizer)
+
+        setattr(torch.optim.Optimizer, "_optimizer_step_code", tell)
+        return
+    register_optimizer_step_post_hook(_never_compiled(_after_any_step))
+
+
 def _around_step(
     optimizer: torch.optim.Optimizer, before: Callable[[], None], after: Callable[[], None]
 ) -> Callable[[], None]:
@@ -445,8 +607,8 @@ def _around_step(
         return (*args[:at], computed, *args[at + 1 :]), kwargs
 
     if hasattr(optimizer, "register_step_post_hook"):  # PyTorch 2
-        first = optimizer.register_step_pre_hook(lambda _, args, kwargs: with_gradients(1, args, kwargs))
-        last = optimizer.register_step_post_hook(lambda *_: unless_skipped(after))
+        first = optimizer.register_step_pre_hook(_never_compiled(lambda _, args, kwargs: with_gradients(1, args, kwargs)))
+        last = optimizer.register_step_post_hook(_never_compiled(lambda *_: unless_skipped(after)))
 
         def remove() -> None:
             first.remove()
@@ -495,10 +657,33 @@ def average_hook(run: TorchRun, bucket: Any) -> "torch.futures.Future[torch.Tens
 average_hook.__annotations__.clear()  # DDP refuses those that are texts
 
 
+def _check_optimizer(optimizer: Any) -> None:
+    if not hasattr(optimizer, "param_groups"):
+        raise _bad_argument(
+            f"the optimizer is a {type(optimizer).__name__}: give one torch.optim.Optimizer, of several the one that steps last"
+        )
+
+
+def _check_arguments(model: Any, optimizer: Any) -> None:
+    """Raises what says how attach() is called."""
+    if isinstance(model, torch.optim.Optimizer) and isinstance(optimizer, torch.nn.Module):
+        raise _bad_argument("the model comes first: attach(model, optimizer, job=...)")
+    if not isinstance(model, torch.nn.Module):
+        what = model.__name__ if isinstance(model, type) else type(model).__name__
+        raise _bad_argument(f"the model is a {what}, not a torch.nn.Module: attach(model, optimizer, job=...)")
+    scripted = [module for module in model.modules() if isinstance(module, torch.jit.ScriptModule)]
+    if any(list(module.parameters()) or list(module.buffers()) for module in scripted):
+        raise _bad_argument("the model has a ScriptModule: attach the module that it was made of, which has the same tensors")
+    if torch.utils.data.get_worker_info() is not None:
+        raise _bad_argument("this process is a worker of a DataLoader, and trains nothing: attach in the process that trains")
+    if optimizer is not None:
+        _check_optimizer(optimizer)
+
+
 def attach(
     model: torch.nn.Module,
     optimizer: Optional[torch.optim.Optimizer] = None,
-    *,
+    *wrong: Any,
     samples_per_step: int = 1,
     masters: Optional[Iterable[torch.Tensor]] = None,
     **options: Unpack[AttachOptions],
@@ -520,7 +705,11 @@ def attach(
         published something).
     The other options are those of gossamer.attach().
     """
-    run = TorchRun(model, options, samples_per_step, masters)
+    if wrong:
+        raise TypeError("attach() takes the model and the optimizer, and the rest by name: attach(model, optimizer, job=...)")
+    _check_arguments(model, optimizer)
+    run = TorchRun(model, options, check_samples_per_step(samples_per_step), masters)
+    _watch_all_optimizers()
     with run._closed_unless_done():
         if optimizer is not None:
             run.check_updated_by(optimizer)

@@ -110,7 +110,7 @@ class TestMemory {
   /// exports it as a memfd.
   void move_to_device(const std::array<std::uint8_t, 16>& gpu) {
     constexpr std::size_t page_bytes = 2 << 20;
-    device.emplace();
+    device = Device{};
     device->bytes = (layout::device_bytes(plan) + page_bytes - 1) / page_bytes * page_bytes;
     device->descriptor = FileDescriptor(::memfd_create("fake-gpu-memory", MFD_CLOEXEC));
     REQUIRE(::ftruncate(device->descriptor.get(), static_cast<off_t>(device->bytes)) == 0);

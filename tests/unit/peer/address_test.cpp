@@ -28,6 +28,13 @@ TEST_CASE("addresses that are taken") {
   CHECK_FALSE(parse_address("10.0.0.1:1", AddressUse::dial)->is_loopback());
 }
 
+TEST_CASE("the usual port is told where one is missing") {
+  CHECK(parse_address(default_listen, AddressUse::listen)->port == default_port);
+  CHECK(parse_address("tcp://host", AddressUse::dial).error() ==
+        "address 'tcp://host': there is no port, which is 26746 unless the node is told otherwise; tcp://HOST:PORT is "
+        "expected");
+}
+
 TEST_CASE("addresses that are refused") {
   for (const char* text : {"", "tcp://", "host", "host:", ":1", "host:65536", "host:-1", "host:1x", "udp://h:1",
                            "a b:1", "tcp://[::1:1", "[zz]:1", "host:1/", "tcp://tcp://h:1", "h\n:1", "inproc://x"}) {

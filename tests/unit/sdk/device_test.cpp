@@ -88,7 +88,6 @@ class Values {
 };
 
 constexpr std::uint32_t fragments = 7;
-constexpr std::size_t elements = 700 + 1'000 + 33;
 
 /// Tensors that cross fragment borders, in fragments of 256.
 struct Model {

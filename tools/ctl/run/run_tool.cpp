@@ -11,6 +11,7 @@
 #include <fstream>
 #include <memory>
 
+#include "sdk/layout/socket_path.hpp"
 #include "tools/ctl/gpus_tool.hpp"
 #include "tools/ctl/run/launcher.hpp"
 #include "tools/ctl/run/placement.hpp"
@@ -94,6 +95,10 @@ std::expected<int, std::string> run(const RunOptions& options, const Invocation&
   if (!policy) return std::unexpected(policy.error());
   auto clients = place_clients(options);
   if (!clients) return std::unexpected(clients.error());
+  if (const std::string socket = call.client_socket(); !socket.empty()) {
+    for (ClientSpec& client : *clients)
+      client.environment.push_back(fmt::format("{}={}", layout::client_socket_environment, socket));
+  }
   LaunchOptions launching{.command = call.behind_dashes,
                           .clients = std::move(*clients),
                           .restart = *policy,
@@ -155,8 +160,10 @@ void add_run_command(CLI::App& app, CommandAction& chosen) {
       ->capture_default_str();
   command->add_flag("--fail-fast", options->fail_fast, "Stop the others when one has failed and is not started again");
   command->footer(
-      "Each gets LOCAL_RANK, LOCAL_WORLD_SIZE and GOSSAMER_RESTARTS in its environment, and no standard input. With "
-      "GPUs, CUDA_VISIBLE_DEVICES names its own, which it sees as cuda:0; those that CUDA_VISIBLE_DEVICES hides from "
+      "Each gets LOCAL_RANK, LOCAL_WORLD_SIZE and GOSSAMER_RESTARTS in its environment, GOSSAMER_SOCKET if the daemon "
+      "is "
+      "not where programs look for it, and no standard input. With GPUs, CUDA_VISIBLE_DEVICES names its own, which it "
+      "sees as cuda:0; those that CUDA_VISIBLE_DEVICES hides from "
       "this command are left alone.\n"
       "SIGINT, SIGTERM, SIGHUP and SIGQUIT are passed on and end the restarts; a second one, or the end of the grace, "
       "kills. SIGUSR1, SIGUSR2, SIGTSTP and SIGCONT are passed on.\n"

@@ -184,7 +184,8 @@ void AverageRun::act(std::size_t i, Do action) {
 
 void AverageRun::carry_out(std::size_t i, Averaging::Actions& out) {
   AveragePeer& peer = peers_[i];
-  for (const auto& [round, plan] : out.applied) {
+  for (const auto& [round, plan, set_aside] : out.applied) {
+    if (set_aside) peer.results = peer.set_aside;
     use(i, round, plan);
     peer.last_results = peer.results;
   }

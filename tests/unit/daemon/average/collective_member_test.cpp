@@ -308,8 +308,11 @@ class Liar {
   explicit Liar(Members& members) : members_(members), random_(members.random()) {}
 
   Message message() {
-    const gossip::Participant from = one();
     const gossip::Averaging& victim = members_[0].averaging();
+    std::vector<gossip::Participant> others = victim.members();
+    std::erase(others, members_[0].self());
+    liar_ = others.empty() || random_.below(10) == 0 ? one() : others[random_.below(others.size())];
+    const gossip::Participant from = liar_;
     const gossip::FoundingId founding = random_.below(8) > 0
                                             ? victim.founding()
                                             : gossip::FoundingId{static_cast<std::int64_t>(random_.below(3)), one()};
@@ -338,7 +341,8 @@ class Liar {
   gossip::Ballot ballot() {
     const gossip::RoundPlan* plan = members_[0].averaging().plan();
     if (plan != nullptr && random_.below(2) == 0) return plan->made_at;
-    return {random_.below(10) > 0 ? random_.below(5) : ~std::uint64_t{0}, one()};
+    if (random_.below(2) == 0) return {++number_, liar_};  // larger than those before, so that it counts
+    return {random_.below(20) > 0 ? random_.below(5) : ~std::uint64_t{0}, one()};
   }
   gossip::RoundPart part() {
     return {static_cast<gossip::RoundPart::Kind>(random_.below(2)), ballot(),
@@ -353,9 +357,20 @@ class Liar {
   gossip::RoundPlan plan() {
     const gossip::RoundPlan* known = members_[0].averaging().plan();
     if (known != nullptr && random_.below(3) == 0) return *known;
+    if (!earlier_.empty() && random_.below(2) == 0) return earlier_[random_.below(earlier_.size())];
+    earlier_.push_back(new_plan());
+    if (earlier_.size() > 4) earlier_.erase(earlier_.begin());
+    return earlier_.back();
+  }
+  gossip::RoundPlan new_plan() {
     gossip::RoundPlan made{.made_at = ballot(), .members = some()};
-    for (const gossip::Participant& from : some())
-      made.contributions.push_back({from, number()});
+    const auto own = members_[0].averaging().contribution();
+    if (own && random_.below(2) == 0) {
+      made.contributions.push_back({members_[0].self(), *own});  // it can be carried out
+    } else {
+      for (const gossip::Participant& from : some())
+        made.contributions.push_back({from, number()});
+    }
     for (const gossip::Participant& member : made.members)
       if (made.voters.empty() || random_.below(2) == 0) made.voters.push_back(member);
     return made;
@@ -406,9 +421,105 @@ class Liar {
 
   Members& members_;
   gossip::Random& random_;
+  gossip::Participant liar_;
+  std::uint64_t number_ = 0;
+  std::vector<gossip::RoundPlan> earlier_;
 };
 
 }  // namespace
+
+TEST_CASE("the results of a plan that is committed after another was proposed are used") {
+  Members members(1, 10, 1, 0);
+  const gossip::Averaging& averaging = members[0].averaging();
+  const gossip::Participant victim = members[0].self();
+  const std::array liars{participant(1), participant(2)};
+  const auto say = [&](const gossip::Participant& liar, const decltype(gossip::AverageMessage::body)& body) {
+    const bool joins = std::holds_alternative<gossip::RoundJoin>(body);
+    members.deliver(victim.node, AverageNote{collective,
+                                             liar,
+                                             victim,
+                                             {joins ? gossip::FoundingId{} : averaging.founding(),
+                                              joins ? 0 : averaging.round(), body}});
+  };
+  (void)members.call_all();
+  (void)members.answers();
+  for (const gossip::Participant& liar : liars)
+    say(liar, gossip::RoundJoin{});
+  members.call_all();
+  members.answers();
+  REQUIRE(averaging.members().size() == 3);
+  // Until the victim's plan is accepted here, and a second voter is wanted.
+  std::uint64_t number = 0;
+  const auto carry_out = [&] {
+    const std::vector<float> mean = members.call_all();
+    ++number;
+    for (const gossip::Participant& liar : liars)
+      say(liar, gossip::RoundReady{.contribution = number});
+    members.go_on();
+    REQUIRE(averaging.plan() != nullptr);
+    const gossip::Ballot ballot = averaging.plan()->made_at;
+    for (const gossip::Participant& liar : liars) {
+      for (const auto kind : {gossip::RoundPart::Kind::contribution, gossip::RoundPart::Kind::result}) {
+        members.deliver(victim.node, AverageValues{.collective = collective,
+                                                   .from = liar,
+                                                   .to = victim,
+                                                   .founding = averaging.founding(),
+                                                   .round = averaging.round(),
+                                                   .part = {kind, ballot, 0},
+                                                   .values = Bytes::adopt(std::vector(mean))});
+      }
+    }
+    return ballot;
+  };
+  const auto plan = [&](std::uint64_t ballot, bool with_liar) {
+    gossip::RoundPlan made{.made_at = {ballot, liars[0]}, .members = {victim, liars[0]}, .voters = {victim}};
+    made.contributions.push_back({victim, *averaging.contribution()});
+    if (with_liar) made.contributions.push_back({liars[0], number + 1});
+    return made;
+  };
+  carry_out();  // only the victim has a vote yet
+  REQUIRE(members[0].take_answer());
+  REQUIRE(averaging.voters().size() == 3);
+  SECTION("as a member says") {
+    const std::vector<float> mean = members.call_all();
+    say(liars[0], gossip::RoundProposal{{5, liars[0]}, plan(5, false)});
+    say(liars[0], gossip::RoundProposal{{6, liars[0]}, plan(6, true)});
+    say(liars[0], gossip::RoundCommit{plan(5, false)});
+    CHECK(members.values(0) == mean);
+  }
+  SECTION("as the conductor finds, whose own plan it is") {
+    const gossip::Ballot ballot = carry_out();
+    CHECK(members[0].is_waiting());
+    say(liars[0], gossip::RoundProposal{{6, liars[0]}, plan(6, true)});
+    say(liars[0], gossip::RoundAccept{ballot});
+  }
+  const auto answer = members[0].take_answer();
+  REQUIRE(answer);
+  CHECK(answer->done);
+}
+
+TEST_CASE("no message uses up the numbers of ballots") {
+  Members members(2, 10, 1, 0);
+  (void)members.call_all();
+  (void)members.answers();
+  const gossip::Participant liar = members[1].self();
+  for (std::uint64_t number = 1; number > 0; number *= 2) {
+    for (const std::uint64_t n : {number, number - 1}) {
+      for (const decltype(gossip::AverageMessage::body)& body :
+           {decltype(gossip::AverageMessage::body)(gossip::RoundPrepare{{n, liar}}),
+            decltype(gossip::AverageMessage::body)(gossip::RoundRefusal{{n, liar}})}) {
+        const auto& averaging = members[0].averaging();
+        members.deliver(
+            members[0].self().node,
+            AverageNote{collective, liar, members[0].self(), {averaging.founding(), averaging.round(), body}});
+      }
+    }
+  }
+  const std::vector<float> mean = members.call_all();
+  for (const auto& answer : members.answers())
+    CHECK(answer.done);
+  CHECK(std::ranges::equal(members.values(0), mean));
+}
 
 TEST_CASE("a member that lies ends no daemon, and makes none send what is against the rules") {
   std::size_t told = 0;

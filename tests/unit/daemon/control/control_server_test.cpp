@@ -5,6 +5,8 @@
 #include "daemon/control/control_commands.hpp"
 
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <optional>
@@ -188,6 +190,39 @@ TEST_CASE("connections are bounded, and nothing leaks") {
   }
   CHECK(test::run_until(daemon.loop, [&] { return daemon.server->clients() == 0; }));
   CHECK(test::open_descriptors() == descriptors);
+}
+
+TEST_CASE("no user locks out another, or the owners") {
+  Serving daemon;
+  if (::geteuid() != 0) {
+    WARN("SKIPPED: needs root, to connect as other users");
+    return;
+  }
+  REQUIRE(::chmod(daemon.path.c_str(), 0666) == 0);
+  REQUIRE(::chmod(daemon.folder.path().c_str(), 0755) == 0);
+  std::vector<gossamer::FileDescriptor> open;
+  const auto connected_as = [&](uid_t user) {
+    const std::size_t before = daemon.server->clients();
+    // Of this thread only: the C library would change all of them.
+    REQUIRE(::syscall(SYS_setresuid, -1, user, -1) == 0);
+    open.push_back(daemon.connect());
+    REQUIRE(::syscall(SYS_setresuid, -1, 0, -1) == 0);
+    for (int turn = 0; turn < 20; ++turn)
+      daemon.loop.poll();
+    return daemon.server->clients() > before;
+  };
+  std::size_t first = 0;
+  while (connected_as(54'321))
+    ++first;
+  std::size_t second = 0;
+  while (connected_as(54'322))
+    ++second;
+  CHECK(first == max_control_clients * 3 / 8);
+  CHECK(second == first);
+  CHECK_FALSE(connected_as(54'323));
+  for (std::size_t i = 0; i < max_control_clients / 4; ++i)
+    CHECK(connected_as(0));
+  CHECK_FALSE(connected_as(0));
 }
 
 TEST_CASE("random bytes are answered or dropped") {

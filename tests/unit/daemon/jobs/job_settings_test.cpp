@@ -23,6 +23,22 @@ void hear_of(Daemon& daemon, std::uint64_t version, std::vector<JobSetting> valu
   daemon.job().received(from, info);
 }
 
+/// Two nodes that run the job.
+struct Pair {
+  Trainer first{2, std::chrono::microseconds(50)};
+  Trainer second{2, std::chrono::microseconds(80)};
+  Daemon founder;
+  Daemon joiner{false, &founder};
+
+  Pair() {
+    founder.attach(first);
+    joiner.attach(second);
+    first.start();
+    second.start();
+    founder.run_until([&] { return first.running() && second.running(); });
+  }
+};
+
 }  // namespace
 
 TEST_CASE("what is set at one node holds at every node of the job, and for who comes later") {
@@ -46,6 +62,19 @@ TEST_CASE("what is set at one node holds at every node of the job, and for who c
   founder.run_until([&] { return founder.status().settings.version == 2; });
   CHECK(founder.status().settings.values == Settings{{"codec", "f32"}});
   CHECK(founder.status().wanted_period_s == Approx(0.002));  // its own again
+}
+
+TEST_CASE("no neighbour uses the versions of a job's settings up") {
+  Pair pair;
+  auto& [first, second, founder, joiner] = pair;
+  for (const std::uint64_t version : {max_settings_version, max_settings_leap + 1}) {
+    hear_of(founder, version, {{"codec", "f32"}});
+    CHECK(founder.status().settings.version == 0);
+  }
+  hear_of(founder, max_settings_leap, {{"codec", "f32"}});
+  CHECK(founder.status().codec == "f32");
+  REQUIRE(founder.job().change_settings({{"codec", "q4"}}));
+  founder.run_until([&] { return joiner.status().settings.version == max_settings_leap + 1; });
 }
 
 TEST_CASE("settings outlive the daemon, and a later one's node options do not hold in their place") {
@@ -83,15 +112,9 @@ TEST_CASE("settings in the node's memory that no daemon has written are ignored"
 TEST_CASE("a node that cannot follow a job's settings says so and keeps out, until it can") {
   const auto [name, value] = GENERATE(table<std::string, std::string>(
       {{"weather", "average"}, {"codec", "q2"}, {"period_ms", "-1"}, {"clip", "nan"}, {"in_flight", "2"}}));
-  Trainer first(2, std::chrono::microseconds(50));
-  Trainer second(2, std::chrono::microseconds(80));
-  Daemon founder;
-  Daemon joiner(false, &founder);
-  founder.attach(first);
-  joiner.attach(second);
-  first.start();
-  second.start();
-  founder.run_until([&] { return first.running() && second.running() && founder.status().exchanges > 0; });
+  Pair pair;
+  auto& [first, second, founder, joiner] = pair;
+  founder.run_until([&] { return founder.status().exchanges > 0; });
   hear_of(founder, 5, {{name, value}});
   CHECK(founder.status().note.find(name) != std::string::npos);
   CHECK(founder.status().state == "draining");

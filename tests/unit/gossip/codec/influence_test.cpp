@@ -132,6 +132,23 @@ TEST_CASE("the median is the lower one, of each partner's last distance", "[infl
   CHECK(record.median() == 2.0F);
 }
 
+TEST_CASE("a partner that is gone is no witness", "[influence]") {
+  DistanceRecord record;
+  for (std::uint8_t i = 0; i < 5; ++i)
+    record.observe(node(i), i < 3 ? 1 : 100);
+  CHECK(record.median() == 1.0F);
+  record.forget(node(0));
+  record.forget(node(9));
+  CHECK(record.partners() == 4);
+  record.observe(node(5), 100);
+  CHECK(record.median() == 100.0F);
+  record.forget(node(1));
+  record.forget(node(2));
+  CHECK(record.median() == 100.0F);
+  record.forget(node(3));
+  CHECK_FALSE(record.median().has_value());
+}
+
 TEST_CASE("only the latest partners are remembered", "[influence]") {
   DistanceRecord record;
   for (std::uint8_t i = 0; i < 100; ++i)

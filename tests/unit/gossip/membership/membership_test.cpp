@@ -215,6 +215,22 @@ TEST_CASE("Who comes back with a larger incarnation is alive again, with the sam
   CHECK(f.membership.find(record(1).node) != nullptr);
 }
 
+TEST_CASE("Who holds a dead member alive is told when tables are compared") {
+  Fixture f;
+  f.add(3);
+  f.now_us = 10 * us_per_s;
+  f.hear(1, Claim::dead, 2, 4);
+  f.run(10 * us_per_s, true);  // by then the news is old
+  f.clear();
+  f.receive(3, Sync{.sender = record(3), .answer_wanted = true, .entries = {{record(2, 4), Claim::alive}}});
+  const auto answers = f.sent<Sync>();
+  REQUIRE(answers.size() == 1);
+  const auto told = [](const Rumour& rumour) {
+    return rumour.claim == Claim::dead && rumour.subject.node == record(2).node && rumour.subject.incarnation == 4;
+  };
+  CHECK(std::ranges::any_of(answers[0].message.rumours, told));
+}
+
 TEST_CASE("A restart too quick to be noticed ends the former life") {
   Fixture f;
   f.add(2);
@@ -382,7 +398,7 @@ TEST_CASE("With partial views the address of a node in reserve is kept up to dat
   f.add(20);
   REQUIRE(f.membership.partial());
   REQUIRE_FALSE(f.membership.passive_view().empty());
-  const MemberRecord known = f.membership.passive_view().front();
+  const MemberRecord known = f.membership.passive_view().front().record;
   const NodeId neighbour = f.membership.members().front().record.node;
   MembershipMessage message;
   message.incarnation = 1;
@@ -392,7 +408,7 @@ TEST_CASE("With partial views the address of a node in reserve is kept up to dat
   elsewhere.address = "tcp://elsewhere";
   message.rumours.push_back({.claim = Claim::alive, .subject = elsewhere});
   f.membership.receive(neighbour, message, f.now_us, f.out);
-  CHECK(f.membership.passive_view().front() == elsewhere);
+  CHECK(f.membership.passive_view().front().record == elsewhere);
 }
 
 TEST_CASE("A node that can only dial out is neither dialled nor paired with another such") {
@@ -423,6 +439,54 @@ TEST_CASE("Beyond the limit a node keeps a part of the members") {
   CHECK(f.membership.members().size() == options.active_view);
   CHECK(f.membership.passive_view().size() == 21 - options.active_view);
   CHECK(f.membership.view().size() <= options.active_view + active_view_slack);
+}
+
+TEST_CASE("Members that a member invents keep nobody out, and take nobody's place") {
+  Fixture f;
+  f.add(5);
+  const auto invent = [&](std::size_t count) {
+    for (std::size_t i = 0; i < count; ++i)
+      f.hear(1, Claim::alive, 1'000 + i, 1 + i);
+  };
+  const auto keeps = [&](std::size_t count) {
+    for (std::size_t i = 1; i <= count; ++i)
+      CHECK(std::ranges::binary_search(f.membership.view(), record(i).node));
+  };
+  invent(200);
+  CHECK_FALSE(f.membership.partial());
+  CHECK(f.membership.members().size() == f.options_.full_view_limit);
+  keeps(5);
+  f.receive(6, Join{record(6)});
+  invent(200);
+  f.receive(7, Sync{.sender = record(7)}, 1,
+            {{.claim = Claim::alive, .spread = true, .subject = record(2'000)}});  // it believes the liar, too
+  invent(200);
+  keeps(7);
+  f.membership.check_invariants();
+
+  // They do not make the cluster a large one. A neighbour in a large cluster can still tell this node so.
+  MembershipMessage message{.incarnation = 1, .partial = true, .body = News{}};
+  f.membership.receive(record(1).node, message, f.now_us, f.out);
+  CHECK_FALSE(f.membership.partial());
+  message.body = NeighbourReply{record(1), true};
+  f.membership.receive(record(1).node, message, f.now_us, f.out);
+  CHECK(f.membership.partial());
+  keeps(7);
+}
+
+TEST_CASE("With partial views those that were met stay in reserve, whomever a member invents") {
+  Fixture f({.full_view_limit = 8, .active_view = 4, .passive_view = 16});
+  f.add(9);
+  REQUIRE(f.membership.partial());
+  for (std::size_t i = 0; i < 400; ++i)
+    f.receive(1, ShuffleReply{{record(1'000 + i), record(2'000 + i)}});
+  const auto in_reserve = [&](std::size_t number) {
+    return std::ranges::any_of(f.membership.passive_view(),
+                               [&](const auto& reserve) { return reserve.record.node == record(number).node; });
+  };
+  CHECK(in_reserve(1'399));
+  for (std::size_t i = 1; i <= 9; ++i)
+    CHECK((in_reserve(i) || f.membership.find(record(i).node) != nullptr));
 }
 
 TEST_CASE("Also one that is back may be one too many") {
@@ -572,7 +636,8 @@ TEST_CASE("With partial views, too, neighbours tell of the return of a node that
   f.receive(neighbour, Sync{.sender = record(neighbour), .entries = {{record(9, 6, true)}}});
   CHECK_FALSE(f.membership.considers_gone(record(9).node));
   CHECK(f.happened(Change::alive_again, 9));
-  CHECK(std::ranges::count(f.membership.passive_view(), record(9).node, &MemberRecord::node) == 0);
+  CHECK(std::ranges::none_of(f.membership.passive_view(),
+                             [](const auto& reserve) { return reserve.record.node == record(9).node; }));
 }
 
 TEST_CASE("Messages out of bounds are counted and do nothing") {

@@ -131,6 +131,20 @@ TEST_CASE("two that say the same are believed") {
   CHECK(job.value() >= 700'000);
 }
 
+TEST_CASE("a third that says the same lie does not move the job's clock") {
+  const std::size_t liars = GENERATE(1, 2, 3);
+  const std::uint64_t lie = std::uint64_t{1} << GENERATE(50, 24);
+  CAPTURE(liars, lie);
+  Job job{.others = std::vector<Job::Other>(3 * liars - 1, {.pace = 100})};
+  job.train(50);
+  for (std::size_t i = 0; i < liars; ++i)
+    job.others[i].lie = lie + i;
+  job.train(50);
+  CHECK(job.value() <= job.own + 200);
+  REQUIRE(job.clock.disbelieved());
+  CHECK(job.clock.disbelieved()->clock == lie + liars - 1);
+}
+
 TEST_CASE("where nobody else trains, the only one that does is followed slowly, and not before a minute") {
   Job job{.own = 1'000'000, .own_pace = 0, .others = {{.at = 1'000'000, .pace = 500}}};
   job.train(59);

@@ -563,6 +563,49 @@ TEST_CASE("an exchange without an answer ends with its lifetime, and is never ta
   CHECK(lone.counters().unresolved == 0);
 }
 
+TEST_CASE("a neighbour that answers nothing holds hardly anything up, and is asked as before once it answers") {
+  // How many exchanges with neighbour 1, which answers at once, end in a minute. Neighbour 2 is silent, or not there.
+  const auto run = [](bool silent, Lone& lone) {
+    std::size_t ended = 0;
+    lone.meet(1);
+    if (silent) lone.meet(2);
+    for (int turn = 0; turn < 8'000; ++turn) {
+      lone.tick(10 * us_per_ms);
+      lone.work();
+      for (const auto& [to, request] : lone.sent<ExchangeRequest>()) {
+        if (to == 2) continue;
+        lone.hear(to, Lone::reply_to(request));
+        ended += turn > 2'000 ? 1 : 0;
+      }
+      lone.publish(static_cast<std::uint64_t>(turn + 1));
+      lone.work();
+      if (turn % 50 == 0) {  // their reports come, so both are there
+        for (std::uint8_t from = 1; from <= (silent ? 2 : 1); ++from)
+          lone.hear(from, Lone::info(ReplicaState::running));
+      }
+    }
+    return ended;
+  };
+  Lone undisturbed({.period_us = 100 * us_per_ms, .in_flight = 4}, 4);
+  Lone disturbed({.period_us = 100 * us_per_ms, .in_flight = 4}, 4);
+  const std::size_t expected = run(false, undisturbed);
+  REQUIRE(expected > 1'000);
+  CHECK(run(true, disturbed) > expected * 9 / 10);
+
+  std::size_t asked = 0;
+  for (int turn = 0; turn < 10'000; ++turn) {
+    disturbed.tick(10 * us_per_ms);
+    disturbed.work();
+    for (const auto& [to, request] : disturbed.sent<ExchangeRequest>()) {
+      disturbed.hear(to, Lone::reply_to(request));
+      asked += to == 2 && turn > 7'000 ? 1 : 0;
+    }
+    disturbed.publish(static_cast<std::uint64_t>(turn + 10'000));
+    disturbed.work();
+  }
+  CHECK(asked > expected / 8);
+}
+
 TEST_CASE("a request that overtakes what its sender tells of itself is answered after that", "[replica]") {
   Lone lone({});
   lone.replica->link_up(node_id(1), lone.out);
@@ -1214,6 +1257,34 @@ TEST_CASE("a replica in quarantine that has nobody to exchange with looks again"
   CHECK(look(well, 3) == 0);
   lone.hear(1, PullRequest{{7, 9}, 0});
   CHECK(lone.begun<Actions::Snapshot>().size() == 1);
+}
+
+TEST_CASE("a replica that has nobody to exchange with finds NaN that its program trains, and its end", "[replica]") {
+  Lone lone({.period_us = 10'000}, 6);  // more than are looked at together
+  std::uint64_t clock = 0;
+  const auto train = [&](float value) {
+    for (std::vector<float>& buffer : lone.memory.back())
+      buffer[0] = value;
+    for (int looks = 0; looks < 2; ++looks) {
+      lone.replica->set_clock(++clock);
+      lone.tick(2 * us_per_s);
+      lone.publish(clock);
+      lone.work();
+    }
+    return lone.replica->fragments().quarantined();
+  };
+  CHECK(train(1) == 0);
+  CHECK(train(std::numeric_limits<float>::quiet_NaN()) == 1);
+  CHECK(train(1) == 0);
+  for (int turn = 0; turn < 2; ++turn) {  // it trains nothing any more
+    lone.out.due.clear();
+    lone.tick(2 * us_per_s);
+    lone.publish(clock);
+    lone.work();
+  }
+  lone.out.due.clear();
+  lone.tick(2 * us_per_s);
+  CHECK(lone.out.due.empty());
 }
 
 TEST_CASE("a joiner is given what the replica has become, not what it began with", "[replica]") {

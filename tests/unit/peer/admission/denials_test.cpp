@@ -66,10 +66,9 @@ TEST_CASE("a decision dated too far ahead is refused, and our own always counts"
   CHECK(denials.entries().empty());
   CHECK(denials.merge(denial(1, true, today + max_ahead_us), today) == Hearsay::news);
   const auto ours = denials.decide(node_id(1), false, "ours", today);
-  REQUIRE(ours);
-  CHECK(ours->decided_at == today + max_ahead_us + 1);
+  CHECK(ours.decided_at == today + max_ahead_us + 1);
   CHECK_FALSE(denials.is_denied(node_id(1)));
-  CHECK(denials.decide(node_id(2), true, "", today)->decided_at == today);
+  CHECK(denials.decide(node_id(2), true, "", today).decided_at == today);
 }
 
 TEST_CASE("the table of denials is bounded, and what is denied stays denied") {
@@ -81,9 +80,22 @@ TEST_CASE("the table of denials is bounded, and what is denied stays denied") {
     CHECK(denials.merge(denial(6000 + i, true, today), today) == Hearsay::news);
   CHECK(denials.entries().size() == max_denials);
   CHECK(denials.merge(denial(7000, true, today), today) == Hearsay::refused);
-  CHECK_FALSE(denials.decide(node_id(7000), true, "", today));
   for (std::uint64_t i = 0; i < max_denials; i += 2)
     CHECK(denials.is_denied(node_id(i)));
+}
+
+TEST_CASE("whoever fills the table with denials stops neither our operator's nor those of nodes that are here") {
+  Denials denials;
+  CHECK(denials.merge(denial(1, true, today), today) == Hearsay::news);  // an honest one
+  for (std::uint64_t i = 2; i <= max_denials; ++i)
+    CHECK(denials.merge(denial(i, true, today + max_ahead_us - 1), today) == Hearsay::news);
+  (void)denials.decide(node_id(7000), true, "", today);
+  CHECK(denials.merge(denial(7001, true, today), today, true) == Hearsay::news);
+  CHECK(denials.merge(denial(7002, true, today), today) == Hearsay::refused);
+  CHECK(denials.merge(denial(7003, false, today), today, true) == Hearsay::refused);
+  for (const std::uint64_t node : {1, 7000, 7001})
+    CHECK(denials.is_denied(node_id(node)));
+  CHECK(denials.entries().size() == max_denials);
 }
 
 TEST_CASE("what is new since a change is told in its order, in parts") {

@@ -49,16 +49,40 @@ TEST_CASE("the end of an admitted connection is told apart, and a descriptor may
   Connections connections(2, 100);
   CHECK_FALSE(connections.opened(3, {"a", 1}, 0));
   connections.admit(3, {"a", 1}, "name");
-  CHECK(connections.closed(3));
+  CHECK(connections.closed(3)->admitted);
   CHECK_FALSE(connections.closed(3));
   CHECK_FALSE(connections.opened(3, {"a", 2}, 10));
   CHECK(connections.strangers() == 1);
-  CHECK_FALSE(connections.closed(3));
+  const auto stranger = connections.closed(3);
+  REQUIRE(stranger);
+  CHECK((stranger->end == Connections::End{"a", 2} && !stranger->admitted && !stranger->spoke));
   // The end of the first is told late: the connection that has the number now counts.
   CHECK_FALSE(connections.opened(5, {"a", 3}, 20));
   CHECK_FALSE(connections.opened(5, {"b", 1}, 30));
   CHECK(connections.strangers() == 1);
   CHECK(connections.take_late(130).at(0).end.host == "b");
+}
+
+TEST_CASE("it is known whether a message has come, whichever is told first") {
+  Connections connections(2, 100);
+  CHECK_FALSE(connections.opened(3, {"a", 1}, 0));
+  CHECK_FALSE(connections.has_spoken(3));
+  connections.spoke(3, {"a", 1}, 1);
+  CHECK(connections.has_spoken(3));
+  CHECK(connections.closed(3)->spoke);
+  connections.spoke(3, {"a", 2}, 5);
+  CHECK_FALSE(connections.opened(3, {"a", 2}, 6));
+  CHECK(connections.has_spoken(3));
+  // The descriptor is another connection's by now.
+  CHECK_FALSE(connections.opened(3, {"b", 1}, 7));
+  CHECK_FALSE(connections.has_spoken(3));
+  connections.spoke(3, {"c", 1}, 8);
+  CHECK(connections.strangers() == 1);
+  CHECK(connections.closed(3)->end.host == "c");
+  // A stranger that has spoken has no more time than others.
+  connections.spoke(4, {"a", 3}, 10);
+  CHECK(connections.take_late(109).empty());
+  CHECK(connections.take_late(110).size() == 1);
 }
 
 TEST_CASE("a connection may be admitted before it is told of") {
@@ -67,7 +91,7 @@ TEST_CASE("a connection may be admitted before it is told of") {
   CHECK_FALSE(connections.opened(3, {"a", 1}, 0));
   CHECK(connections.strangers() == 0);
   CHECK(connections.take_late(1000).empty());
-  CHECK(connections.closed(3));
+  CHECK(connections.closed(3)->admitted);
   // The descriptor is another connection's by now, and the end of the first was not told.
   connections.admit(4, {"a", 2}, "another");
   CHECK_FALSE(connections.opened(4, {"b", 1}, 1000));

@@ -1,6 +1,7 @@
 // Tests who gets in and who does not: other cluster keys, rings of keys, denied nodes, garbage, plain ZeroMQ, insiders.
 
 #include <asio/ip/tcp.hpp>
+#include <asio/read.hpp>
 #include <asio/write.hpp>
 #include <filesystem>
 #include <fstream>
@@ -91,6 +92,34 @@ class Insider {
   zmq::socket_t socket_;
 };
 
+/// A program that is no node: says something to whoever connects, and ends the connection when it is spoken to.
+class OtherProgram {
+ public:
+  OtherProgram(asio::io_context& loop, std::string says)
+      : acceptor_(loop, {asio::ip::address_v4::loopback(), 0}), says_(std::move(says)) {
+    accept();
+  }
+  [[nodiscard]] std::string address() const {
+    return "tcp://127.0.0.1:" + std::to_string(acceptor_.local_endpoint().port());
+  }
+
+ private:
+  void accept() {
+    acceptor_.async_accept([this](const asio::error_code& error, asio::ip::tcp::socket taken) {
+      if (error) return;
+      const auto socket = std::make_shared<asio::ip::tcp::socket>(std::move(taken));
+      asio::error_code ignored;
+      asio::write(*socket, asio::buffer(says_), ignored);
+      const auto heard = std::make_shared<std::array<char, 256>>();
+      socket->async_read_some(asio::buffer(*heard), [socket, heard](const asio::error_code&, std::size_t) {});
+      accept();
+    });
+  }
+
+  asio::ip::tcp::acceptor acceptor_;
+  std::string says_;
+};
+
 }  // namespace
 
 TEST_CASE("another cluster key: no link, and one clear line at each end") {
@@ -104,8 +133,54 @@ TEST_CASE("another cluster key: no link, and one clear line at each end") {
   CHECK(b->logged("[warning] no link: the node at " + a->overlay->address() +
                   " does not hold our cluster key (or this node does not hold its key)") == 1);
   CHECK(a->overlay->counters().handshakes_failed >= 1);
-  CHECK(a->logged("another cluster key") >= 1);
+  CHECK(a->logged("turned away a connection from 127.0.0.1: a node with another cluster key") >= 1);
+  CHECK(a->overlay->counters().admissions_refused >= 1);
   CHECK(b->overlay->links().at(0).last_error.find("cluster key") != std::string::npos);
+}
+
+TEST_CASE("another program at a member's port is told for what it is, once") {
+  asio::io_context loop;
+  OtherProgram ssh(loop, "SSH-2.0-OpenSSH_9.2p1 Debian\r\n");
+  OtherProgram serf(loop, "");
+  const auto b = Node::started(loop, new_keys(), with_peers({ssh.address(), serf.address()}));
+  run_until(loop, [&] {
+    const auto links = b->overlay->links();
+    return b->overlay->counters().attempts_failed >= 6 &&
+           std::ranges::none_of(links, [](const LinkStatus& link) { return link.last_error.empty(); });
+  });
+  CHECK(b->logged("[warning] no link: another program has the port at " + ssh.address() +
+                  ": it answers with \"SSH-2.0-OpenSSH_9.2p1 De\"") == 1);
+  CHECK(b->logged("[warning] no link: the port at " + serf.address() +
+                  " takes connections and says nothing that a node would say") == 1);
+  CHECK(b->logged("cluster key") == 0);
+  for (const LinkStatus& link : b->overlay->links())
+    CHECK(link.last_error.find("usual port is 26746") != std::string::npos);
+}
+
+TEST_CASE("a program that takes our port for another's is told once for its host, and counted") {
+  asio::io_context loop;
+  const auto a = Node::started(loop, new_keys());
+  const auto address = *parse_address(a->overlay->address(), AddressUse::dial);
+  const asio::ip::tcp::endpoint port(asio::ip::make_address(address.host), address.port);
+  for (std::uint64_t number = 1; number <= 3; ++number) {
+    asio::ip::tcp::socket client(loop);
+    client.connect(port);
+    // The program is told of before it speaks.
+    if (number > 1) holds_within(loop, std::chrono::milliseconds(100), [] { return false; });
+    asio::write(client, asio::buffer(std::string("GET / HTTP/1.1\r\nHost: here\r\n\r\n")));
+    // The first is gone before it is told of.
+    std::string heard;
+    asio::error_code ended;
+    if (number == 1) asio::read(client, asio::dynamic_buffer(heard), ended);
+    run_until(loop, [&] { return a->overlay->counters().handshakes_failed == number; });
+  }
+  CHECK(a->logged("[warning] a program at an address that could not be read in time takes our port") == 1);
+  CHECK(a->logged("[warning] a program at 127.0.0.1 takes our port for another service's") == 1);
+  CHECK(a->overlay->counters().admissions_refused == 0);
+  // Whoever only looks whether the port answers is no news.
+  asio::ip::tcp::socket(loop).connect(port);
+  holds_within(loop, std::chrono::milliseconds(200), [] { return false; });
+  CHECK(a->overlay->counters().handshakes_failed == 3);
 }
 
 TEST_CASE("while the key is changed, nodes with overlapping rings find each other") {
@@ -130,6 +205,8 @@ TEST_CASE("a denied node gets no link, whoever dials") {
   const auto b = Node::started(loop, keys, with_peers({a->overlay->address()}), unwanted);
   run_until(loop, [&] { return b->overlay->counters().attempts_failed >= 2; });
   CHECK(b->logged("denies this node") >= 1);
+  CHECK(a->overlay->counters().admissions_refused >= 2);
+  CHECK(a->logged("turned away node " + unwanted.node.brief() + " at 127.0.0.1: it is denied") == 1);
   REQUIRE(a->overlay->set_peers({b->overlay->address()}));
   run_until(loop, [&] { return a->overlay->counters().attempts_failed >= 2; });
   CHECK(a->logged("is denied here") == 1);
@@ -307,17 +384,22 @@ TEST_CASE("hellos with something wrong are refused with a reason") {
   CHECK(a->overlay->links().empty());
 }
 
-TEST_CASE("a connection has the name that the doorkeeper gives it, whatever its other end claims") {
+TEST_CASE("a connection has the name that the doorkeeper gives it, not the one that its other end claims") {
   asio::io_context loop;
   const ClusterKeys keys = new_keys();
   const auto a = Node::started(loop, keys);
-  Insider first(*a, keys, "the same");
-  Insider second(*a, keys, "the same");
-  for (Insider* insider : {&first, &second}) {
-    insider->send(encode(ControlMessage(insider->hello(keys, Channel::bulk))));
-    // ZeroMQ ignores the second of two connections with the same name.
-    CHECK(insider->rejection(loop)->reason == RejectReason::duplicate);
+  // ZeroMQ ignores all but the first of connections with the same name.
+  std::vector<std::unique_ptr<Insider>> insiders;
+  for (int i = 0; i < 8; ++i) {
+    insiders.push_back(std::make_unique<Insider>(*a, keys, "the same"));
+    insiders.back()->send(encode(ControlMessage(insiders.back()->hello(keys, Channel::bulk))));
   }
+  std::size_t answered = 0;
+  run_until(loop, [&] {
+    answered +=
+        static_cast<std::size_t>(std::ranges::count_if(insiders, [](auto& one) { return one->receive().has_value(); }));
+    return answered == insiders.size();
+  });
 }
 
 TEST_CASE("a connection that is not admitted in time is closed, and links stay") {

@@ -1,15 +1,12 @@
 // Tests membership messages as frames and back: each comes back as it was, what is outside its bounds is refused, and
 // damage never gives an invalid message.
 
-#include <capnp/message.h>
-#include <capnp/serialize.h>
-
 #include <cstring>
 
 #include "catch.hpp"
 #include "gossip/random.hpp"
+#include "peer/wire/capnp.hpp"
 #include "peer/wire/codec.hpp"
-#include "peer/wire/wire.capnp.h"
 
 using namespace gossamer;
 using peer::decode;

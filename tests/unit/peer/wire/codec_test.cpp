@@ -3,9 +3,6 @@
 
 #include "peer/wire/codec.hpp"
 
-#include <capnp/message.h>
-#include <capnp/serialize.h>
-
 #include <algorithm>
 #include <cstring>
 #include <limits>
@@ -14,8 +11,8 @@
 #include "gossip/plain_text.hpp"
 #include "gossip/random.hpp"
 #include "gossip/replica/job_clock.hpp"
+#include "peer/wire/capnp.hpp"
 #include "peer/wire/validate.hpp"
-#include "peer/wire/wire.capnp.h"
 
 using namespace gossamer;
 using namespace gossamer::peer;
@@ -460,6 +457,12 @@ TEST_CASE("text that is fit for a terminal") {
     CHECK_FALSE(is_plain_text(bad, 100));
   }
   CHECK_FALSE(is_plain_text(std::string_view("\0", 1), 100));
+  for (const char* unseen : {"\u00ad", "\u061c", "a\u200bb", "\u200e", "\u200f", "\u2028", "\u202e", "\u2060", "\u2066",
+                             "\u206f", "\ufeff"}) {
+    CHECK_FALSE(is_plain_text(unseen, 100));
+  }
+  for (const char* seen : {"\u200a", "\u2010", "\u2030", "\u205f", "\u2070", "\u061b", "\u00ac"})
+    CHECK(is_plain_text(seen, 100));
 }
 
 TEST_CASE("a wrong number of frames, or wrong sizes, are refused") {

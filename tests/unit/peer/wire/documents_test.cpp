@@ -4,13 +4,12 @@
 #include <map>
 #include <sstream>
 
-#include <capnp/schema.h>
 #include "catch.hpp"
 #include "gossip/membership/membership_messages.hpp"
 #include "gossip/messages.hpp"
 #include "gossip/replica/job_clock.hpp"
 #include "peer/limits.hpp"
-#include "peer/wire/wire.capnp.h"
+#include "peer/wire/capnp.hpp"
 
 using namespace gossamer;
 using namespace gossamer::peer;
@@ -64,6 +63,7 @@ TEST_CASE("docs/reference/wire.md: the limits are the code's") {
       {"max_setting_name_bytes", max_setting_name_bytes},
       {"max_setting_value_bytes", max_setting_value_bytes},
       {"max_settings_version", max_settings_version},
+      {"max_settings_leap", max_settings_leap},
       {"max_clock_samples", gossip::max_clock_samples},
       {"max_layout_tensors", max_layout_tensors},
       {"max_told_tensors", max_told_tensors},

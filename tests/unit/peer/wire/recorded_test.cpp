@@ -10,10 +10,6 @@
 //
 // and added to the list of files. Hellos and welcomes are not among them: their proofs are made for one connection.
 
-#include <capnp/any.h>
-#include <capnp/message.h>
-#include <capnp/serialize.h>
-
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -22,8 +18,8 @@
 #include <string_view>
 
 #include "catch.hpp"
+#include "peer/wire/capnp.hpp"
 #include "peer/wire/codec.hpp"
-#include "peer/wire/wire.capnp.h"
 
 using namespace gossamer;
 using namespace gossamer::peer;

@@ -4,6 +4,7 @@
 
 #include "daemon/report/self_report.hpp"
 #include "daemon/report/status.hpp"
+#include "peer/links/greeting.hpp"
 #include "tests/unit/catch.hpp"
 #include "tests/unit/daemon/support.hpp"
 
@@ -31,10 +32,10 @@ MachineFacts sound_machine() {
 
 DaemonFacts sound_daemon() {
   daemon::NodeStatus node;
-  node.address = "tcp://0.0.0.0:7946";
+  node.address = "tcp://0.0.0.0:26746";
   node.state = "running";
   daemon::PeerStatus peer;
-  peer.address = "tcp://other:7946";
+  peer.address = "tcp://other:26746";
   peer.up = true;
   daemon::ClusterMemberStatus member;
   member.state = "alive";
@@ -44,7 +45,7 @@ DaemonFacts sound_daemon() {
                       {"state_dir", "/s"},
                       {"state_free_bytes", gibibyte},
                       {"advertise", ""},
-                      {"peers", {"tcp://other:7946"}},
+                      {"peers", {"tcp://other:26746"}},
                       {"keys", {{{"name", "node key"}, {"path", "/s/node.key"}, {"present", true}, {"mode", 0600}}}}},
           .node = daemon::status_answer(node).at("node"),
           .peers = daemon::peers_answer({peer}).at("peers"),
@@ -104,7 +105,7 @@ TEST_CASE("each fault of the daemon is found, and graded") {
   CHECK(daemon_with([](auto& d) { d.process["keys"][0]["present"] = false; }).grade == Grade::problem);
   CHECK(daemon_with([](auto& d) { d.process["keys"][0]["own"] = false; }).grade == Grade::problem);
   CHECK(daemon_with([](auto& d) { d.port_answers = false; }).topic == "port");
-  CHECK_THAT(daemon_with([](auto& d) { d.node["address"] = "tcp://127.0.0.1:7946"; }).advice, Contains("listen"));
+  CHECK_THAT(daemon_with([](auto& d) { d.node["address"] = "tcp://127.0.0.1:26746"; }).advice, Contains("listen"));
   CHECK(daemon_with([](auto& d) { d.node["state"] = "drained"; }).grade == Grade::warning);
   CHECK(daemon_with([](auto& d) { d.node["health"] = 2; }).topic == "members");
   CHECK(daemon_with([](auto& d) { d.members[0]["state"] = "suspected"; }).topic == "members");
@@ -131,6 +132,12 @@ TEST_CASE("each fault of the daemon is found, and graded") {
     d.peers.push_back({{"address", "tcp://third:1"}, {"up", false}, {"note", "another cluster key"}});
   };
   CHECK_THAT(daemon_with(unlinked).text, Contains("tcp://third:1") && Contains("another cluster key"));
+  const auto of_serf = [](DaemonFacts& d) {
+    d.peers.push_back({{"address", "tcp://third:7946"},
+                       {"up", false},
+                       {"note", peer::not_a_node({.speaker = peer::Greeting::Speaker::silent}, {"third", 7946})}});
+  };
+  CHECK_THAT(daemon_with(of_serf).advice, Contains("[overlay] peers") && Contains("end that program"));
 }
 
 TEST_CASE("links show who can be reached from where") {

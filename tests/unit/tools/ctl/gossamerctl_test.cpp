@@ -85,7 +85,11 @@ TEST_CASE("tables show what the daemon says") {
   node.state = "running";
   node.uptime_s = 192;
   node.bytes_sent = 8'500'000;
+  node.messages_rejected = 1;
+  node.admissions_refused = 2;
+  node.handshakes_failed = 3;
   const std::string status = ctl::status_table(daemon::status_answer(node), false);
+  CHECK_THAT(status, Contains("1 messages, 2 times a node, 3 connections that failed their handshake"));
   CHECK_THAT(status, Contains("left") && Contains("3 m 12 s") && Contains("8.50 MB"));
   CHECK_THAT(status, !Contains("near a limit") && !Contains("awaited") && !Contains("GPUs are full"));
   node.limits_near = "clients: 60 of 64";
@@ -108,10 +112,10 @@ TEST_CASE("tables show what the daemon says") {
   const std::string peers = ctl::peers_table(daemon::peers_answer({peer}), false);
   CHECK_THAT(peers, Contains("01234567 ") && Contains("right?[31m") && Contains("up") && Contains("0.2 ms"));
   CHECK_THAT(peers, Contains("0.1 ms") && Contains("48.2 Mbit/s"));
-  CHECK_THAT(ctl::peers_table(daemon::peers_answer({}), false), Contains("[overlay] peers"));
+  CHECK_THAT(ctl::peers_table(daemon::peers_answer({}), false), Contains("gossamerctl invite"));
 
   daemon::ClusterMemberStatus linked{
-      .node = "0123456789abcdef", .name = "right", .address = "tcp://10.0.0.2:7946", .state = "alive"};
+      .node = "0123456789abcdef", .name = "right", .address = "tcp://10.0.0.2:26746", .state = "alive"};
   linked.linked = true;
   linked.heard_s = 0.25;
   linked.incarnation = 1'760'000'000'000'001;
@@ -120,7 +124,7 @@ TEST_CASE("tables show what the daemon says") {
   const std::string members = ctl::members_table(daemon::members_answer({linked, unheard}), false);
   CHECK_THAT(members, Contains("01234567 ") && Contains("alive") && Contains("0.2 s ago") && Contains("up"));
   CHECK_THAT(members, Contains("1760000000000001") && Contains("suspected") && Contains("only dials out"));
-  CHECK_THAT(ctl::members_table(daemon::members_answer({}), false), Contains("[overlay] peers"));
+  CHECK_THAT(ctl::members_table(daemon::members_answer({}), false), Contains("gossamerctl invite"));
 
   const std::string jobs = ctl::jobs_table(daemon::jobs_answer({some_job()}), false);
   CHECK_THAT(jobs, Contains("digits") && Contains("25.3 M") && Contains("2.5 %") && !Contains("\x1b"));

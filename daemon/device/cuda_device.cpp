@@ -100,6 +100,7 @@ CudaDevice::CudaDevice(const Plugin& plugin, Context& context, std::string name)
 
 CudaDevice::~CudaDevice() {
   overflow_.end_idle(failed_);
+  (void)free_idle();
   table_.close(context_);
 }
 
@@ -107,24 +108,77 @@ bool CudaDevice::went_well(Status status) const {
   if (status == Status::failed) failed_ = true;
   return status == Status::done;
 }
+bool CudaDevice::worked_well(Status status) const {
+  calls_.fetch_add(1, std::memory_order_relaxed);
+  worked_ns_.fetch_add(static_cast<std::uint64_t>(last_kernel_s() * 1e9), std::memory_order_relaxed);
+  return went_well(status);
+}
+double CudaDevice::taken_us() const {
+  return static_cast<double>(worked_ns_.load(std::memory_order_relaxed)) / 1e3 +
+         turn_us * static_cast<double>(calls_.load(std::memory_order_relaxed));
+}
 
 gossip::Device::Floats CudaDevice::allocate(std::size_t elements) const {
-  void* memory = nullptr;
   const std::size_t bytes = elements * sizeof(float);
-  const Status status = table_.allocate(context_, bytes, &memory);
+  if (float* const kept = take_kept(bytes)) return Floats(kept, Release{this});
+  void* memory = nullptr;
+  Status status = table_.allocate(context_, bytes, &memory);
+  if (status == Status::no_memory && free_idle()) status = table_.allocate(context_, bytes, &memory);
   (void)went_well(status);
-  if (status == Status::no_memory) memory = overflow_.take(bytes);
-  return Floats(static_cast<float*>(memory), Release{this});
+  auto* array = static_cast<float*>(memory);
+  if (status == Status::done) {
+    const std::scoped_lock lock(kept_mutex_);
+    kept_.add(array, bytes);
+  } else if (status == Status::no_memory) {
+    array = overflow_.take(bytes);
+  }
+  return Floats(array, Release{this});
+}
+float* CudaDevice::take_kept(std::size_t bytes) const {
+  const std::scoped_lock lock(kept_mutex_);
+  return kept_.take(bytes);
 }
 void CudaDevice::release(float* device_memory) const {
-  if (!overflow_.owns(device_memory))
-    return release_later([this, device_memory] { (void)went_well(table_.release(context_, device_memory)); });
-  if (!overflow_.give_back(device_memory, !failed_))
-    release_later([this, device_memory] { overflow_.end(device_memory); });
+  if (overflow_.owns(device_memory)) {
+    if (!overflow_.give_back(device_memory, !failed_))
+      release_later([this, device_memory] { overflow_.end(device_memory); });
+    return;
+  }
+  {
+    const std::scoped_lock lock(kept_mutex_);
+    if (!failed_ && kept_.keep(device_memory)) return;
+    (void)kept_.end(device_memory);
+  }
+  free_later(device_memory);
 }
 void CudaDevice::release_idle() const {
   for (float* const array : overflow_.release_idle())
     release_later([this, array] { overflow_.end(array); });
+  std::vector<float*> stale;
+  {
+    const std::scoped_lock lock(kept_mutex_);
+    stale = kept_.take_stale();
+    for (const float* const array : stale)
+      (void)kept_.end(array);
+  }
+  for (float* const array : stale)
+    free_later(array);
+}
+void CudaDevice::free_later(float* device_memory) const {
+  release_later([this, device_memory] { (void)went_well(table_.release(context_, device_memory)); });
+}
+/// Frees all that is kept, at once. False: nothing was.
+bool CudaDevice::free_idle() const {
+  std::vector<float*> idle;
+  {
+    const std::scoped_lock lock(kept_mutex_);
+    idle = kept_.take_idle();
+    for (const float* const array : idle)
+      (void)kept_.end(array);
+  }
+  for (float* const array : idle)
+    (void)went_well(table_.release(context_, array));
+  return !idle.empty();
 }
 void CudaDevice::release_later(std::move_only_function<void()> free) const {
   if (later_) return later_(std::move(free));
@@ -152,16 +206,16 @@ void CudaDevice::Unpin::operator()(std::byte* memory) const {
 }
 
 bool CudaDevice::clear(float* device_memory, std::size_t elements) const {
-  return went_well(table_.clear(context_, device_memory, elements));
+  return worked_well(table_.clear(context_, device_memory, elements));
 }
 bool CudaDevice::upload(float* device_to, std::span<const float> from) const {
-  return went_well(table_.upload(context_, device_to, from.data(), from.size_bytes()));
+  return worked_well(table_.upload(context_, device_to, from.data(), from.size_bytes()));
 }
 bool CudaDevice::download(std::span<float> to, const float* device_from) const {
-  return went_well(table_.download(context_, to.data(), device_from, to.size_bytes()));
+  return worked_well(table_.download(context_, to.data(), device_from, to.size_bytes()));
 }
 bool CudaDevice::copy(float* device_to, const float* device_from, std::size_t elements) const {
-  return went_well(table_.copy(context_, device_to, device_from, elements * sizeof(float)));
+  return worked_well(table_.copy(context_, device_to, device_from, elements * sizeof(float)));
 }
 
 CudaDevice::Memory CudaDevice::memory() const {
@@ -172,14 +226,14 @@ CudaDevice::Memory CudaDevice::memory() const {
 
 bool CudaDevice::step(float* live, const float* correction, bool replace, float* snapshot,
                       std::uint32_t elements) const {
-  return went_well(table_.step(context_, live, correction, replace, snapshot, elements));
+  return worked_well(table_.step(context_, live, correction, replace, snapshot, elements));
 }
 
 bool CudaDevice::encode(Codec codec, const gossip::FragmentView& y, std::span<const std::uint32_t> blocks,
                         std::uint64_t seed, std::span<std::int8_t> exponents, std::span<std::uint16_t> checks,
                         std::span<std::byte> values) const {
   gossip::parts::require_encode(codec, y, blocks, exponents, checks, values);
-  return went_well(
+  return worked_well(
       table_.encode(context_, codec, &y, list_of(blocks), seed, exponents.data(), checks.data(), octets(values)));
 }
 
@@ -190,8 +244,8 @@ bool CudaDevice::difference(Codec codec, const gossip::FragmentView& y, std::spa
   gossip::parts::require_encode(codec, y, blocks, exponents, checks, values);
   gossip::parts::require_outcomes(codec, exponents, differences, {}, outcomes);
   GOSSAMER_CHECK(outcomes.size() == blocks.size());
-  return went_well(table_.difference(context_, codec, &y, list_of(blocks), seed, exponents.data(), checks.data(),
-                                     octets(values), octets(differences), outcomes.data()));
+  return worked_well(table_.difference(context_, codec, &y, list_of(blocks), seed, exponents.data(), checks.data(),
+                                       octets(values), octets(differences), outcomes.data()));
 }
 
 bool CudaDevice::outcomes_of(Codec codec, std::span<const std::int8_t> exponents,
@@ -199,27 +253,27 @@ bool CudaDevice::outcomes_of(Codec codec, std::span<const std::int8_t> exponents
                              std::span<gossip::BlockOutcome> outcomes) const {
   gossip::parts::require_outcomes(codec, exponents, differences, wide, outcomes);
   const auto* const bitmap = wide.empty() ? nullptr : octets(wide);
-  return went_well(table_.outcomes_of(context_, codec, static_cast<std::uint32_t>(outcomes.size()), exponents.data(),
-                                      octets(differences), bitmap, outcomes.data()));
+  return worked_well(table_.outcomes_of(context_, codec, static_cast<std::uint32_t>(outcomes.size()), exponents.data(),
+                                        octets(differences), bitmap, outcomes.data()));
 }
 
 bool CudaDevice::apply(Codec codec, int shift, int sign, std::span<const std::uint32_t> blocks,
                        std::span<const std::int8_t> exponents, std::span<const std::byte> differences,
                        std::size_t block_count, const float* in, float* out) const {
   gossip::parts::require_apply(codec, shift, sign, blocks, exponents, differences, block_count);
-  return went_well(table_.apply(context_, codec, shift, sign, list_of(blocks), exponents.data(), octets(differences),
-                                static_cast<std::uint32_t>(block_count), in, out));
+  return worked_well(table_.apply(context_, codec, shift, sign, list_of(blocks), exponents.data(), octets(differences),
+                                  static_cast<std::uint32_t>(block_count), in, out));
 }
 
 bool CudaDevice::sum(const gossip::FragmentView& y, std::size_t block_count, float* out) const {
   GOSSAMER_CHECK(y.publication != nullptr && block_count <= max_fragment_blocks);
-  return went_well(table_.sum(context_, &y, static_cast<std::uint32_t>(block_count), out));
+  return worked_well(table_.sum(context_, &y, static_cast<std::uint32_t>(block_count), out));
 }
 
 bool CudaDevice::outer_step(const gossip::OuterOptions& options, const gossip::OuterFragment& fragment) const {
   const auto left_out = bounds_of(fragment.left_out);
   const auto outer = arrays_of(options, fragment, left_out);
-  return went_well(table_.outer_step(context_, &outer, static_cast<std::uint32_t>(fragment.block_count)));
+  return worked_well(table_.outer_step(context_, &outer, static_cast<std::uint32_t>(fragment.block_count)));
 }
 
 bool CudaDevice::local_mean(std::span<const gossip::ClientFragment> clients, std::span<float> y,
@@ -234,8 +288,8 @@ bool CudaDevice::local_mean(std::span<const gossip::ClientFragment> clients, std
   }
   std::vector<std::uint32_t> found(clients.size());
   const auto blocks = static_cast<std::uint32_t>(y.size() / block_elements);
-  if (!went_well(table_.local_mean(context_, arrays.data(), static_cast<std::uint32_t>(arrays.size()), y.data(), blocks,
-                                   found.data()))) {
+  if (!worked_well(table_.local_mean(context_, arrays.data(), static_cast<std::uint32_t>(arrays.size()), y.data(),
+                                     blocks, found.data()))) {
     return false;
   }
   for (std::size_t c = 0; c < clients.size(); ++c) {

@@ -1,6 +1,8 @@
 // A GPU as a device of gossip/exchange/device.hpp. It loads the plug-in (daemon/device/plugin_abi.hpp) and passes each
 // call on to it. On a machine without the plug-in, a driver or a GPU there is no device, and the error says why.
 //
+// Arrays that are given back are kept for the next ones (kept_arrays.hpp).
+//
 // A GPU whose memory is full gets arrays in host memory instead, which it reaches over the bus (overflow.hpp). The next
 // array is tried in GPU memory again.
 //
@@ -13,7 +15,9 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <mutex>
 
+#include "daemon/device/kept_arrays.hpp"
 #include "daemon/device/overflow.hpp"
 #include "daemon/device/plugin_abi.hpp"
 #include "gossip/exchange/device.hpp"
@@ -45,6 +49,9 @@ class CudaDevice final : public gossip::Device {
  public:
   /// At most this many calls work on one GPU at once; further calls wait.
   static constexpr std::uint32_t max_streams = 8;
+  /// A GPU that a training uses works for one process at a time: a call keeps the training from going on for about this
+  /// long, beside its own work (docs/explanation/gpu.md has the measurement).
+  static constexpr double turn_us = 120;
 
   [[nodiscard]] static std::expected<std::unique_ptr<CudaDevice>, std::string> open(const Plugin& plugin, int device);
   ~CudaDevice() override;
@@ -80,7 +87,7 @@ class CudaDevice final : public gossip::Device {
   /// Limits the host memory for these arrays; otherwise the device has a HostAllowance of its own. Call this before the
   /// first allocation.
   void overflow_within(std::shared_ptr<HostAllowance> allowance) { overflow_.share(std::move(allowance)); }
-  /// Frees host memory that is kept for the next such array and that nobody has used since the last call.
+  /// Frees arrays, on the GPU or in host memory, that are kept and that nobody has used since the last call.
   void release_idle() const;
   [[nodiscard]] Overflow::Use overflow_use() const { return overflow_.use(); }
   /// Bytes in use now.
@@ -127,20 +134,30 @@ class CudaDevice final : public gossip::Device {
   [[nodiscard]] bool local_mean(std::span<const gossip::ClientFragment> clients, std::span<float> y,
                                 std::span<gossip::LocalMeanOutcome> outcomes) const override;
   [[nodiscard]] std::string name() const override { return name_; }
+  [[nodiscard]] double taken_us() const override;
   [[nodiscard]] std::string failure() const override { return failed_ ? table_.error(context_) : std::string(); }
 
  private:
   CudaDevice(const Plugin& plugin, Context& context, std::string name);
   /// True if the call went well; an error of the device is kept for failure().
   [[nodiscard]] bool went_well(Status status) const;
+  /// Likewise for a call in which the GPU has worked.
+  [[nodiscard]] bool worked_well(Status status) const;
+  [[nodiscard]] float* take_kept(std::size_t bytes) const;
+  [[nodiscard]] bool free_idle() const;
   void release(float* device_memory) const override;
   void release_later(std::move_only_function<void()> free) const;
+  void free_later(float* device_memory) const;
 
   const PluginTable& table_;
   Context* context_;
   std::string name_;
   Later later_;
   mutable std::atomic<bool> failed_ = false;
+  mutable std::atomic<std::uint64_t> calls_ = 0;  // in which the GPU has worked
+  mutable std::atomic<std::uint64_t> worked_ns_ = 0;
+  mutable std::mutex kept_mutex_;
+  mutable KeptArrays kept_;  // guarded by kept_mutex_
   mutable Overflow overflow_;
 };
 

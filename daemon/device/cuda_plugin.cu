@@ -373,6 +373,12 @@ class Call {
   std::size_t fetches_ = 0;
 };
 
+/// The list on the device. A list of the first blocks, without a gap, is none there: nothing is brought or searched.
+BlockList listed(Call& call, const Blocks& blocks) {
+  const bool gapless = blocks.count > 0 && blocks.blocks[blocks.count - 1] == blocks.count - 1;
+  return {gapless ? nullptr : call.bring(blocks.blocks, blocks.count), blocks.count};
+}
+
 // ---- opening and memory
 
 Status count_devices(std::int32_t* devices, char* error, std::size_t error_bytes) {
@@ -540,7 +546,7 @@ Status encode(Context* context, Codec codec, const FragmentView* y, Blocks block
   const std::size_t values_bytes = count * codec_block_bytes(codec);
   Call call(*context);
   call.reserve({count * sizeof(std::uint32_t), count, count * sizeof(std::uint16_t), values_bytes});
-  const BlockList list{call.bring(blocks.blocks, count), blocks.count};
+  const BlockList list = listed(call, blocks);
   auto* const used = codec == Codec::f32 ? nullptr : call.bring(exponents, count);
   auto* const sums = call.take<std::uint16_t>(count);
   auto* const packed = call.take<std::uint8_t>(values_bytes);
@@ -569,7 +575,7 @@ Status difference(Context* context, Codec codec, const FragmentView* y, Blocks b
   Call call(*context);
   call.reserve({count * sizeof(std::uint32_t), count, count * sizeof(std::uint16_t), bytes, bytes,
                 count * sizeof(BlockOutcome)});
-  const BlockList list{call.bring(blocks.blocks, count), blocks.count};
+  const BlockList list = listed(call, blocks);
   const auto* const used = lattice ? call.bring(exponents, count) : nullptr;
   const auto* const sums = lattice ? call.bring(checks, count) : nullptr;
   const auto* const sent = call.bring(values, bytes);
@@ -604,8 +610,9 @@ Status outcomes_of(Context* context, Codec codec, std::uint32_t count, const std
     call.launch(gossip::cuda::outcomes_f32_kernel, count, gossip::cuda::sum_lanes, count,
                 reinterpret_cast<const float*>(packed), bitmap, found, call.flag());
   } else {
-    const auto kernel = codec == Codec::q8 ? gossip::cuda::outcomes_kernel<8> : gossip::cuda::outcomes_kernel<4>;
-    call.launch(kernel, count, warp_lanes, count, used, packed, bitmap, found);
+    const bool q8 = codec == Codec::q8;
+    call.launch(q8 ? gossip::cuda::outcomes_kernel<8> : gossip::cuda::outcomes_kernel<4>, count,
+                q8 ? gossip::cuda::outcome_lanes<8> : gossip::cuda::outcome_lanes<4>, count, used, packed, bitmap, found);
   }
   call.end_timing();
   call.fetch(outcomes, found, count);
@@ -619,7 +626,7 @@ Status apply(Context* context, Codec codec, std::int32_t shift, std::int32_t sig
   const std::size_t bytes = count * codec_block_bytes(codec);
   Call call(*context);
   call.reserve({count * sizeof(std::uint32_t), count, bytes});
-  const BlockList list{call.bring(blocks.blocks, count), blocks.count};
+  const BlockList list = listed(call, blocks);
   const auto* const used = codec == Codec::f32 ? nullptr : call.bring(exponents, count);
   const auto* const packed = call.bring(differences, bytes);
   const auto kernel = codec == Codec::f32  ? gossip::cuda::apply_kernel<Codec::f32>
@@ -664,8 +671,8 @@ Status local_mean(Context* context, const ClientArrays* clients, std::uint32_t c
   const auto* const there = call.bring(clients, count);
   auto* const words = call.take_zeros<std::uint32_t>(count);
   call.begin_timing();
-  call.launch(gossip::cuda::mean_check_kernel, elements, 1, there, count, elements, words);
-  call.launch(gossip::cuda::mean_kernel, elements, 1, there, count, y, elements, words);
+  call.launch(gossip::cuda::mean_check_kernel, elements / 4, 1, there, count, elements, words);
+  call.launch(gossip::cuda::mean_kernel, elements / 4, 1, there, count, y, elements, words);
   call.end_timing();
   call.fetch(found, words, count);
   return call.finish();

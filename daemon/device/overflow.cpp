@@ -45,13 +45,9 @@ float* Overflow::take(std::size_t bytes) {
 
 float* Overflow::take_idle(std::size_t bytes) {
   const std::scoped_lock lock(mutex_);
-  const auto found =
-      std::ranges::find_if(arrays_, [&](const auto& item) { return item.second.idle && item.second.bytes == bytes; });
-  if (found == arrays_.end()) return nullptr;
-  found->second.idle = false;
-  use_.idle_bytes -= bytes;
-  count_use(bytes);
-  return const_cast<float*>(found->first);
+  float* const kept = arrays_.take(bytes);
+  if (kept != nullptr) count_use(bytes);
+  return kept;
 }
 
 float* Overflow::make(std::size_t bytes) {
@@ -68,7 +64,7 @@ float* Overflow::make(std::size_t bytes) {
   }
   auto* const array = static_cast<float*>(memory);
   const std::scoped_lock lock(mutex_);
-  arrays_[array] = {.bytes = bytes};
+  arrays_.add(array, bytes);
   count_use(bytes);
   return array;
 }
@@ -86,58 +82,46 @@ float* Overflow::refuse(std::string why) {
 
 bool Overflow::owns(const float* array) const {
   const std::scoped_lock lock(mutex_);
-  return arrays_.contains(array);
+  return arrays_.owns(array);
 }
 
 bool Overflow::give_back(float* array, bool sound) {
   const std::scoped_lock lock(mutex_);
-  Array& given = arrays_.at(array);
-  GOSSAMER_CHECK(!given.idle);
-  use_.bytes -= given.bytes;
-  if (!sound || use_.idle_bytes + given.bytes > max_idle_bytes) return false;
-  given.idle = true;
-  given.stale = false;
-  use_.idle_bytes += given.bytes;
-  return true;
+  use_.bytes -= arrays_.bytes_of(array);
+  return sound && arrays_.keep(array);
 }
 
 void Overflow::end(float* array) {
-  Array ended;
+  std::size_t bytes = 0;
   {
     const std::scoped_lock lock(mutex_);
-    const auto found = arrays_.find(array);
-    GOSSAMER_CHECK(found != arrays_.end() && !found->second.idle);
-    ended = found->second;
-    arrays_.erase(found);
+    bytes = arrays_.end(array);
   }
   if (!pinning_.unpin(reinterpret_cast<std::byte*>(array))) return;
-  ::munmap(array, ended.bytes);
-  allowance_->give_back(ended.bytes);
+  ::munmap(array, bytes);
+  allowance_->give_back(bytes);
 }
 
 std::vector<float*> Overflow::release_idle() {
-  std::vector<float*> released;
   const std::scoped_lock lock(mutex_);
-  for (auto& [array, kept] : arrays_) {
-    if (!kept.idle || !std::exchange(kept.stale, true)) continue;
-    kept.idle = false;
-    use_.idle_bytes -= kept.bytes;
-    released.push_back(const_cast<float*>(array));
-  }
-  return released;
+  return arrays_.take_stale();
 }
 
 void Overflow::end_idle(bool lost) {
-  // It runs twice, because an array that was given back just now becomes stale in the first pass.
-  for (int time = 0; time < 2 && !lost; ++time) {
-    for (float* const array : release_idle())
-      end(array);
+  if (lost) return;
+  std::vector<float*> idle;
+  {
+    const std::scoped_lock lock(mutex_);
+    idle = arrays_.take_idle();
   }
+  for (float* const array : idle)
+    end(array);
 }
 
 Overflow::Use Overflow::use() {
   const std::scoped_lock lock(mutex_);
   Use now = use_;
+  now.idle_bytes = arrays_.idle_bytes();
   use_.most_bytes = use_.bytes;
   use_.trouble.clear();
   return now;

@@ -2,9 +2,9 @@
 // bus. CudaDevice uses it where the GPU is full (daemon/device/cuda_device.hpp).
 //
 // Pinning is slow, and a full GPU stays full for a while. Arrays that are given back are therefore kept pinned for the
-// next ones of the same length, up to max_idle_bytes; release_idle() frees those that nobody has used since its last
-// call. Locked memory is lost to everybody else, so all GPUs of a process share an allowance, and requests beyond it
-// are refused.
+// next ones of the same length (kept_arrays.hpp); release_idle() frees those that nobody has used since its last call.
+// Locked memory is lost to everybody else, so all GPUs of a process share an allowance, and requests beyond it are
+// refused.
 //
 // Overflow: any thread, several at a time. Invariants: nothing is under way in an array that is given back. An array
 // that cannot be unpinned is never freed, because the GPU may still write to it.
@@ -15,12 +15,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <span>
 #include <string>
 #include <vector>
+
+#include "daemon/device/kept_arrays.hpp"
 
 namespace gossamer::device {
 
@@ -40,9 +41,6 @@ class HostAllowance {
 
 class Overflow {
  public:
-  /// At most this much is kept for the next arrays while nobody uses it.
-  static constexpr std::size_t max_idle_bytes = std::size_t{64} << 20;
-
   /// Locks the pages of host memory for the GPU, and unlocks them.
   struct Pinning {
     std::function<std::string(std::span<std::byte>)> pin;  ///< why it failed; empty: it did not
@@ -79,11 +77,6 @@ class Overflow {
   [[nodiscard]] std::uint64_t bytes() const;
 
  private:
-  struct Array {
-    std::size_t bytes = 0;
-    bool idle = false;
-    bool stale = false;  // the array has been idle since the last release_idle()
-  };
   [[nodiscard]] float* take_idle(std::size_t bytes);
   [[nodiscard]] float* make(std::size_t bytes);
   [[nodiscard]] float* refuse(std::string why);
@@ -93,7 +86,7 @@ class Overflow {
   const Pinning pinning_;
   std::shared_ptr<HostAllowance> allowance_;
   mutable std::mutex mutex_;  // guards all members below
-  std::map<const float*, Array> arrays_;
+  KeptArrays arrays_;
   Use use_;
 };
 

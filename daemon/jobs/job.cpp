@@ -713,11 +713,14 @@ void Job::tick_group() {
     memory_.set_first(nullptr);  // the client is gone, and its memory is not needed any more
 }
 
-/// For the cadence: how long the client that lost most time says that it spent serving fragments.
+/// For the cadence: how long the client that lost most time says that it spent serving fragments, and for how long the
+/// node's own work has kept the GPU from its training.
 void Job::measure_time_taken(TimeUs now_us) {
   TimeUs taken_us = 0;
   for (const auto& client : clients_)
     taken_us = std::max(taken_us, client->take_time_taken(now_us));
+  const double device_us = home().taken_us();
+  taken_us += static_cast<TimeUs>(device_us - std::exchange(device_taken_us_, device_us));
   replica_.add_time_taken(taken_us);
   replica_.set_step_time(longest_step_us());
   replica_.set_capacity(host_.capacity_bytes_s());

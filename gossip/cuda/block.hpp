@@ -136,57 +136,132 @@ GOSSAMER_ANYWHERE inline void add_four(Four& values, const float* more) {
   return most;
 }
 
-/// The packed numbers of a lane: for q8 four bytes of each half, for q4 four bytes in all.
-template <int bits>
-struct Packed {
-  std::uint32_t word[bits / 4] = {};
+// ---- four bytes of a word at once
 
-  /// Sets number n of the lane.
-  GOSSAMER_ANYWHERE void set(unsigned n, std::int32_t number) {
-    if constexpr (bits == 8) {
-      word[n / 4] |= (static_cast<std::uint32_t>(number) & 255U) << (8 * (n % 4));
-    } else {
-      word[0] |= (static_cast<std::uint32_t>(number) & 15U) << (8 * (n % 4) + 4 * (n / 4));
-    }
-  }
-  [[nodiscard]] GOSSAMER_ANYWHERE std::int32_t get(unsigned n) const {
-    if constexpr (bits == 8) return parts::sign_extended(word[n / 4] >> (8 * (n % 4)), 8);
-    return parts::sign_extended(word[0] >> (8 * (n % 4) + 4 * (n / 4)), 4);
-  }
-  GOSSAMER_ANYWHERE static Packed load(const std::uint8_t* block, unsigned lane) {
-    Packed packed;
-    for (unsigned w = 0; w < bits / 4; ++w)
-      packed.word[w] = load_word(block + w * half_block + 4 * lane);
-    return packed;
-  }
-  GOSSAMER_ANYWHERE void store(std::uint8_t* block, unsigned lane) const {
-    for (unsigned w = 0; w < bits / 4; ++w)
-      store_word(block + w * half_block + 4 * lane, word[w]);
-  }
+/// The low bytes of four numbers.
+[[nodiscard]] GOSSAMER_ANYWHERE inline std::uint32_t bytes_of(const std::int32_t* numbers) {
+  const auto* const words = reinterpret_cast<const std::uint32_t*>(numbers);
+#ifdef __CUDA_ARCH__
+  return __byte_perm(__byte_perm(words[0], words[1], 0x0040), __byte_perm(words[2], words[3], 0x0040), 0x5410);
+#else
+  return (words[0] & 255U) | (words[1] & 255U) << 8 | (words[2] & 255U) << 16 | words[3] << 24;
+#endif
+}
+
+/// Byte n as a number in two's complement.
+[[nodiscard]] GOSSAMER_ANYWHERE inline std::int32_t signed_byte(std::uint32_t word, unsigned n) {
+  return static_cast<std::int8_t>(word >> (8 * n));
+}
+
+/// sum + Σ a_n · b_n over the bytes of both words, without signs.
+[[nodiscard]] GOSSAMER_ANYWHERE inline std::uint32_t dot(std::uint32_t a, std::uint32_t b, std::uint32_t sum) {
+#ifdef __CUDA_ARCH__
+  return __dp4a(a, b, sum);
+#else
+  for (unsigned n = 0; n < 4; ++n)
+    sum += (a >> (8 * n) & 255U) * (b >> (8 * n) & 255U);
+  return sum;
+#endif
+}
+
+inline constexpr std::uint32_t each_byte = 0x01010101U;
+
+/// a − b in each byte.
+[[nodiscard]] GOSSAMER_ANYWHERE constexpr std::uint32_t byte_differences(std::uint32_t a, std::uint32_t b) {
+  constexpr std::uint32_t high = 0x80 * each_byte;
+  return ((a | high) - (b & ~high)) ^ ((a ^ ~b) & high);
+}
+
+/// The low four bits of each byte, read as a number in two's complement: bytes in two's complement.
+[[nodiscard]] GOSSAMER_ANYWHERE constexpr std::uint32_t widened_nibbles(std::uint32_t word) {
+  const std::uint32_t low = word & 15 * each_byte;
+  return low + (low & 8 * each_byte) * (0xf0 / 8);
+}
+
+/// |n| of each byte n in two's complement, up to 128.
+[[nodiscard]] GOSSAMER_ANYWHERE constexpr std::uint32_t byte_magnitudes(std::uint32_t word) {
+  const std::uint32_t negative = word >> 7 & each_byte;
+  return (word ^ negative * 255) + negative;
+}
+
+/// A lane's eight packed numbers as bytes in two's complement: four of each half.
+struct LaneBytes {
+  std::uint32_t half[2] = {};
+
+  [[nodiscard]] GOSSAMER_ANYWHERE std::int32_t number(unsigned n) const { return signed_byte(half[n / 4], n % 4); }
 };
 
+/// With q8 a lane's numbers are four bytes of each half of the block; with q4 four bytes in all, the first half's
+/// numbers in their low four bits.
+template <int bits>
+[[nodiscard]] GOSSAMER_ANYWHERE inline LaneBytes unpacked(std::uint32_t word, std::uint32_t other_word) {
+  if constexpr (bits == 8) return {{word, other_word}};
+  return {{widened_nibbles(word), widened_nibbles(word >> 4)}};
+}
+template <int bits>
+[[nodiscard]] GOSSAMER_ANYWHERE inline LaneBytes load_bytes(const std::uint8_t* block, unsigned lane) {
+  const std::uint8_t* const own = block + 4 * lane;
+  return unpacked<bits>(load_word(own), bits == 8 ? load_word(own + half_block) : 0);
+}
+template <int bits>
+GOSSAMER_ANYWHERE inline void store_bytes(const LaneBytes& bytes, std::uint8_t* block, unsigned lane) {
+  std::uint8_t* const own = block + 4 * lane;
+  if constexpr (bits == 8) {
+    store_word(own, bytes.half[0]);
+    store_word(own + half_block, bytes.half[1]);
+  } else {
+    store_word(own, (bytes.half[0] & 15 * each_byte) | (bytes.half[1] << 4 & 0xf0 * each_byte));
+  }
+}
+
 // ---- the lattice codecs
+
+/// dither_word() of four elements. The first one's number is a multiple of four, so only the lowest bits differ.
+GOSSAMER_ANYWHERE inline void dither_words(std::uint64_t seed, std::uint32_t first, std::uint32_t* words) {
+  const std::uint32_t x = first ^ static_cast<std::uint32_t>(seed);
+  const std::uint32_t mixed = x ^ (x >> 16);
+  const auto key = static_cast<std::uint32_t>(seed >> 32);
+  for (std::uint32_t n = 0; n < 4; ++n)
+    words[n] = dither_word_of(mixed ^ n, key);
+}
+
+/// The values within the range of the lattice: only with the largest exponent there are others.
+GOSSAMER_ANYWHERE inline void clamp_to_lattice(LaneValues& values, int exponent) {
+  const float most = parts::largest_fixed_point * parts::power_of_two(exponent - dither_bits);
+  for (unsigned n = 0; n < lane_elements; ++n) {
+    float& value = values.half[n / 4].at[n % 4];
+    value = value < -most ? -most : value > most ? most : value;
+  }
+}
 
 /// Encodes a block of y into `out`. False, in all lanes, if y is not finite.
 template <int bits, class Warp>
 [[nodiscard]] GOSSAMER_ANYWHERE bool encode_block(const Warp& warp, const FragmentView& y, std::uint32_t block,
                                                   std::uint64_t seed, std::int8_t* exponent, std::uint16_t* check,
                                                   std::uint8_t* out) {
+  const std::int8_t wanted = *exponent;  // all that is read is read at once
   const auto own = warp.each([&](unsigned lane) { return load_lane(y, block, lane); });
   const std::uint32_t largest = warp.largest(warp.each([&](unsigned lane) { return largest_of(warp.of(own, lane)); }));
   if (largest >= parts::infinity_bits) return false;
-  const std::int8_t used = parts::raised_exponent(*exponent, largest);
+  const std::int8_t used = parts::raised_exponent(wanted, largest);
+  const bool beyond = largest >= parts::limit_bits(used);
   const auto first = static_cast<std::uint32_t>(block * block_elements);
   const auto terms = warp.each([&](unsigned lane) {
-    Packed<bits> packed;
+    LaneValues values = warp.of(own, lane);
+    if (beyond) clamp_to_lattice(values, used);
+    LaneBytes bytes;
     std::uint32_t sum = 0;
-    for (unsigned n = 0; n < lane_elements; ++n) {
-      const std::uint32_t word = dither_word(seed, first + element_of(lane, n));
-      const std::int32_t index = parts::lattice_index(warp.of(own, lane).half[n / 4].at[n % 4], used, word);
-      sum += parts::check_term(index, bits, word);
-      packed.set(n, index);
+    for (unsigned half = 0; half < 2; ++half) {
+      std::uint32_t words[4];
+      std::int32_t indices[4];
+      dither_words(seed, first + element_of(lane, 4 * half), words);
+      for (unsigned n = 0; n < 4; ++n) {
+        indices[n] = parts::lattice_index_within(values.half[half].at[n], used, words[n]);
+        sum += parts::check_term(indices[n], bits, words[n]);
+      }
+      bytes.half[half] = bytes_of(indices);
     }
-    packed.store(out, lane);
+    store_bytes<bits>(bytes, out, lane);
     return sum;
   });
   const std::uint32_t sum = warp.sum(terms);
@@ -202,9 +277,11 @@ struct Moments {
   std::uint32_t abs = 0;
   std::uint32_t square = 0;
 
-  GOSSAMER_ANYWHERE void add(std::int32_t number) {
-    abs += static_cast<std::uint32_t>(number < 0 ? -number : number);
-    square += static_cast<std::uint32_t>(number * number);
+  /// Adds four numbers, bytes in two's complement.
+  GOSSAMER_ANYWHERE void add(std::uint32_t bytes) {
+    const std::uint32_t magnitudes = byte_magnitudes(bytes);
+    abs = dot(magnitudes, each_byte, abs);
+    square = dot(magnitudes, magnitudes, square);
   }
 };
 
@@ -217,26 +294,29 @@ template <class Warp, class EachMoments>
 }
 
 /// The results of decoding in one lane.
-template <int bits>
 struct LaneDecoded {
-  Packed<bits> differences;
+  LaneBytes differences;
   Moments moments;
   std::uint32_t check = 0;
 };
 
+/// All values are within the exponent's range.
 template <int bits>
-[[nodiscard]] GOSSAMER_ANYWHERE LaneDecoded<bits> decode_lane(const LaneValues& own, std::uint32_t first, unsigned lane,
-                                                              std::uint64_t seed, int exponent,
-                                                              const std::uint8_t* sent) {
-  const Packed<bits> received = Packed<bits>::load(sent, lane);
-  LaneDecoded<bits> decoded;
-  for (unsigned n = 0; n < lane_elements; ++n) {
-    const std::uint32_t word = dither_word(seed, first + element_of(lane, n));
-    const std::int32_t index = parts::lattice_index(own.half[n / 4].at[n % 4], exponent, word);
-    const std::int32_t difference = parts::index_difference(index, received.get(n), bits);
-    decoded.check += parts::check_term(index - difference, bits, word);
-    decoded.differences.set(n, difference);
-    decoded.moments.add(difference);
+[[nodiscard]] GOSSAMER_ANYWHERE LaneDecoded decode_lane(const LaneValues& own, std::uint32_t first, unsigned lane,
+                                                        std::uint64_t seed, int exponent, const LaneBytes& received) {
+  LaneDecoded decoded;
+  for (unsigned half = 0; half < 2; ++half) {
+    std::uint32_t words[4];
+    std::int32_t indices[4];
+    dither_words(seed, first + element_of(lane, 4 * half), words);
+    for (unsigned n = 0; n < 4; ++n)
+      indices[n] = parts::lattice_index_within(own.half[half].at[n], exponent, words[n]);
+    const std::uint32_t apart = byte_differences(bytes_of(indices), received.half[half]);
+    const std::uint32_t differences = bits == 8 ? apart : widened_nibbles(apart);
+    for (unsigned n = 0; n < 4; ++n)
+      decoded.check += parts::check_term(indices[n] - signed_byte(differences, n), bits, words[n]);
+    decoded.moments.add(differences);
+    decoded.differences.half[half] = differences;
   }
   return decoded;
 }
@@ -247,30 +327,54 @@ template <int bits, class Warp>
                                                       std::uint64_t seed, std::int8_t exponent, std::uint16_t check,
                                                       const std::uint8_t* sent, std::uint8_t* out,
                                                       BlockOutcome* outcome) {
+  const auto received = warp.each([&](unsigned lane) { return load_bytes<bits>(sent, lane); });
   const auto own = warp.each([&](unsigned lane) { return load_lane(y, block, lane); });
   const std::uint32_t largest = warp.largest(warp.each([&](unsigned lane) { return largest_of(warp.of(own, lane)); }));
   if (largest >= parts::infinity_bits) return false;
+  const auto nothing = [&] {
+    warp.run([&](unsigned lane) { store_bytes<bits>({}, out, lane); });
+    warp.once([&] { *outcome = parts::wide_outcome(); });
+    return true;
+  };
+  if (largest >= parts::limit_bits(exponent)) return nothing();
   const auto first = static_cast<std::uint32_t>(block * block_elements);
-  const auto decoded = warp.each(
-      [&](unsigned lane) { return decode_lane<bits>(warp.of(own, lane), first, lane, seed, exponent, sent); });
+  const auto decoded = warp.each([&](unsigned lane) {
+    return decode_lane<bits>(warp.of(own, lane), first, lane, seed, exponent, warp.of(received, lane));
+  });
   const std::uint32_t sum = warp.sum(warp.each([&](unsigned lane) { return warp.of(decoded, lane).check; }));
-  const bool near = largest < parts::limit_bits(exponent) && parts::check_of(sum) == check;
+  if (parts::check_of(sum) != check) return nothing();
   const auto moments = warp.each([&](unsigned lane) { return warp.of(decoded, lane).moments; });
-  const BlockOutcome found = near ? outcome_of_moments(warp, moments, exponent) : parts::wide_outcome();
-  warp.run([&](unsigned lane) { (near ? warp.of(decoded, lane).differences : Packed<bits>{}).store(out, lane); });
+  const BlockOutcome found = outcome_of_moments(warp, moments, exponent);
+  warp.run([&](unsigned lane) { store_bytes<bits>(warp.of(decoded, lane).differences, out, lane); });
   warp.once([&] { *outcome = found; });
   return true;
 }
 
-/// Computes the outcome again from packed differences.
+/// So many lanes read a block's packed differences, each of them two pieces of 16 bytes.
+inline constexpr unsigned pieces_a_lane = 2;
+template <int bits>
+inline constexpr unsigned outcome_lanes = static_cast<unsigned>(block_elements) * bits / 8 / (16 * pieces_a_lane);
+
+struct alignas(16) FourWords {
+  std::uint32_t at[4];
+};
+
+/// Computes the outcome again from packed differences. The warp has outcome_lanes<bits> lanes.
 template <int bits, class Warp>
 GOSSAMER_ANYWHERE void outcome_block(const Warp& warp, int exponent, const std::uint8_t* differences, bool wide,
                                      BlockOutcome* outcome) {
   const auto moments = warp.each([&](unsigned lane) {
-    const Packed<bits> packed = Packed<bits>::load(differences, lane);
+    FourWords packed[pieces_a_lane];
+    for (unsigned p = 0; p < pieces_a_lane; ++p)
+      packed[p] = reinterpret_cast<const FourWords*>(differences)[p * outcome_lanes<bits> + lane];
     Moments sums;
-    for (unsigned n = 0; n < lane_elements; ++n)
-      sums.add(packed.get(n));
+    for (const FourWords& piece : packed) {
+      for (const std::uint32_t word : piece.at) {
+        const LaneBytes bytes = unpacked<bits>(word, 0);
+        sums.add(bytes.half[0]);
+        if constexpr (bits == 4) sums.add(bytes.half[1]);
+      }
+    }
     return sums;
   });
   const BlockOutcome found = outcome_of_moments(warp, moments, exponent);
@@ -309,13 +413,21 @@ template <class Warp>
                                                           const float* sent, float* out, BlockOutcome* outcome) {
   const std::size_t first = block * block_elements;
   const auto sums = warp.each([&](unsigned lane) {
+    // All is read before anything is written: the arrays may be the same for all that the compiler knows.
+    float apart[lane_terms];
+    for (unsigned n = 0; n < lane_terms; ++n)
+      apart[n] = y.publication[first + n * sum_lanes + lane];
+    if (y.correction != nullptr) {
+      for (unsigned n = 0; n < lane_terms; ++n)
+        apart[n] += y.correction[first + n * sum_lanes + lane];
+    }
     LaneSums found;
     for (unsigned n = 0; n < lane_terms; ++n) {
-      const unsigned element = n * sum_lanes + lane;
-      const float apart = y.at(first + element) - sent[element];
-      out[element] = apart;
-      found.add(apart);
+      apart[n] -= sent[n * sum_lanes + lane];
+      found.add(apart[n]);
     }
+    for (unsigned n = 0; n < lane_terms; ++n)
+      out[n * sum_lanes + lane] = apart[n];
     return found;
   });
   return outcome_of_sums(warp, sums, false, outcome);
@@ -343,11 +455,14 @@ GOSSAMER_ANYWHERE inline std::uint32_t copy_lane(const FragmentView& y, std::siz
   return largest_of(values);
 }
 
-/// The place of a block in the ascending list; `count` if it is not in the list.
+/// The place of a block in the ascending list of `count` among a fragment's `block_count` blocks; `count` if it is not
+/// in the list. A block is at its own number, or before it by as many as are missing at most: with a whole list there
+/// is nothing to search.
 [[nodiscard]] GOSSAMER_ANYWHERE inline std::uint32_t place_of(std::uint32_t block, const std::uint32_t* blocks,
-                                                              std::uint32_t count) {
-  std::uint32_t low = 0;
-  std::uint32_t high = count;
+                                                              std::uint32_t count, std::uint32_t block_count) {
+  const std::uint32_t missing = block_count - count;
+  std::uint32_t low = block < missing ? 0 : block - missing;
+  std::uint32_t high = block < count ? block : count;
   while (low < high) {
     const std::uint32_t middle = (low + high) / 2;
     if (blocks[middle] < block) {
@@ -365,10 +480,10 @@ template <Codec codec>
   if constexpr (codec == Codec::f32) {
     return load_four(reinterpret_cast<const float*>(block) + half * half_block + 4 * lane);
   } else {
-    const auto packed = Packed<codec_bits(codec)>::load(block, lane);
+    const LaneBytes bytes = load_bytes<codec_bits(codec)>(block, lane);
     Four values{};
     for (unsigned n = 0; n < 4; ++n)
-      values.at[n] = static_cast<float>(packed.get(4 * half + n));
+      values.at[n] = static_cast<float>(signed_byte(bytes.half[half], n));
     return values;
   }
 }
@@ -465,24 +580,43 @@ inline constexpr std::uint32_t mean_not_finite = 1;
 inline constexpr std::uint32_t mean_moved = 2;
 inline constexpr std::uint32_t mean_differs = 4;
 
-[[nodiscard]] GOSSAMER_ANYWHERE inline bool mean_finite(const ClientArrays& client, std::size_t e) {
-  return parts::magnitude_of(client.snapshot[e]) < parts::too_large_bits;
+// Each function has the four elements from `first` on, which is a multiple of four.
+
+[[nodiscard]] GOSSAMER_ANYWHERE inline bool mean_finite(const ClientArrays& client, std::size_t first) {
+  const Four snapshot = load_four(client.snapshot + first);
+  bool finite = true;
+  for (const float value : snapshot.at)
+    finite = finite && parts::magnitude_of(value) < parts::too_large_bits;
+  return finite;
 }
 
-/// y with the client's progress. `moved` becomes true if there was any.
-[[nodiscard]] GOSSAMER_ANYWHERE inline float mean_taken(const ClientArrays& client, std::size_t e, float y,
-                                                        bool& moved) {
-  const float base = client.base[e];
-  const float from = client.base_correction == nullptr ? base : base + client.base_correction[e];
-  const float progress = client.snapshot[e] - from;
-  moved = moved || parts::magnitude_of(progress) != 0;
-  return parts::with_progress(y, client.weight, progress);
+/// Takes the client's progress into y. True if there was any.
+[[nodiscard]] GOSSAMER_ANYWHERE inline bool mean_take(const ClientArrays& client, std::size_t first, Four& y) {
+  Four from = load_four(client.base + first);
+  const Four snapshot = load_four(client.snapshot + first);
+  if (client.base_correction != nullptr) add_four(from, client.base_correction + first);
+  std::uint32_t moved = 0;
+  for (unsigned n = 0; n < 4; ++n) {
+    const float progress = snapshot.at[n] - from.at[n];
+    moved |= parts::magnitude_of(progress);
+    y.at[n] = parts::with_progress(y.at[n], client.weight, progress);
+  }
+  return moved != 0;
 }
 
 /// Writes the client's correction. True if it is not zero.
-[[nodiscard]] GOSSAMER_ANYWHERE inline bool mean_corrected(const ClientArrays& client, std::size_t e, float y) {
-  client.correction[e] = client.replace != 0 ? y : y - client.snapshot[e];
-  return client.replace != 0 || parts::magnitude_of(client.correction[e]) != 0;
+[[nodiscard]] GOSSAMER_ANYWHERE inline bool mean_correct(const ClientArrays& client, std::size_t first, const Four& y) {
+  Four correction = y;
+  std::uint32_t differs = client.replace;
+  if (client.replace == 0) {
+    const Four snapshot = load_four(client.snapshot + first);
+    for (unsigned n = 0; n < 4; ++n) {
+      correction.at[n] -= snapshot.at[n];
+      differs |= parts::magnitude_of(correction.at[n]);
+    }
+  }
+  store_four(client.correction + first, correction);
+  return differs != 0;
 }
 
 }  // namespace gossamer::gossip::cuda

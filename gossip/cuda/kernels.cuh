@@ -14,16 +14,11 @@ namespace gossamer::gossip::cuda {
 
 inline constexpr unsigned threads_a_group = 256;
 
-/// A part of a warp of `lane_count` threads, which reduce among themselves.
+/// A part of a warp of `lane_count` threads, which reduce among themselves. All parts of a warp reduce at once.
 template <unsigned lane_count>
 struct DeviceWarp {
-  unsigned lane;
-  unsigned mask;
-
-  __device__ DeviceWarp()
-      : lane(threadIdx.x % lane_count),
-        mask(lane_count == 32 ? 0xffffffffU
-                              : ((1U << lane_count) - 1) << (threadIdx.x % 32 / lane_count * lane_count)) {}
+  static constexpr unsigned whole = 0xffffffffU;
+  unsigned lane = threadIdx.x % lane_count;
 
   template <class Work>
   [[nodiscard]] __device__ auto each(Work work) const {
@@ -43,26 +38,32 @@ struct DeviceWarp {
   }
   [[nodiscard]] __device__ std::uint32_t largest(std::uint32_t value) const {
 #if __CUDA_ARCH__ >= 800
-    return __reduce_max_sync(mask, value);
-#else
-    for (unsigned width = lane_count / 2; width > 0; width /= 2)
-      value = max(value, __shfl_xor_sync(mask, value, static_cast<int>(width)));
-    return value;
+    if constexpr (lane_count == 32) {
+      return __reduce_max_sync(whole, value);
+    } else
 #endif
+    {
+      for (unsigned width = lane_count / 2; width > 0; width /= 2)
+        value = max(value, __shfl_xor_sync(whole, value, static_cast<int>(width)));
+      return value;
+    }
   }
   [[nodiscard]] __device__ std::uint32_t sum(std::uint32_t value) const {
 #if __CUDA_ARCH__ >= 800
-    return __reduce_add_sync(mask, value);
-#else
-    for (unsigned width = lane_count / 2; width > 0; width /= 2)
-      value += __shfl_xor_sync(mask, value, static_cast<int>(width));
-    return value;
+    if constexpr (lane_count == 32) {
+      return __reduce_add_sync(whole, value);
+    } else
 #endif
+    {
+      for (unsigned width = lane_count / 2; width > 0; width /= 2)
+        value += __shfl_xor_sync(whole, value, static_cast<int>(width));
+      return value;
+    }
   }
   /// Right in lane 0, which alone writes it. The others add what nobody reads.
   [[nodiscard]] __device__ float ordered_sum(float value) const {
     for (unsigned width = lane_count / 2; width > 0; width /= 2)
-      value += __shfl_down_sync(mask, value, width, static_cast<int>(lane_count));
+      value += __shfl_down_sync(whole, value, width, static_cast<int>(lane_count));
     return value;
   }
 };
@@ -73,6 +74,14 @@ template <unsigned lane_count>
   return (blockIdx.x * blockDim.x + threadIdx.x) / lane_count;
 }
 
+/// The item of this thread's group of lanes. The last warp may have groups too many, which do the last item again: so
+/// all lanes of a warp reduce, or none. There is at least one item.
+template <unsigned lane_count>
+[[nodiscard]] __device__ inline std::uint32_t item_of(std::uint32_t count) {
+  const std::uint32_t n = group_number<lane_count>();
+  return n < count ? n : count - 1;
+}
+
 /// The blocks that a call is about: all of them, or those of an ascending list.
 struct BlockList {
   const std::uint32_t* blocks = nullptr;  ///< null: all
@@ -80,8 +89,8 @@ struct BlockList {
 
   [[nodiscard]] __device__ std::uint32_t at(std::uint32_t n) const { return blocks == nullptr ? n : blocks[n]; }
   /// Its place in the list; `count`: not in it.
-  [[nodiscard]] __device__ std::uint32_t place(std::uint32_t block) const {
-    return blocks == nullptr ? block : place_of(block, blocks, count);
+  [[nodiscard]] __device__ std::uint32_t place(std::uint32_t block, std::uint32_t block_count) const {
+    return blocks == nullptr ? block : place_of(block, blocks, count, block_count);
   }
 };
 
@@ -118,8 +127,8 @@ __global__ void difference_kernel(FragmentView y, BlockList list, std::uint64_t 
 
 __global__ void difference_f32_kernel(FragmentView y, BlockList list, const float* values, float* differences,
                                       BlockOutcome* outcomes, std::uint32_t* flag) {
-  const std::uint32_t n = group_number<sum_lanes>();
-  if (n >= list.count) return;
+  if (list.count == 0) return;
+  const std::uint32_t n = item_of<sum_lanes>(list.count);
   const DeviceWarp<sum_lanes> warp;
   const std::size_t at = n * block_elements;
   if (!difference_block_f32(warp, y, list.at(n), values + at, differences + at, outcomes + n)) *flag = 1;
@@ -132,16 +141,16 @@ __global__ void difference_f32_kernel(FragmentView y, BlockList list, const floa
 template <int bits>
 __global__ void outcomes_kernel(std::uint32_t count, const std::int8_t* exponents, const std::uint8_t* differences,
                                 const std::uint8_t* wide, BlockOutcome* outcomes) {
-  const std::uint32_t n = group_number<warp_lanes>();
-  if (n >= count) return;
-  const DeviceWarp<warp_lanes> warp;
+  if (count == 0) return;
+  const std::uint32_t n = item_of<outcome_lanes<bits>>(count);
+  const DeviceWarp<outcome_lanes<bits>> warp;
   outcome_block<bits>(warp, exponents[n], differences + n * (block_elements * bits / 8), bit_at(wide, n), outcomes + n);
 }
 
 __global__ void outcomes_f32_kernel(std::uint32_t count, const float* differences, const std::uint8_t* wide,
                                     BlockOutcome* outcomes, std::uint32_t* flag) {
-  const std::uint32_t n = group_number<sum_lanes>();
-  if (n >= count) return;
+  if (count == 0) return;
+  const std::uint32_t n = item_of<sum_lanes>(count);
   const DeviceWarp<sum_lanes> warp;
   if (!outcome_block_f32(warp, differences + n * block_elements, bit_at(wide, n), outcomes + n)) *flag = 1;
 }
@@ -152,7 +161,7 @@ __global__ void apply_kernel(int shift, int sign, BlockList list, const std::int
                              const std::uint8_t* differences, std::uint32_t block_count, const float* in, float* out) {
   const std::uint32_t block = group_number<warp_lanes>();
   if (block >= block_count) return;
-  const std::uint32_t n = list.place(block);
+  const std::uint32_t n = list.place(block, block_count);
   const bool listed = n < list.count;
   const float weight = parts::commit_weight(sign, listed && exponents != nullptr ? exponents[n] : 0, shift);
   const std::size_t first = block * block_elements;
@@ -171,10 +180,10 @@ __global__ void outer_write_kernel(OuterArrays outer, std::uint32_t elements, co
   if (e < elements && *flag == 0) write_outer_element(outer, e);
 }
 
-/// Which clients hold what is not finite: bits in a word for each.
+/// Which clients hold what is not finite: bits in a word for each. A thread has four elements.
 __global__ void mean_check_kernel(const ClientArrays* clients, std::uint32_t count, std::uint32_t elements,
                                   std::uint32_t* found) {
-  const std::uint32_t e = blockIdx.x * blockDim.x + threadIdx.x;
+  const std::uint32_t e = 4 * (blockIdx.x * blockDim.x + threadIdx.x);
   if (e >= elements) return;
   for (std::uint32_t c = 0; c < count; ++c) {
     if (clients[c].check != 0 && !mean_finite(clients[c], e)) atomicOr(found + c, mean_not_finite);
@@ -187,22 +196,23 @@ __device__ inline void tell(bool is, std::uint32_t bit, std::uint32_t* found) {
   if ((*found & bit) == 0) atomicOr(found, bit);
 }
 
-/// The elements are a whole number of blocks, so that a warp is there as a whole or not at all.
+/// A thread has four elements, a warp half a block. The elements are a whole number of blocks, so that a warp is there
+/// as a whole or not at all.
 __global__ void mean_kernel(const ClientArrays* clients, std::uint32_t count, float* y, std::uint32_t elements,
                             std::uint32_t* found) {
-  const std::uint32_t e = blockIdx.x * blockDim.x + threadIdx.x;
+  const std::uint32_t e = 4 * (blockIdx.x * blockDim.x + threadIdx.x);
   if (e >= elements) return;
-  float value = y[e];
+  Four values = load_four(y + e);
   for (std::uint32_t c = 0; c < count; ++c) {
-    if (clients[c].progress == 0 || (found[c] & mean_not_finite) != 0) continue;
-    bool moved = false;
-    value = mean_taken(clients[c], e, value, moved);
-    tell(moved, mean_moved, found + c);
+    const ClientArrays client = clients[c];
+    if (client.progress == 0 || (found[c] & mean_not_finite) != 0) continue;
+    tell(mean_take(client, e, values), mean_moved, found + c);
   }
-  y[e] = value;
+  store_four(y + e, values);
   for (std::uint32_t c = 0; c < count; ++c) {
-    if (clients[c].correction == nullptr || (found[c] & mean_not_finite) != 0) continue;
-    tell(mean_corrected(clients[c], e, value), mean_differs, found + c);
+    const ClientArrays client = clients[c];
+    if (client.correction == nullptr || (found[c] & mean_not_finite) != 0) continue;
+    tell(mean_correct(client, e, values), mean_differs, found + c);
   }
 }
 

@@ -75,6 +75,9 @@ class Device {
 
   /// The name of the device, for people.
   [[nodiscard]] virtual std::string name() const = 0;
+  /// Roughly how long its work has kept a training on it from going on so far, in microseconds. On the processor
+  /// nothing counts: the system shares its cores out.
+  [[nodiscard]] virtual double taken_us() const { return 0; }
   /// The reason why the device can no longer be used; empty while it can.
   [[nodiscard]] virtual std::string failure() const { return {}; }
 

@@ -440,6 +440,7 @@ const ClientPluginTable* load(const char* path) {
 }  // namespace
 
 int main(int argument_count, char** arguments) {
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);  // what hangs has told what it was about
   const bool small = argument_count == 3 && std::string_view(arguments[2]) == "--small";
   if (argument_count != 2 && !small) {
     std::fprintf(stderr, "usage: client_check PLUGIN [--small]\n");

@@ -1,6 +1,8 @@
 """Gossamer on a GPU from end to end: two daemons on this machine, PyTorch clients on its GPUs. Prints a table:
 
 - a classifier of handwritten digits is as accurate, trained on GPUs, as by the same job on processors;
+- so it is with the other ways to launch a step (two streams in turn, a CUDA graph, torch.compile), and on a GPU that
+  training has left no room on;
 - the time of a step with and without Gossamer in alternating windows of one process, for each path between a GPU and
   the daemon (docs/how-to/gpu.md), for a model of more than 50 million parameters; most of all the median of the ratios;
 - memory, of GPUs and daemons, and descriptors, after clients and daemons have died;
@@ -31,6 +33,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 REPOSITORY = Path(__file__).resolve().parents[2]
 WORKER = Path(__file__).with_name("worker.py")
 EXIT_SKIPPED = 77
+PARTS = ("accuracy", "ways", "device", "pinned", "deaths", "tools")
 # The plug-ins of the daemon and of the clients.
 PLUGINS = ("libgossamer_cuda.so", "libgossamer_client_cuda.so")
 FAKE_PLUGINS = ("libfake_cuda.so", "libfake_client_plugin.so")
@@ -214,9 +217,11 @@ class EndToEnd:
 
     # --- the checks -----------------------------------------------------------------------------------------------
 
-    def accuracy_on(self, nodes: List[Any], device: str, job: str) -> Tuple[List[float], Dict[str, Any]]:
+    def accuracy_on(
+        self, nodes: List[Any], device: str, job: str, way: str = "plain"
+    ) -> Tuple[List[float], Dict[str, Any]]:
         started = [
-            self.start_worker(node, "digits", device, job=job, seed=seed, steps=self.scale.digits_steps)
+            self.start_worker(node, "digits", device, job=job, seed=seed, steps=self.scale.digits_steps, way=way)
             for seed, node in enumerate(nodes, 1)
         ]
         found = [self.wait_for(program, result, f"{job} is trained") for program, result in started]
@@ -240,6 +245,16 @@ class EndToEnd:
         allowed = ALLOWED_DEVIATIONS * math.sqrt(2 * p * (1 - p) / images)
         found = f"{difference:.4f} (at most {allowed:.4f})"
         self.table.row("digits: difference of the means", found, difference <= allowed)
+
+    def ways(self) -> None:
+        nodes = self.start_pair("ways", self.gpu_section(True))
+        # A rehearsal has no streams and graphs, and compiling takes long without saying anything.
+        for way in ("plain",) if self.options.rehearse else ("streams", "graph", "compile", "full"):
+            found, one = self.accuracy_on(nodes, "gpu", f"digits-{way}", way)
+            right = min(found) >= self.scale.least_accuracy and one["path"] == "device"
+            texts = ", ".join(f"{value:.4f}" for value in found)
+            self.table.row(f"digits on {self.where}, {way}: likewise", texts, right)
+        self.end_pair()
 
     def step_time(self, path: str) -> None:
         """One client trains; its partner on the other node, in CPU memory, only exchanges."""
@@ -386,13 +401,18 @@ class EndToEnd:
         what = "gossamerctl run: each client sees its own GPU"
         self.table.row(what, ", ".join(map(str, sorted(visible, key=str))), own)
 
-    def all(self) -> None:
-        checks: List[Tuple[str, Callable[[], None]]] = [("accuracy on digits", self.accuracy)]
-        for path in ("device", "pinned"):
-            checks.append((f"step time, path {path}", functools.partial(self.step_time, path)))
-        checks += [("deaths of clients and daemons", self.deaths), ("gossamerctl gpus and run", self.tools)]
-        for what, check in checks:
-            self.table.attempt(what, check)
+    def run(self, parts: List[str]) -> None:
+        """`parts`: of PARTS."""
+        checks: Dict[str, Tuple[str, Callable[[], None]]] = {
+            "accuracy": ("accuracy on digits", self.accuracy),
+            "ways": ("ways to launch a step", self.ways),
+            "device": ("step time, path device", functools.partial(self.step_time, "device")),
+            "pinned": ("step time, path pinned", functools.partial(self.step_time, "pinned")),
+            "deaths": ("deaths of clients and daemons", self.deaths),
+            "tools": ("gossamerctl gpus and run", self.tools),
+        }
+        for part in parts:
+            self.table.attempt(*checks[part])
             self.cluster.close()
             self.cluster.trainers.clear()
 
@@ -404,7 +424,11 @@ def main() -> int:
     parser.add_argument("--client-plugin", type=Path, help="likewise")
     parser.add_argument("--table", type=Path, help="write the table here, as Markdown")
     parser.add_argument("--rehearse", action="store_true", help="on processors, quickly: shows that the script works")
+    parser.add_argument("--only", metavar="PART,…", default=",".join(PARTS), help=f"parts of it: {', '.join(PARTS)}")
     options = parser.parse_args()
+    parts = options.only.split(",")
+    if unknown := set(parts) - set(PARTS):
+        parser.error(f"no part is called {', '.join(sorted(unknown))}: there are {', '.join(PARTS)}")
     options.build = options.build.resolve()
     names = FAKE_PLUGINS if options.rehearse else PLUGINS
     options.daemon_plugin = (options.daemon_plugin or options.build / "lib" / names[0]).resolve()
@@ -426,7 +450,7 @@ def main() -> int:
     try:
         stopping.raise_stopped()
         with Cluster(options.build, folder, OPTIONS) as cluster:
-            EndToEnd(options, cluster, table).all()
+            EndToEnd(options, cluster, table).run(parts)
     except stopping.Stopped as stopped:
         say(f"stopped by {stopped}")
         return 128 + stopped.number

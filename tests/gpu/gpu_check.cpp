@@ -4,8 +4,9 @@
 // something did not, and 77, loudly, where there is no GPU to run it on. Called by tests/gpu/run and, under the label
 // gpu, by CTest.
 //
-//   gpu_check PLUGIN [--small]
+//   gpu_check PLUGIN [--small] [--only bits|bandwidth|sums]
 //
+// bits: kernels, threads, leaks, memory that is shared, a GPU without room; sums: over all GPUs.
 // CTest also runs it with a plug-in that plays a GPU on the processor (--small: little of everything, and bandwidths
 // are not judged), so that this program is known to work.
 
@@ -13,6 +14,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -51,6 +53,9 @@ struct Extent {
   int pairs;                      ///< pairs of a kernel's launch and the copy that it is compared with
   bool judged;                    ///< whether the bandwidth decides about the result
   bool fills;                     ///< whether all of the GPU's memory is filled for a moment
+  std::string_view only{};        ///< the only part; empty: all of them
+
+  [[nodiscard]] bool has(std::string_view part) const { return only.empty() || only == part; }
 };
 constexpr Extent all_of_it{.rounds = 200,
                            .lives = 12,
@@ -347,7 +352,6 @@ std::string mean_through_host(const Plugin& plugin, std::vector<std::shared_ptr<
 
 // ---- bandwidth
 
-constexpr double list_bytes = sizeof(std::uint32_t);  // the bytes of a block's number in a list
 constexpr double exponent_bytes = sizeof(std::int8_t);
 constexpr double check_bytes = sizeof(std::uint16_t);
 constexpr double outcome_bytes = sizeof(gossip::BlockOutcome);
@@ -579,12 +583,11 @@ class Bandwidth {
       return on.encode(codec, view(range, corrected), of_blocks(blocks_, range), 7, of_blocks(exponents_, range),
                        of_blocks(checks_, range), packed(codec, values_, range));
     };
-    // y is read and its packed values are written. For each block: its number, and with a lattice its exponent, which
-    // is read and written, and its check.
+    // y is read and its packed values are written. For each block with a lattice: its exponent, which is read and
+    // written, and its check.
     for (const bool corrected : {false, true}) {
       show(corrected ? "encode, with correction" : "encode", name,
-           {(corrected ? 2 : 1) * float_bytes + packed_bytes,
-            list_bytes + (lattice ? 2 * exponent_bytes + check_bytes : 0)},
+           {(corrected ? 2 : 1) * float_bytes + packed_bytes, lattice ? 2 * exponent_bytes + check_bytes : 0},
            elements_, [&](const auto& on, const Range& range) { return encode(on, range, corrected); });
     }
     // y and the message are read, and differences are written. For each block: its part of the message, and its
@@ -593,7 +596,7 @@ class Bandwidth {
       must(encode(unbounded_, Range{0, elements_}, corrected));
       show(corrected ? "difference, with correction" : "difference", name,
            {(corrected ? 2 : 1) * float_bytes + 2 * packed_bytes,
-            list_bytes + outcome_bytes + (lattice ? exponent_bytes + check_bytes : 0)},
+            outcome_bytes + (lattice ? exponent_bytes + check_bytes : 0)},
            elements_, [&](const auto& on, const Range& range) {
              return on.difference(codec, view(range, corrected), of_blocks(blocks_, range), 7,
                                   of_blocks(exponents_, range), of_blocks(checks_, range),
@@ -608,7 +611,7 @@ class Bandwidth {
                                  of_blocks(outcomes_, range));
          });
     // Differences and `in` are read, and `out` is written, for all blocks.
-    const Traffic applied{2 * float_bytes + packed_bytes, list_bytes + (lattice ? exponent_bytes : 0)};
+    const Traffic applied{2 * float_bytes + packed_bytes, lattice ? exponent_bytes : 0};
     for (const bool in_place : {true, false}) {
       show(in_place ? "apply, in place" : "apply, elsewhere", name, applied, elements_,
            [&](const auto& on, const Range& range) {
@@ -688,8 +691,7 @@ int skip(const std::string& why) {
   return exit_skipped;
 }
 
-void check_device(const Plugin& plugin, int index, const CudaDevice& device, const Extent& extent) {
-  fmt::print("\nGPU {}: {}\n", index, device.name());
+void check_bits(const Plugin& plugin, int index, const CudaDevice& device, const Extent& extent) {
   for (const properties::Property& property : properties::all()) {
     properties::Memory memory(device);
     row("the same bits as the definition: " + property.name, property.check(device, memory));
@@ -699,8 +701,21 @@ void check_device(const Plugin& plugin, int index, const CudaDevice& device, con
   row("host memory is reached where it is", host_memory_is_reached(device, extent));
   row("what is no GPU memory is refused", what_is_no_gpu_memory_is_refused(device));
   if (extent.fills) row("a GPU without room goes on", a_full_gpu_goes_on(plugin, index, device));
-  measure(device, extent);
+}
+
+void check_device(const Plugin& plugin, int index, const CudaDevice& device, const Extent& extent) {
+  fmt::print("\nGPU {}: {}\n", index, device.name());
+  if (extent.has("bits")) check_bits(plugin, index, device, extent);
+  if (extent.has("bandwidth")) measure(device, extent);
   row("the device is as sound as before", device.failure());
+}
+
+void check_sums(const Plugin& plugin, const std::vector<std::shared_ptr<CudaDevice>>& devices, const Extent& extent) {
+  fmt::print("\n");
+  const std::string gpus = fmt::format("{} GPU{}", devices.size(), devices.size() == 1 ? "" : "s");
+  row("NCCL: a sum over " + gpus, nccl_sums(devices));
+  row("the mean of a node's clients on " + gpus + ", with NCCL", mean_with_nccl(devices, extent));
+  row("the mean of a node's clients, through the host", mean_through_host(plugin, devices));
 }
 
 int check(const char* path, const Extent& extent) {
@@ -716,11 +731,7 @@ int check(const char* path, const Extent& extent) {
     devices.push_back(std::move(*device));
     check_device(*plugin, index, *devices.back(), extent);
   }
-  fmt::print("\n");
-  const std::string gpus = fmt::format("{} GPU{}", *count, *count == 1 ? "" : "s");
-  row("NCCL: a sum over " + gpus, nccl_sums(devices));
-  row("the mean of a node's clients on " + gpus + ", with NCCL", mean_with_nccl(devices, extent));
-  row("the mean of a node's clients, through the host", mean_through_host(*plugin, devices));
+  if (extent.has("sums")) check_sums(*plugin, devices, extent);
   fmt::print("\n{}\n", failures == 0 ? "all passed" : fmt::format("{} FAILED", failures));
   return failures == 0 ? 0 : 1;
 }
@@ -728,15 +739,29 @@ int check(const char* path, const Extent& extent) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const bool small = argc == 3 && std::string_view(argv[2]) == "--small";
-  if (argc != 2 && !small) {
-    fmt::print(
-        stderr,
-        "usage: gpu_check PLUGIN [--small], the path of libgossamer_cuda.so; tests/gpu/run builds and calls it\n");
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);  // what hangs has told what it was about
+  Extent extent = all_of_it;
+  bool right = argc >= 2;
+  std::string_view only;
+  for (int i = 2; i < argc && right; ++i) {
+    const std::string_view argument = argv[i];
+    if (argument == "--small") {
+      extent = little;
+    } else if (argument == "--only" && i + 1 < argc) {
+      only = argv[++i];
+    } else {
+      right = false;
+    }
+  }
+  extent.only = only;
+  if (!right || (!only.empty() && only != "bits" && only != "bandwidth" && only != "sums")) {
+    fmt::print(stderr,
+               "usage: gpu_check PLUGIN [--small] [--only bits|bandwidth|sums], the path of libgossamer_cuda.so; "
+               "tests/gpu/run builds and calls it\n");
     return 2;
   }
   try {
-    return check(argv[1], small ? little : all_of_it);
+    return check(argv[1], extent);
   } catch (const std::exception& exception) {
     fmt::print("FAILED: {}\n", exception.what());
     return 1;

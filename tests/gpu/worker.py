@@ -1,7 +1,8 @@
 """A training process of end_to_end.py, attached to the daemon at $GOSSAMER_SOCKET. It writes its results to --result,
 as JSON, in one rename.
 
-  digits      trains the convolutional network of the examples, finishes, and reports its accuracy
+  digits      trains the convolutional network of the examples, finishes, and reports its accuracy; --way: how a step is
+              launched, or on a GPU that has no room left
   hold        trains it until it is ended, and reports when it exchanges
   peer        holds a large model and steps without training until it is ended
   step-time   trains a large model in alternating windows with and without Gossamer, and reports how long steps take
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import ctypes
 import json
 import math
 import os
@@ -116,13 +118,86 @@ class Digits:
         return right.float().mean().item()
 
 
+def fill_gpu() -> None:
+    """Takes all memory that the GPU has left, not from PyTorch, which keeps what it needs for a step."""
+    driver = ctypes.CDLL("libcuda.so.1")
+    size = 1 << 30
+    while size >= 1 << 16:
+        if driver.cuMemAlloc_v2(ctypes.byref(ctypes.c_uint64()), ctypes.c_size_t(size)) != 0:
+            size //= 2
+
+
+def plainly(task: Digits, run: gossamer.Run, steps: int) -> None:
+    for _ in range(steps):
+        task.train()
+
+
+def on_streams(task: Digits, run: gossamer.Run, steps: int) -> None:
+    streams = [torch.cuda.Stream() for _ in range(2)]
+    for _ in range(steps // 100):
+        streams.reverse()
+        streams[0].wait_stream(torch.cuda.current_stream())
+        streams[0].wait_stream(streams[1])
+        with torch.cuda.stream(streams[0]):
+            plainly(task, run, 100)
+    torch.cuda.current_stream().wait_stream(streams[0])
+
+
+def by_graph(task: Digits, run: gossamer.Run, steps: int) -> None:
+    """Attached without the optimizer: a captured step counts nothing."""
+    batch = torch.zeros(BATCH, dtype=torch.int64, device=task.images.device)
+
+    def step() -> None:
+        task.optimizer.zero_grad()
+        nn.functional.cross_entropy(task.model(task.images[batch]), task.labels[batch]).backward()
+        task.optimizer.step()
+
+    warm = torch.cuda.Stream()
+    warm.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(warm):
+        for _ in range(3):
+            batch.random_(len(task.images))
+            step()
+    torch.cuda.current_stream().wait_stream(warm)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+    for _ in range(steps):
+        batch.random_(len(task.images))
+        graph.replay()
+        run.step(BATCH)
+
+
+def compiled(task: Digits, run: gossamer.Run, steps: int) -> None:
+    model = task.model
+    task.model = torch.compile(model)
+    plainly(task, run, steps)
+    task.model = model
+
+
+def without_room(task: Digits, run: gossamer.Run, steps: int) -> None:
+    plainly(task, run, 50)
+    torch.cuda.synchronize()
+    fill_gpu()
+    plainly(task, run, steps)
+
+
+WAYS: Dict[str, Callable[[Digits, gossamer.Run, int], None]] = {
+    "plain": plainly,
+    "streams": on_streams,
+    "graph": by_graph,
+    "compile": compiled,
+    "full": without_room,
+}
+
+
 def train_digits(options: argparse.Namespace) -> None:
     task = Digits(options.device, options.seed)
-    run = gossamer.attach(task.model, task.optimizer, job=options.job, samples_per_step=BATCH)
+    optimizer = None if options.way == "graph" else task.optimizer
+    run = gossamer.attach(task.model, optimizer, job=options.job, samples_per_step=BATCH)
     if not options.alone:
         wait_for_others(run)
-    for _ in range(options.steps):
-        task.train()
+    WAYS[options.way](task, run, options.steps)
     end = run.finish(timeout_s=0 if options.alone else PATIENCE_S)
     info = run.info()
     run.close()
@@ -248,6 +323,7 @@ def main() -> None:
     parser.add_argument("--result", type=Path, default=Path(os.devnull), help="{rank} is LOCAL_RANK")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--steps", type=int, default=1000)
+    parser.add_argument("--way", choices=WAYS, default="plain")
     parser.add_argument("--alone", action="store_true", help="do not wait for another replica")
     parser.add_argument("--width", type=int, default=4096)
     parser.add_argument("--batch", type=int, default=1024)

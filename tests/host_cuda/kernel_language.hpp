@@ -102,6 +102,19 @@ inline int __float2int_rn(float value) {
 inline unsigned max(unsigned a, unsigned b) {
   return a < b ? b : a;
 }
+/// Byte n of the result is the byte of (low, high) that the three low bits of nibble n of `selector` name.
+inline unsigned __byte_perm(unsigned low, unsigned high, unsigned selector) {
+  const std::uint64_t both = std::uint64_t{high} << 32 | low;
+  unsigned picked = 0;
+  for (unsigned n = 0; n < 4; ++n)
+    picked |= static_cast<unsigned>(both >> (8 * (selector >> (4 * n) & 7)) & 255U) << (8 * n);
+  return picked;
+}
+inline unsigned __dp4a(unsigned a, unsigned b, unsigned sum) {
+  for (unsigned n = 0; n < 4; ++n)
+    sum += (a >> (8 * n) & 255U) * (b >> (8 * n) & 255U);
+  return sum;
+}
 
 /// Takes the place of the runtime's function, which knows nothing of the parameters' types.
 template <class... Parameters>

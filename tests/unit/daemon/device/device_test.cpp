@@ -20,6 +20,8 @@ namespace {
 
 constexpr cuda::HostWarp<cuda::warp_lanes> warp;
 constexpr cuda::HostWarp<cuda::sum_lanes> sum_warp;
+template <int bits>
+constexpr cuda::HostWarp<cuda::outcome_lanes<bits>> outcome_warp;
 
 std::uint8_t* octets(std::span<std::byte> bytes, std::size_t first) {
   return reinterpret_cast<std::uint8_t*>(bytes.data()) + first;
@@ -79,9 +81,9 @@ class KernelsOnHost final : public PlayedDevice {
         const auto* const values = reinterpret_cast<const float*>(block);
         finite = cuda::outcome_block_f32(sum_warp, values, is_wide, &outcomes[n]) && finite;
       } else if (codec == Codec::q8) {
-        cuda::outcome_block<8>(warp, exponents[n], block, is_wide, &outcomes[n]);
+        cuda::outcome_block<8>(outcome_warp<8>, exponents[n], block, is_wide, &outcomes[n]);
       } else {
-        cuda::outcome_block<4>(warp, exponents[n], block, is_wide, &outcomes[n]);
+        cuda::outcome_block<4>(outcome_warp<4>, exponents[n], block, is_wide, &outcomes[n]);
       }
     }
     return finite;
@@ -95,7 +97,7 @@ class KernelsOnHost final : public PlayedDevice {
                         : codec == Codec::q8 ? cuda::apply_lane<Codec::q8>
                                              : cuda::apply_lane<Codec::q4>;
     for (std::uint32_t block = 0; block < block_count; ++block) {
-      const std::uint32_t n = cuda::place_of(block, blocks.data(), listed);
+      const std::uint32_t n = cuda::place_of(block, blocks.data(), listed, static_cast<std::uint32_t>(block_count));
       const bool has = n < listed;
       const float weight = parts::commit_weight(sign, has && codec != Codec::f32 ? exponents[n] : 0, shift);
       const std::size_t first = block * block_elements;
@@ -130,17 +132,19 @@ class KernelsOnHost final : public PlayedDevice {
                   std::span<LocalMeanOutcome> outcomes) const override {
     for (std::size_t c = 0; c < clients.size(); ++c) {
       const cuda::ClientArrays arrays = device::arrays_of(clients[c]);
-      for (std::size_t e = 0; e < y.size() && clients[c].take != Take::nothing; ++e)
+      for (std::size_t e = 0; e < y.size() && clients[c].take != Take::nothing; e += 4)
         outcomes[c].finite = cuda::mean_finite(arrays, e) && outcomes[c].finite;
     }
-    for (std::size_t e = 0; e < y.size(); ++e) {
+    for (std::size_t e = 0; e < y.size(); e += 4) {
+      cuda::Four values = cuda::load_four(&y[e]);
       for (std::size_t c = 0; c < clients.size(); ++c) {
         if (clients[c].take != Take::progress || !outcomes[c].finite) continue;
-        y[e] = cuda::mean_taken(device::arrays_of(clients[c]), e, y[e], outcomes[c].moved);
+        outcomes[c].moved = cuda::mean_take(device::arrays_of(clients[c]), e, values) || outcomes[c].moved;
       }
+      cuda::store_four(&y[e], values);
       for (std::size_t c = 0; c < clients.size(); ++c) {
         if (clients[c].correction == nullptr || !outcomes[c].finite) continue;
-        outcomes[c].differs = cuda::mean_corrected(device::arrays_of(clients[c]), e, y[e]) || outcomes[c].differs;
+        outcomes[c].differs = cuda::mean_correct(device::arrays_of(clients[c]), e, values) || outcomes[c].differs;
       }
     }
     return true;

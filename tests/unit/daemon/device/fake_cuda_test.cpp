@@ -109,9 +109,51 @@ TEST_CASE("memory is released by whom the device was told", "[device]") {
   (*device)->release_by([&](std::move_only_function<void()> release) { later.push_back(std::move(release)); });
   (void)(*device)->allocate(block_elements);
   CHECK(fake_counts().allocations == 1);
+  (*device)->release_idle();  // it was in use a moment ago
+  CHECK(later.empty());
+  (*device)->release_idle();
   REQUIRE(later.size() == 1);
   later[0]();
   CHECK(fake_counts().allocations == 0);
+}
+
+TEST_CASE("an array that was given back is the next of its length, and makes room on a full GPU", "[device]") {
+  const FakeGpus machine;
+  const Plugin plugin = fake_plugin();
+  {
+    const auto device = CudaDevice::open(plugin, 0);
+    REQUIRE(device);
+    const float* const first = (*device)->allocate(block_elements).get();
+    {
+      const auto again = (*device)->allocate(block_elements);
+      CHECK(again.get() == first);
+      const auto longer = (*device)->allocate(2 * block_elements);
+      CHECK(fake_counts().allocations == 2);
+    }
+    std::vector<gossip::Device::Floats> many;
+    for (std::size_t bytes = 0; bytes <= KeptArrays::max_idle_bytes; bytes += max_fragment_elements * sizeof(float))
+      many.push_back((*device)->allocate(max_fragment_elements));
+    const std::uint64_t most = fake_counts().allocations;
+    many.clear();
+    CHECK(fake_counts().allocations < most);  // not all of it is kept
+    machine.be("no memory");
+    CHECK((*device)->allocate(3 * block_elements) != nullptr);  // from the host, after all that was idle is freed
+    CHECK(fake_counts().allocations == 0);
+    CHECK((*device)->failure().empty());
+  }
+  CHECK(fake_counts().contexts == 0);
+}
+
+TEST_CASE("work on a GPU counts as taken from the training there", "[device]") {
+  const FakeGpus machine;
+  const Plugin plugin = fake_plugin();
+  const auto device = CudaDevice::open(plugin, 0);
+  REQUIRE(device);
+  const auto array = (*device)->allocate(block_elements);
+  CHECK((*device)->taken_us() == 0);
+  CHECK((*device)->clear(array.get(), block_elements));
+  CHECK((*device)->taken_us() >= CudaDevice::turn_us);
+  CHECK((*device)->taken_us() < 2 * CudaDevice::turn_us);
 }
 
 TEST_CASE("host memory stands in for that of a full GPU, and is kept for the next array", "[device]") {
@@ -186,8 +228,8 @@ TEST_CASE("no more host memory stands in than is allowed, and little of it is ke
     CHECK((*second)->overflow_use().trouble.find("all host memory that may") != std::string::npos);
     held.clear();
     CHECK((*first)->overflow_use().most_bytes == arrays * bytes);
-    CHECK((*first)->overflow_use().idle_bytes == Overflow::max_idle_bytes);
-    CHECK(fake_counts().pinned == Overflow::max_idle_bytes / bytes);
+    CHECK((*first)->overflow_use().idle_bytes == KeptArrays::max_idle_bytes);
+    CHECK(fake_counts().pinned == KeptArrays::max_idle_bytes / bytes);
     CHECK((*second)->allocate(elements) != nullptr);  // for what was given up
   }
   CHECK(fake_counts().pinned == 0);
@@ -223,5 +265,7 @@ TEST_CASE("behind the functions of a plug-in a device has the same properties, i
       CHECK(property.check(**device, memory).empty());
     }
   }
+  (*device)->release_idle();
+  (*device)->release_idle();
   CHECK(fake_counts().allocations == 0);
 }

@@ -1,0 +1,47 @@
+// Arrays that were given back, kept for the next ones of the same length. Making and freeing memory that a GPU reaches
+// is slow, and makes the driver wait for the work of others on that GPU; a commit needs an array for a moment only.
+//
+// Not synchronised: the owner's mutex guards it. Invariant: nothing is under way in an array that is kept.
+
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <vector>
+
+namespace gossamer::device {
+
+class KeptArrays {
+ public:
+  /// At most this much is kept while nobody uses it.
+  static constexpr std::size_t max_idle_bytes = std::size_t{64} << 20;
+
+  /// A new array, in use.
+  void add(float* array, std::size_t bytes) { arrays_[array] = {.bytes = bytes}; }
+  /// An idle array of just this length, in use from now on. Null: there is none.
+  [[nodiscard]] float* take(std::size_t bytes);
+  /// Keeps an array that was in use. False: enough are kept.
+  [[nodiscard]] bool keep(float* array);
+  [[nodiscard]] bool owns(const float* array) const { return arrays_.contains(array); }
+  [[nodiscard]] std::size_t bytes_of(const float* array) const { return arrays_.at(array).bytes; }
+  /// Forgets an array in use, which its owner frees. Returns its bytes.
+  std::size_t end(const float* array);
+  /// Arrays that were idle at the last call already and were not used since. They count as in use; the owner ends them.
+  [[nodiscard]] std::vector<float*> take_stale();
+  /// Likewise all that are idle.
+  [[nodiscard]] std::vector<float*> take_idle();
+  [[nodiscard]] std::size_t idle_bytes() const { return idle_bytes_; }
+
+ private:
+  struct Array {
+    std::size_t bytes = 0;
+    bool idle = false;
+    bool stale = false;  ///< idle since the last take_stale()
+  };
+  void use(Array& array);
+
+  std::map<const float*, Array> arrays_;
+  std::size_t idle_bytes_ = 0;
+};
+
+}  // namespace gossamer::device

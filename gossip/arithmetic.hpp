@@ -73,18 +73,23 @@ struct BlockOutcome {
   bool wide = false;      ///< out of range: its D are zero and the means are meaningless
 };
 
-/// The second part of dither_word(). `mixed`: x ^ (x >> 16) of the index and the lower half of the seed; `key`: its
-/// upper half.
+/// The second part of dither_word(). `mixed`: x ^ (x >> 16) of the index and the lower half of the seed; `key`:
+/// dither_key().
 [[nodiscard]] GOSSAMER_ANYWHERE constexpr std::uint32_t dither_word_of(std::uint32_t mixed, std::uint32_t key) {
   // Two rounds of a 32-bit multiply-xorshift mixer (constants: Wellons, "lowbias32"), keyed by the seed's halves.
-  const std::uint32_t x = (mixed * 0x7feb352dU) ^ key;
-  const std::uint32_t y = (x ^ (x >> 15)) * 0x846ca68bU;
+  const std::uint32_t x = mixed * 0x7feb352dU;
+  const std::uint32_t y = (x ^ (x >> 15) ^ key) * 0x846ca68bU;
   return y ^ (y >> 16);
+}
+/// The upper half of the seed, k, as it is after the first round: x ^ k is shifted as x and k are.
+[[nodiscard]] GOSSAMER_ANYWHERE constexpr std::uint32_t dither_key(std::uint64_t seed) {
+  const auto key = static_cast<std::uint32_t>(seed >> 32);
+  return key ^ (key >> 15);
 }
 /// 32 random bits for an element: a counter-based hash of (seed, index), the same at both ends.
 [[nodiscard]] GOSSAMER_ANYWHERE constexpr std::uint32_t dither_word(std::uint64_t seed, std::uint32_t index) {
   const std::uint32_t x = index ^ static_cast<std::uint32_t>(seed);
-  return dither_word_of(x ^ (x >> 16), static_cast<std::uint32_t>(seed >> 32));
+  return dither_word_of(x ^ (x >> 16), dither_key(seed));
 }
 
 namespace parts {
@@ -151,11 +156,9 @@ inline constexpr std::uint32_t step_ulps = 1U << (float_fraction_bits + 1 - inde
   return nearest_int(clamped) + static_cast<std::int32_t>(word & dither_mask);
 }
 
-/// lattice_index() of a value within the exponent's range (limit_bits), or clamped to it: nothing is out of bounds.
-[[nodiscard]] GOSSAMER_ANYWHERE inline std::int32_t lattice_index_within(float value, int exponent,
-                                                                         std::uint32_t word) {
-  const float scaled = value * power_of_two(dither_bits - exponent);
-  return (nearest_int(scaled) + static_cast<std::int32_t>(word & dither_mask)) >> dither_bits;
+/// dithered() of a value within the exponent's range (limit_bits), or clamped to it.
+[[nodiscard]] GOSSAMER_ANYWHERE inline std::int32_t dithered_within(float value, int exponent, std::uint32_t word) {
+  return nearest_int(value * power_of_two(dither_bits - exponent)) + static_cast<std::int32_t>(word & dither_mask);
 }
 
 /// The lattice index of a value.

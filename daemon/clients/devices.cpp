@@ -313,7 +313,7 @@ void Devices::look_at_overflow() {
     const device::Overflow::Use use = known.device->cuda->overflow_use();
     tell_of_overflow(known, use);
     // The GPU's memory is released through the thread.
-    if (use.idle_bytes > 0) known.device->cuda->release_idle();
+    known.device->cuda->release_idle();
   }
 }
 

@@ -49,9 +49,9 @@ class CudaDevice final : public gossip::Device {
  public:
   /// At most this many calls work on one GPU at once; further calls wait.
   static constexpr std::uint32_t max_streams = 8;
-  /// A GPU that a training uses works for one process at a time: a call keeps the training from going on for about this
-  /// long, beside its own work (docs/explanation/gpu.md has the measurement).
-  static constexpr double turn_us = 120;
+  /// A GPU works for one process at a time. So a call keeps a training there from going on for a while, which counts as
+  /// this long (docs/explanation/gpu.md has the measurements).
+  static constexpr double turn_us = 200;
 
   [[nodiscard]] static std::expected<std::unique_ptr<CudaDevice>, std::string> open(const Plugin& plugin, int device);
   ~CudaDevice() override;
@@ -155,7 +155,6 @@ class CudaDevice final : public gossip::Device {
   Later later_;
   mutable std::atomic<bool> failed_ = false;
   mutable std::atomic<std::uint64_t> calls_ = 0;  // in which the GPU has worked
-  mutable std::atomic<std::uint64_t> worked_ns_ = 0;
   mutable std::mutex kept_mutex_;
   mutable KeptArrays kept_;  // guarded by kept_mutex_
   mutable Overflow overflow_;

@@ -110,6 +110,7 @@ struct Lane {
 struct Context {
   int device = 0;
   std::uint32_t max_lanes = 1;
+  std::size_t warps = 1;  // that the GPU has at once
   std::mutex mutex;
   std::condition_variable returned;
   std::vector<std::unique_ptr<Lane>> lanes;
@@ -463,6 +464,8 @@ Status open_context(std::int32_t device, std::uint32_t max_streams, Context** co
   cudaError_t result = cudaSetDevice(device);
   // This makes the primary context, and shows whether the device can be used.
   if (result == cudaSuccess) result = cudaFree(nullptr);
+  cudaDeviceProp properties{};
+  if (result == cudaSuccess) result = cudaGetDeviceProperties(&properties, device);
   if (result != cudaSuccess) {
     say(error, error_bytes, text_of("opening a GPU", result));
     return Status::failed;
@@ -474,6 +477,8 @@ Status open_context(std::int32_t device, std::uint32_t max_streams, Context** co
   }
   made->device = device;
   made->max_lanes = max_streams == 0 ? 1 : max_streams;
+  const int threads = properties.multiProcessorCount * properties.maxThreadsPerMultiProcessor;
+  made->warps = static_cast<std::size_t>(std::max(threads, static_cast<int>(threads_a_group))) / warp_lanes;
   if (const Status loaded = load_kernels(made); loaded != Status::done) {
     const bool full = loaded == Status::no_memory;
     say(error, error_bytes, "opening a GPU: " + (full ? "it has no room for the kernels" : made->why));
@@ -555,7 +560,7 @@ Status encode(Context* context, Codec codec, const FragmentView* y, Blocks block
     call.launch(gossip::cuda::copy_kernel, count, warp_lanes, *y, list, reinterpret_cast<float*>(packed), call.flag());
   } else {
     const auto kernel = codec == Codec::q8 ? gossip::cuda::encode_kernel<8> : gossip::cuda::encode_kernel<4>;
-    call.launch(kernel, count, warp_lanes, *y, list, seed, used, sums, packed, call.flag());
+    call.launch(kernel, std::min(count, context->warps), warp_lanes, *y, list, seed, used, sums, packed, call.flag());
   }
   call.end_timing();
   call.fetch(values, packed, values_bytes);
@@ -584,7 +589,8 @@ Status difference(Context* context, Codec codec, const FragmentView* y, Blocks b
   call.begin_timing();
   if (lattice) {
     const auto kernel = codec == Codec::q8 ? gossip::cuda::difference_kernel<8> : gossip::cuda::difference_kernel<4>;
-    call.launch(kernel, count, warp_lanes, *y, list, seed, used, sums, sent, out, found, call.flag());
+    call.launch(kernel, std::min(count, context->warps), warp_lanes, *y, list, seed, used, sums, sent, out, found,
+                call.flag());
   } else {
     call.launch(gossip::cuda::difference_f32_kernel, count, gossip::cuda::sum_lanes, *y, list,
                 reinterpret_cast<const float*>(sent), reinterpret_cast<float*>(out), found, call.flag());
@@ -612,7 +618,8 @@ Status outcomes_of(Context* context, Codec codec, std::uint32_t count, const std
   } else {
     const bool q8 = codec == Codec::q8;
     call.launch(q8 ? gossip::cuda::outcomes_kernel<8> : gossip::cuda::outcomes_kernel<4>, count,
-                q8 ? gossip::cuda::outcome_lanes<8> : gossip::cuda::outcome_lanes<4>, count, used, packed, bitmap, found);
+                q8 ? gossip::cuda::outcome_lanes<8> : gossip::cuda::outcome_lanes<4>, count, used, packed, bitmap,
+                found);
   }
   call.end_timing();
   call.fetch(outcomes, found, count);

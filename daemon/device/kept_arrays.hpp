@@ -1,5 +1,5 @@
 // Arrays that were given back, kept for the next ones of the same length. Making and freeing memory that a GPU reaches
-// is slow, and makes the driver wait for the work of others on that GPU; a commit needs an array for a moment only.
+// is slow, and makes the driver wait for the work that is under way there; a push needs arrays for a moment only.
 //
 // Not synchronised: the owner's mutex guards it. Invariant: nothing is under way in an array that is kept.
 

@@ -130,21 +130,27 @@ GOSSAMER_ANYWHERE inline void add_four(Four& values, const float* more) {
 [[nodiscard]] GOSSAMER_ANYWHERE inline std::uint32_t largest_of(const LaneValues& values) {
   std::uint32_t most = 0;
   for (unsigned n = 0; n < lane_elements; ++n) {
-    const std::uint32_t magnitude = parts::magnitude_of(values.half[n / 4].at[n % 4]);
-    most = most < magnitude ? magnitude : most;
+    const std::uint32_t twice = __builtin_bit_cast(std::uint32_t, values.half[n / 4].at[n % 4]) << 1;  // no sign
+    most = most < twice ? twice : most;
   }
-  return most;
+  return most >> 1;
 }
 
 // ---- four bytes of a word at once
 
-/// The low bytes of four numbers.
-[[nodiscard]] GOSSAMER_ANYWHERE inline std::uint32_t bytes_of(const std::int32_t* numbers) {
-  const auto* const words = reinterpret_cast<const std::uint32_t*>(numbers);
+inline constexpr std::uint32_t each_byte = 0x01010101U;
+
+/// Byte `at` of four words.
+template <unsigned at>
+[[nodiscard]] GOSSAMER_ANYWHERE inline std::uint32_t bytes_of(const std::uint32_t* words) {
 #ifdef __CUDA_ARCH__
-  return __byte_perm(__byte_perm(words[0], words[1], 0x0040), __byte_perm(words[2], words[3], 0x0040), 0x5410);
+  constexpr unsigned both = (4 + at) << 4 | at;
+  return __byte_perm(__byte_perm(words[0], words[1], both), __byte_perm(words[2], words[3], both), 0x5410);
 #else
-  return (words[0] & 255U) | (words[1] & 255U) << 8 | (words[2] & 255U) << 16 | words[3] << 24;
+  std::uint32_t bytes = 0;
+  for (unsigned n = 0; n < 4; ++n)
+    bytes |= (words[n] >> (8 * at) & 255U) << (8 * n);
+  return bytes;
 #endif
 }
 
@@ -163,8 +169,6 @@ GOSSAMER_ANYWHERE inline void add_four(Four& values, const float* more) {
   return sum;
 #endif
 }
-
-inline constexpr std::uint32_t each_byte = 0x01010101U;
 
 /// a − b in each byte.
 [[nodiscard]] GOSSAMER_ANYWHERE constexpr std::uint32_t byte_differences(std::uint32_t a, std::uint32_t b) {
@@ -216,13 +220,41 @@ GOSSAMER_ANYWHERE inline void store_bytes(const LaneBytes& bytes, std::uint8_t* 
 
 // ---- the lattice codecs
 
-/// dither_word() of four elements. The first one's number is a multiple of four, so only the lowest bits differ.
-GOSSAMER_ANYWHERE inline void dither_words(std::uint64_t seed, std::uint32_t first, std::uint32_t* words) {
+/// Four elements on the lattice.
+struct FourOnLattice {
+  std::uint32_t word[4];   ///< dither_word()
+  std::int32_t raised[4];  ///< parts::dithered(): the indices, with dither_bits more bits below them
+
+  /// The low `bits` of the indices, as bytes.
+  template <int bits>
+  [[nodiscard]] GOSSAMER_ANYWHERE std::uint32_t index_bytes() const {
+    // They are moved to where a byte begins or ends: upwards each, or all at once.
+    static_assert(dither_bits == 11);
+    std::uint32_t words[4];
+    for (unsigned n = 0; n < 4; ++n)
+      words[n] = static_cast<std::uint32_t>(raised[n]) << (bits == 8 ? 5 : 0);
+    return bits == 8 ? bytes_of<2>(words) : bytes_of<1>(words) >> 3 & 15 * each_byte;
+  }
+};
+
+/// `values` are within the exponent's range. `first`: the first one's number, a multiple of four, so that only the
+/// lowest bits of the four numbers differ.
+[[nodiscard]] GOSSAMER_ANYWHERE inline FourOnLattice on_lattice(const Four& values, int exponent, std::uint64_t seed,
+                                                                std::uint32_t first) {
   const std::uint32_t x = first ^ static_cast<std::uint32_t>(seed);
   const std::uint32_t mixed = x ^ (x >> 16);
-  const auto key = static_cast<std::uint32_t>(seed >> 32);
-  for (std::uint32_t n = 0; n < 4; ++n)
-    words[n] = dither_word_of(mixed ^ n, key);
+  FourOnLattice four;
+  for (std::uint32_t n = 0; n < 4; ++n) {
+    four.word[n] = dither_word_of(mixed ^ n, dither_key(seed));
+    four.raised[n] = parts::dithered_within(values.at[n], exponent, four.word[n]);
+  }
+  return four;
+}
+
+/// The term that a number adds to its block's check. `raised`: its index, with dither_bits more bits below it.
+template <int bits>
+[[nodiscard]] GOSSAMER_ANYWHERE inline std::uint32_t raised_check_term(std::int32_t raised, std::uint32_t word) {
+  return static_cast<std::uint32_t>(raised >> (dither_bits + bits)) * word;
 }
 
 /// The values within the range of the lattice: only with the largest exponent there are others.
@@ -252,14 +284,10 @@ template <int bits, class Warp>
     LaneBytes bytes;
     std::uint32_t sum = 0;
     for (unsigned half = 0; half < 2; ++half) {
-      std::uint32_t words[4];
-      std::int32_t indices[4];
-      dither_words(seed, first + element_of(lane, 4 * half), words);
-      for (unsigned n = 0; n < 4; ++n) {
-        indices[n] = parts::lattice_index_within(values.half[half].at[n], used, words[n]);
-        sum += parts::check_term(indices[n], bits, words[n]);
-      }
-      bytes.half[half] = bytes_of(indices);
+      const FourOnLattice four = on_lattice(values.half[half], used, seed, first + element_of(lane, 4 * half));
+      for (unsigned n = 0; n < 4; ++n)
+        sum += raised_check_term<bits>(four.raised[n], four.word[n]);
+      bytes.half[half] = four.index_bytes<bits>();
     }
     store_bytes<bits>(bytes, out, lane);
     return sum;
@@ -306,15 +334,13 @@ template <int bits>
                                                         std::uint64_t seed, int exponent, const LaneBytes& received) {
   LaneDecoded decoded;
   for (unsigned half = 0; half < 2; ++half) {
-    std::uint32_t words[4];
-    std::int32_t indices[4];
-    dither_words(seed, first + element_of(lane, 4 * half), words);
-    for (unsigned n = 0; n < 4; ++n)
-      indices[n] = parts::lattice_index_within(own.half[half].at[n], exponent, words[n]);
-    const std::uint32_t apart = byte_differences(bytes_of(indices), received.half[half]);
+    const FourOnLattice four = on_lattice(own.half[half], exponent, seed, first + element_of(lane, 4 * half));
+    const std::uint32_t apart = byte_differences(four.index_bytes<bits>(), received.half[half]);
     const std::uint32_t differences = bits == 8 ? apart : widened_nibbles(apart);
-    for (unsigned n = 0; n < 4; ++n)
-      decoded.check += parts::check_term(indices[n] - signed_byte(differences, n), bits, words[n]);
+    for (unsigned n = 0; n < 4; ++n) {
+      const std::int32_t sent = four.raised[n] - signed_byte(differences, n) * (1 << dither_bits);
+      decoded.check += raised_check_term<bits>(sent, four.word[n]);
+    }
     decoded.moments.add(differences);
     decoded.differences.half[half] = differences;
   }

@@ -74,6 +74,10 @@ template <unsigned lane_count>
   return (blockIdx.x * blockDim.x + threadIdx.x) / lane_count;
 }
 
+[[nodiscard]] __device__ inline std::uint32_t warps_of_launch() {
+  return gridDim.x * (blockDim.x / warp_lanes);
+}
+
 /// The item of this thread's group of lanes. The last warp may have groups too many, which do the last item again: so
 /// all lanes of a warp reduce, or none. There is at least one item.
 template <unsigned lane_count>
@@ -94,14 +98,15 @@ struct BlockList {
   }
 };
 
+/// A warp has the blocks n, n + the warps of the launch, …: as many warps as the GPU has at once are enough.
 template <int bits>
 __global__ void encode_kernel(FragmentView y, BlockList list, std::uint64_t seed, std::int8_t* exponents,
                               std::uint16_t* checks, std::uint8_t* values, std::uint32_t* flag) {
-  const std::uint32_t n = group_number<warp_lanes>();
-  if (n >= list.count) return;
   const DeviceWarp<warp_lanes> warp;
-  std::uint8_t* const out = values + n * (block_elements * bits / 8);
-  if (!encode_block<bits>(warp, y, list.at(n), seed, exponents + n, checks + n, out)) *flag = 1;
+  for (std::uint32_t n = group_number<warp_lanes>(); n < list.count; n += warps_of_launch()) {
+    std::uint8_t* const out = values + n * (block_elements * bits / 8);
+    if (!encode_block<bits>(warp, y, list.at(n), seed, exponents + n, checks + n, out)) *flag = 1;
+  }
 }
 
 /// For f32, and for a whole fragment's sum: out = y, block n of the list to place n.
@@ -111,17 +116,18 @@ __global__ void copy_kernel(FragmentView y, BlockList list, float* out, std::uin
   if (copy_lane(y, list.at(n), threadIdx.x % warp_lanes, out + n * block_elements) >= parts::infinity_bits) *flag = 1;
 }
 
+/// As encode_kernel().
 template <int bits>
 __global__ void difference_kernel(FragmentView y, BlockList list, std::uint64_t seed, const std::int8_t* exponents,
                                   const std::uint16_t* checks, const std::uint8_t* values, std::uint8_t* differences,
                                   BlockOutcome* outcomes, std::uint32_t* flag) {
-  const std::uint32_t n = group_number<warp_lanes>();
-  if (n >= list.count) return;
   const DeviceWarp<warp_lanes> warp;
-  const std::size_t at = n * (block_elements * bits / 8);
-  if (!difference_block<bits>(warp, y, list.at(n), seed, exponents[n], checks[n], values + at, differences + at,
-                              outcomes + n)) {
-    *flag = 1;
+  for (std::uint32_t n = group_number<warp_lanes>(); n < list.count; n += warps_of_launch()) {
+    const std::size_t at = n * (block_elements * bits / 8);
+    if (!difference_block<bits>(warp, y, list.at(n), seed, exponents[n], checks[n], values + at, differences + at,
+                                outcomes + n)) {
+      *flag = 1;
+    }
   }
 }
 

@@ -253,6 +253,9 @@ class EndToEnd:
             found, one = self.accuracy_on(nodes, "gpu", f"digits-{way}", way)
             right = min(found) >= self.scale.least_accuracy and one["path"] == "device"
             texts = ", ".join(f"{value:.4f}" for value in found)
+            if way == "full":
+                told = any("has no room" in node.program.log_text() for node in nodes)
+                texts, right = f"{texts}; the daemon {'said so' if told else 'did not say so'}", right and told
             self.table.row(f"digits on {self.where}, {way}: likewise", texts, right)
         self.end_pair()
 

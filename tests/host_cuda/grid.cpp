@@ -18,6 +18,7 @@ namespace host_cuda {
 thread_local constinit uint3 thread_index{};
 thread_local constinit uint3 group_index{};
 thread_local constinit uint3 group_size{};
+thread_local constinit uint3 group_count{};
 
 namespace {
 
@@ -191,6 +192,7 @@ std::string run_grid(unsigned groups, unsigned threads_a_group, const std::funct
   s.fault.clear();
   s.random.seed(static_cast<std::uint32_t>(seed * 2654435761U + 1));
   group_size = {threads_a_group, 1, 1};
+  group_count = {groups, 1, 1};
   unsigned begun = 0;
   while (s.fault.empty()) {
     for (Group& group : s.groups) {

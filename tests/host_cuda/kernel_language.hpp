@@ -24,12 +24,14 @@
 #define threadIdx (::host_cuda::thread_index)
 #define blockIdx (::host_cuda::group_index)
 #define blockDim (::host_cuda::group_size)
+#define gridDim (::host_cuda::group_count)
 
 namespace host_cuda {
 
 extern thread_local constinit uint3 thread_index;
 extern thread_local constinit uint3 group_index;
 extern thread_local constinit uint3 group_size;
+extern thread_local constinit uint3 group_count;
 
 /// The value that a shuffle reads.
 [[nodiscard]] inline std::uint32_t from_lane(const LaneValues& values, std::uint32_t mask, unsigned lane) {

@@ -73,7 +73,8 @@ int serve(const Config& config, const std::string& config_file) {
 
   asio::io_context loop(1);  // one thread runs it
   // The devices are made before the workers that compute on them.
-  Devices devices(loop, {.plugin = config.gpus.plugin, .enabled = config.gpus.clients}, logger);
+  Devices devices(loop, {.plugin = config.gpus.plugin, .nccl = config.gpus.nccl, .enabled = config.gpus.clients},
+                  logger);
   // A fragment has at most one task under way, so no more tasks than this can wait.
   Workers workers(loop, static_cast<std::size_t>(config.node.workers),
                   static_cast<std::size_t>(config.limits.jobs) * max_fragments);

@@ -1,5 +1,6 @@
 #include "daemon/clients/devices.hpp"
 
+#include <dlfcn.h>
 #include <fmt/format.h>
 #include <pthread.h>
 
@@ -98,6 +99,7 @@ struct Devices::Shared : std::enable_shared_from_this<Devices::Shared> {
 /// The GPUs that the plug-in sees.
 struct Devices::Found {
   std::string missing;
+  std::string without_nccl;  // why [gpus] nccl cannot be loaded
   std::vector<std::pair<Uuid, int>> gpus;
 };
 
@@ -129,9 +131,11 @@ AttachRefusal Devices::opening(Clock::time_point since) const {
 void Devices::look() {
   looking_ = true;
   looked_at_ = Clock::now();
-  shared_->post([shared = shared_, path = options_.plugin] {
+  shared_->post([shared = shared_, path = options_.plugin, nccl = options_.nccl] {
     Found found;
     if (!shared->plugin) {
+      // It stays loaded, and is what the plug-in gets that asks the loader for NCCL by its name.
+      if (!nccl.empty() && dlopen(nccl.c_str(), RTLD_NOW | RTLD_LOCAL) == nullptr) found.without_nccl = dlerror();
       auto loaded = device::Plugin::load(path.empty() ? device::Plugin::usual_path() : path);
       if (loaded) {
         shared->plugin = *loaded;
@@ -157,6 +161,8 @@ void Devices::looked(Found&& found) {
   looking_ = false;
   looked_at_ = Clock::now();
   missing_ = std::move(found.missing);
+  if (!found.without_nccl.empty())
+    log_.warn("[gpus] nccl cannot be loaded: {}; sums over several GPUs go through host memory", found.without_nccl);
   for (const auto& [uuid, index] : found.gpus)
     gpus_.try_emplace(uuid).first->second.index = index;
 }

@@ -33,8 +33,9 @@
 namespace gossamer::daemon {
 
 struct DevicesOptions {
-  std::filesystem::path plugin;  ///< empty: the folder where it is installed
-  bool enabled = true;           ///< false: every offer is refused
+  std::filesystem::path plugin;     ///< empty: the folder where it is installed
+  std::filesystem::path nccl = {};  ///< empty: the plug-in asks the loader for libnccl.so.2
+  bool enabled = true;              ///< false: every offer is refused
   /// A GPU that takes longer to open counts as hanging: clients do not wait for it.
   std::chrono::milliseconds open_patience{60'000};
   /// If no GPU was found, the first offer after this time makes the daemon look again.

@@ -123,6 +123,7 @@ struct GpuOptions {
   std::string library = "libnvidia-ml.so.1";  ///< a name or a path; empty: GPUs are not watched
   bool clients = true;                        ///< whether models in GPU memory are averaged there
   std::filesystem::path plugin;               ///< empty: device::Plugin::usual_path()
+  std::filesystem::path nccl = {};            ///< empty: libnccl.so.2, as the loader finds it
 };
 
 struct LogOptions {

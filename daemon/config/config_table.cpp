@@ -256,8 +256,9 @@ constexpr Option gossip_options[] = {
      .shared = true,
      .text =
          "Limits what one exchange moves to this many times the usual amount, which is the lower median over partners. "
-         "The default costs trusted nodes nothing, holds off one of four or more that goes wild, and is looser where "
-         "nobody trains. 2 holds off a hostile member where every node meets every other; below 4 it also holds off "
+         "The default costs trusted nodes nothing, and holds off one of four or more that goes wild: from 4 up, an "
+         "exchange may always move a quarter of the model's norm. 2 holds off a hostile member where every node meets "
+         "every other; below 4 it also holds off "
          "honest members that are far from all others, as between two groups with different data. 0: off."},
     {.key = "outer_momentum",
      .field = [](Config& c) -> OptionField { return &c.gossip.outer_momentum; },
@@ -396,6 +397,11 @@ constexpr Option gpus_options[] = {
      .field = [](Config& c) -> OptionField { return &c.gpus.plugin; },
      .text = "The plug-in for GPUs, which is loaded when a process first offers a model in GPU memory. Empty: where "
              "the package gossamer-cuda installs it. Without it such processes use pinned host memory."},
+    {.key = "nccl",
+     .field = [](Config& c) -> OptionField { return &c.gpus.nccl; },
+     .text = "NCCL, by which models on several GPUs are averaged: the path of its library, such as "
+             ".../site-packages/nvidia/nccl/lib/libnccl.so.2 of a Python package. Empty: libnccl.so.2, where the "
+             "loader finds it (Debian: libnccl2). Without it sums go through host memory."},
 };
 
 constexpr Option log_options[] = {

@@ -391,7 +391,7 @@ Status count_devices(std::int32_t* devices, char* error, std::size_t error_bytes
   if (result == cudaErrorNoDevice) return Status::done;
   const bool driver = result == cudaErrorInsufficientDriver;
   say(error, error_bytes,
-      driver ? "there is no NVIDIA driver, or it is too old for this plug-in: install a newer one"
+      driver ? "there is no NVIDIA driver, or it is too old for this plug-in: " + cuda::needed_driver()
              : text_of("looking for GPUs", result));
   return Status::failed;
 }

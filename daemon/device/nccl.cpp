@@ -39,7 +39,10 @@ Library load() {
   // The library stays loaded until the process ends, because its threads may outlive every communicator.
   void* const handle = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) {
-    library.missing = std::string("NCCL cannot be loaded: ") + dlerror();
+    library.missing = std::string(
+                          "NCCL is not installed: install libnccl2, or name the library of a Python package in "
+                          "[gpus] nccl: ") +
+                      dlerror();
     return library;
   }
   find(handle, "ncclGetUniqueId", library.get_unique_id, library.missing);

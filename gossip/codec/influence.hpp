@@ -55,8 +55,10 @@ class DistanceRecord {
 };
 
 /// A `clip` from here on is for clusters of members that are trusted, against what goes wrong. Among replicas that
-/// agree the median falls with every exchange, and would hold off an honest one that comes late: τ is then ‖y‖.
+/// hardly move the median falls with every exchange, and would hold off an honest one that comes late. So τ is then at
+/// least this part of ‖y‖.
 inline constexpr float loose_clip = 4;
+inline constexpr double loose_threshold = 0.5;
 
 /// Largest number of powers of two that lower the threshold for a partner that is always far beyond it.
 inline constexpr int extra_shift_most = 3;

@@ -251,12 +251,6 @@ struct FourOnLattice {
   return four;
 }
 
-/// The term that a number adds to its block's check. `raised`: its index, with dither_bits more bits below it.
-template <int bits>
-[[nodiscard]] GOSSAMER_ANYWHERE inline std::uint32_t raised_check_term(std::int32_t raised, std::uint32_t word) {
-  return static_cast<std::uint32_t>(raised >> (dither_bits + bits)) * word;
-}
-
 /// The values within the range of the lattice: only with the largest exponent there are others.
 GOSSAMER_ANYWHERE inline void clamp_to_lattice(LaneValues& values, int exponent) {
   const float most = parts::largest_fixed_point * parts::power_of_two(exponent - dither_bits);
@@ -286,7 +280,7 @@ template <int bits, class Warp>
     for (unsigned half = 0; half < 2; ++half) {
       const FourOnLattice four = on_lattice(values.half[half], used, seed, first + element_of(lane, 4 * half));
       for (unsigned n = 0; n < 4; ++n)
-        sum += raised_check_term<bits>(four.raised[n], four.word[n]);
+        sum += parts::check_term(four.raised[n] >> dither_bits, bits, four.word[n]);
       bytes.half[half] = four.index_bytes<bits>();
     }
     store_bytes<bits>(bytes, out, lane);
@@ -338,8 +332,8 @@ template <int bits>
     const std::uint32_t apart = byte_differences(four.index_bytes<bits>(), received.half[half]);
     const std::uint32_t differences = bits == 8 ? apart : widened_nibbles(apart);
     for (unsigned n = 0; n < 4; ++n) {
-      const std::int32_t sent = four.raised[n] - signed_byte(differences, n) * (1 << dither_bits);
-      decoded.check += raised_check_term<bits>(sent, four.word[n]);
+      const std::int32_t sent = (four.raised[n] >> dither_bits) - signed_byte(differences, n);
+      decoded.check += parts::check_term(sent, bits, four.word[n]);
     }
     decoded.moments.add(differences);
     decoded.differences.half[half] = differences;

@@ -199,6 +199,9 @@ ExchangeMeasure measure_of(Codec codec, std::span<const std::int8_t> exponents, 
   }
   if (codec != Codec::f32) {  // the exponents of f32 are limits, not steps
     const Noise noise = noise_of(exponents, outcomes);
+    for (std::size_t i = 0; i < outcomes.size(); ++i) {
+      if (!outcomes[i].wide) measure.coarsest_step = std::max(measure.coarsest_step, std::ldexp(1.0, exponents[i]));
+    }
     if (noise.square > 0) measure.codec_error = std::min(1.0, std::sqrt(noise.variance / noise.square));
   }
   return measure;

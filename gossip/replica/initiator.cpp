@@ -488,7 +488,7 @@ void Initiator::concluded(std::uint32_t f, ConcludeTask::Result&& result, TimeUs
     if (proper && f == 0) data_.tracer.conclude(own.request.tracer, own.replied, result.shift, now_us);
     data_.learn(fragment, own.partner, result.measure, result.shift, proper);
     const bool latest = data_.description.keeps || own.publication_clock == fragment.publication_clock;
-    if (proper && latest) data_.note_agreement(fragment, own.partner, result.measure);
+    data_.note_agreement(fragment, own.partner, result.measure, proper && latest);
     if (data_.leaving && proper) fragment.handover.exchanged(own.partner, result.shift);
     if (proper) rest_if_quiet(fragment, result.measure, now_us);
     if (result.took_all && result.wide.empty() && own.publication_clock) {

@@ -173,8 +173,11 @@ void Replica::update_finishing(TimeUs now_us, Actions& out) {
   const bool known = finish.health == Finish::Health::spoiled || finish.spoiled_programs || spoiled();
   const auto health = sound ? Finish::Health::sound : known ? Finish::Health::spoiled : Finish::Health::quarantined;
   const bool changed = std::exchange(finish.health, health) != health;
+  static constexpr PendingSet moving{Pending::own, Pending::start, Pending::request, Pending::undo};
   const bool all_settled = std::ranges::all_of(data_.fragments, [&](const Fragment& fragment) {
-    return data_.settled(fragment) && (finish.partners == 0 || data_.is_current(fragment));
+    // What is under way may still move it, away from those that it has agreed with.
+    return data_.settled(fragment) && !fragment.is_pending(moving) &&
+           (finish.partners == 0 || data_.is_current(fragment));
   });
   if (finish.partners > 0) finish.agrees = all_settled && data_.runs();
   // Partners may come back soon: the daemon may just have been restarted, or a link may have broken. Those for which

@@ -91,9 +91,8 @@ Witness ReplicaData::witness_for(std::uint32_t f, const NodeId& partner) const {
 double ReplicaData::usual_distance(const Fragment& fragment) const {
   const auto median = fragment.distances.median();
   if (!median) return 0;
-  // Among replicas that agree the median is next to nothing, and who comes late is far off without any fault.
-  const bool agreed = *median <= finish_tolerance * fragment.norm;
-  return options.clip >= loose_clip && agreed ? fragment.norm / options.clip : *median;
+  return options.clip >= loose_clip ? std::max<double>(*median, loose_threshold * fragment.norm / options.clip)
+                                    : *median;
 }
 
 Clip ReplicaData::clip_for(const Fragment& fragment, const NodeId& partner) const {
@@ -159,14 +158,17 @@ void ReplicaData::learn(Fragment& fragment, const NodeId& partner, const Exchang
   fragment.exchange_clock = clock;
 }
 
-void ReplicaData::note_agreement(Fragment& fragment, const NodeId& partner, const ExchangeMeasure& measure) {
+void ReplicaData::note_agreement(Fragment& fragment, const NodeId& partner, const ExchangeMeasure& measure,
+                                 bool counts) {
   const Neighbour* const neighbour = neighbours.find(partner);
   if (!finish || only_gives(neighbour)) return;
-  const bool measured =
-      !measure.limited && measure.wide_blocks == 0 && measure.blocks == fragment.buffers.block_count();
+  const bool whole = !measure.limited && measure.wide_blocks == 0 && measure.blocks == fragment.buffers.block_count();
+  // With coarse steps few of the differences show, each as a large one, or none.
+  const double norm = values_norm(measure);
+  const bool measured = whole && (norm == 0 || measure.coarsest_step <= finish_tolerance * norm);
   fragment.agreement.observe(
       partner, measured ? relative_distance(measure) : std::numeric_limits<double>::infinity(),
-      neighbour != nullptr && neighbour->info.finishing != Finishing::no && !neighbour->over_before);
+      counts && neighbour != nullptr && neighbour->info.finishing != Finishing::no && !neighbour->over_before);
 }
 
 void ReplicaData::count_unresolved(const NodeId& initiator) {

@@ -106,8 +106,9 @@ struct ReplicaData {
   [[nodiscard]] float factor_for(const Fragment& fragment, const NodeId& partner) const;
   /// Learns from an exchange that was done. `counts`: it was not a follow-up that this node began.
   void learn(Fragment& fragment, const NodeId& partner, const ExchangeMeasure& measure, int shift, bool counts);
-  /// For the end of the run, from an exchange that compared what both nodes published last.
-  void note_agreement(Fragment& fragment, const NodeId& partner, const ExchangeMeasure& measure);
+  /// For the end of the run, from an exchange that was done: it has moved the fragment, whatever it was for. `counts`:
+  /// it compared all of what both nodes published last.
+  void note_agreement(Fragment& fragment, const NodeId& partner, const ExchangeMeasure& measure, bool counts);
   void count_unresolved(const NodeId& initiator);
   void quarantine(Fragment& fragment);
 };

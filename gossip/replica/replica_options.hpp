@@ -31,7 +31,7 @@ struct ReplicaOptions {
   bool crossing_rule = true;  ///< off only to show that the simulator notices (tools/sim/hunt/sabotage.hpp)
   /// Distances beyond this many times the median are averaged with a smaller weight (gossip/codec/influence.hpp). A
   /// lower value limits a poisoned or far-off partner more, and slows stragglers down. From loose_clip on it lets
-  /// replicas that agree move by their own norm: whoever comes late would be kept away. 0: off.
+  /// any replica move by a part of its norm: whoever comes late would be kept away. 0: off.
   float clip = 8;
 };
 

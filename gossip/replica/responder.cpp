@@ -223,7 +223,7 @@ void Responder::answered(std::uint32_t f, const stage::Answering& at, AnswerTask
     if (!agrees(result.measure) && !data_.only_gives(initiator)) ++data_.stir;
     data_.learn(fragment, at.initiator, result.measure, reply.shift, true);
     const bool latest = initiator == nullptr || initiator->info.keeps || at.values_clock >= initiator->info.clock;
-    if (latest) data_.note_agreement(fragment, at.initiator, result.measure);
+    data_.note_agreement(fragment, at.initiator, result.measure, latest);
     if (f == 0) reply.tracer = data_.tracer.answer(at.asked, reply.shift, now_us);
     if (!replies.store(id, reply, std::move(result.half), now_us)) {
       replies.leave_place(at.place);
@@ -269,6 +269,7 @@ bool Responder::undo_next(std::uint32_t f, Actions& out) {
 void Responder::undone(std::uint32_t f, const stage::Undoing& at, const UndoTask::Result& result, Actions& out) {
   if (result.commit) {
     data_.fragments[f].buffers.finish_commit();
+    data_.fragments[f].agreement.forget();
     out.store.push_back({.fragment = f, .undone = at.place});
     ++data_.counters.undone;
   } else {

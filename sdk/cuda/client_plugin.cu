@@ -111,7 +111,10 @@ PassStatus locate(const void* address, std::int32_t* device, char* error, std::s
   }
   if (result != cudaSuccess) {
     (void)cudaGetLastError();
-    say(error, error_bytes, std::string("the NVIDIA driver: ") + cudaGetErrorString(result));
+    const bool old = result == cudaErrorInsufficientDriver;
+    say(error, error_bytes,
+        std::string("the NVIDIA driver: ") + cudaGetErrorString(result) +
+            (old ? "; " + gossamer::cuda::needed_driver() : std::string()));
     return PassStatus::failed;
   }
   if (attributes.type == cudaMemoryTypeDevice || attributes.type == cudaMemoryTypeManaged) *device = attributes.device;

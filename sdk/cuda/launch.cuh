@@ -6,7 +6,16 @@
 
 #include <cuda_runtime.h>
 
+#include <string>
+
 namespace gossamer::cuda {
+
+/// The driver that a plug-in of this CUDA needs (NVIDIA: CUDA compatibility, minor version compatibility).
+inline std::string needed_driver() {
+  constexpr int major = CUDART_VERSION / 1000;
+  constexpr int driver = major >= 13 ? 580 : major == 12 ? 525 : 450;
+  return "built with CUDA " + std::to_string(major) + ", it needs version " + std::to_string(driver) + " or later";
+}
 
 template <class T>
 struct Same {

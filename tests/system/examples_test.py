@@ -77,7 +77,7 @@ class Examples(SystemTest):
         self.assertGreater(min(self.run_python("digits_numpy", "numpy", 800)), 0.93)
 
     def test_digits_torch(self) -> None:
-        self.assertGreater(min(self.run_python("digits_torch", "torch", 200)), 0.95)
+        self.assertGreater(min(self.run_python("digits_torch", "torch", 600)), 0.95)
 
     def test_text_torch(self) -> None:
         self.assertLess(max(self.run_python("text_torch", "torch", 100)), 2.6)  # it is 4.6 before training

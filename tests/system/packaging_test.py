@@ -27,7 +27,7 @@ def completed(*words: str) -> List[str]:
     script += '_gossamer "${COMP_WORDS[0]}"; printf "%s\\n" "${COMPREPLY[@]}"'
     ran = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=PATIENCE_S, check=True)
     assert ran.stderr == "", ran.stderr
-    return ran.stdout.split()
+    return [line for line in ran.stdout.split("\n") if line]
 
 
 class Completion(SystemTest):

@@ -47,7 +47,8 @@ _gossamer() {
   done
   # The usage has the subcommand, then its arguments. So many words were given beyond the subcommand.
   local usage path arguments
-  read -ra usage < <(sed -n 's/^Usage: [^ ]* *//p' <<<"$help")
+  usage=$(sed -n 's/^Usage: //p' <<<"$help")
+  read -ra usage <<<"${usage#"$1"}"
   for ((i = 0; i < ${#usage[@]}; ++i)); do
     [[ ${usage[i]} == "[OPTIONS]" ]] && break
   done

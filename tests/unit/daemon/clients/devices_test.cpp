@@ -142,6 +142,16 @@ TEST_CASE("a GPU that was missing is found later") {
   CHECK(status(client.attach(daemon)) == AttachStatus::accepted);
 }
 
+TEST_CASE("an NCCL that is named and cannot be loaded is told, and GPUs are used all the same") {
+  const FakeGpus gpus;
+  DevicesOptions options = with_fake_gpus();
+  options.nccl = "/nowhere/libnccl.so.2";
+  Listening daemon({}, options);
+  DeviceClient client(daemon);
+  CHECK(status(client.attach(daemon)) == AttachStatus::accepted);
+  CHECK_THAT(daemon.log.text.str(), Contains("[gpus] nccl cannot be loaded: /nowhere/libnccl.so.2"));
+}
+
 TEST_CASE("an offer of GPU memory that does not fit the request is refused, and nothing leaks") {
   const FakeGpus gpus;
   Listening daemon({}, with_fake_gpus());

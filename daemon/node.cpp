@@ -395,6 +395,7 @@ void Node::begin_stop(std::function<void()> stopped) {
   stop_at_us_ = now_us() + stop_patience_us();
   for (auto& [name, held] : jobs_)
     held.job->drain();
+  next_keep_us_ = 0;  // whom it knows now it will want to find
   tick();
 }
 
@@ -404,6 +405,7 @@ void Node::begin_leave(std::chrono::microseconds patience, std::function<void()>
   stop_at_us_ = deadline_us + stop_patience_us();
   for (auto& [name, held] : jobs_)
     held.job->leave(deadline_us);
+  next_keep_us_ = 0;
   tick();
 }
 

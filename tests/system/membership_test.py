@@ -107,7 +107,10 @@ class Members(SystemTest):
         old = [node.address for node in nodes]
         for node in nodes:
             kept = node.folder / "state" / "members"
-            wait_until(lambda: kept.exists() and len(kept.read_text().splitlines()) == 2, PATIENCE_S, "it notes others")
+            others = {other.address for other in nodes if other is not node}
+            wait_until(
+                lambda: kept.exists() and set(kept.read_text().splitlines()) == others, PATIENCE_S, "it notes the others"
+            )
             node.stop()
             node.options["overlay"]["listen"] = "tcp://127.0.0.1:0"
             node.start()

@@ -125,6 +125,7 @@ denied = ["000102030405060708090a0b0c0d0e0f"]
     library = "/n"
     clients = false
     plugin = "/p"
+    nccl = "/n"
     [log]
     level = "debug"
     file = "/l"
@@ -188,6 +189,7 @@ denied = ["000102030405060708090a0b0c0d0e0f"]
   CHECK(config->gpus.library == "/n");
   CHECK_FALSE(config->gpus.clients);
   CHECK(config->gpus.plugin == "/p");
+  CHECK(config->gpus.nccl == "/n");
   CHECK(config->log.level == LogLevel::debug);
   CHECK(config->log.file == "/l");
   CHECK(config->log.format == LogFormat::json);

@@ -148,17 +148,21 @@ inline constexpr std::uint32_t step_ulps = 1U << (float_fraction_bits + 1 - inde
 #endif
 }
 
-/// t + (r & mask) for a finite value: the lattice index k, with dither_bits more bits below it.
-[[nodiscard]] GOSSAMER_ANYWHERE inline std::int32_t dithered(float value, int exponent, std::uint32_t word) {
-  const float scaled = value * power_of_two(dither_bits - exponent);
-  const float raised = scaled < -largest_fixed_point ? -largest_fixed_point : scaled;
-  const float clamped = raised > largest_fixed_point ? largest_fixed_point : raised;
-  return nearest_int(clamped) + static_cast<std::int32_t>(word & dither_mask);
-}
-
-/// dithered() of a value within the exponent's range (limit_bits), or clamped to it.
+/// t + (r & mask) for a value within the exponent's range (limit_bits): the lattice index k, with dither_bits more bits
+/// below it.
 [[nodiscard]] GOSSAMER_ANYWHERE inline std::int32_t dithered_within(float value, int exponent, std::uint32_t word) {
   return nearest_int(value * power_of_two(dither_bits - exponent)) + static_cast<std::int32_t>(word & dither_mask);
+}
+
+/// The value within the exponent's range that is nearest to a finite value.
+[[nodiscard]] GOSSAMER_ANYWHERE inline float clamped_value(float value, int exponent) {
+  const float most = largest_fixed_point * power_of_two(exponent - dither_bits);
+  return value < -most ? -most : value > most ? most : value;
+}
+
+/// dithered_within() for any finite value.
+[[nodiscard]] GOSSAMER_ANYWHERE inline std::int32_t dithered(float value, int exponent, std::uint32_t word) {
+  return dithered_within(clamped_value(value, exponent), exponent, word);
 }
 
 /// The lattice index of a value.

@@ -23,7 +23,7 @@ ClientLimits ClientLedger::limits_for(uid_t user) const {
   ClientLimits limits = limits_;
   if (is_owner(user)) return limits;
   const auto bound = [](std::uint64_t& for_user, std::uint64_t for_all) {
-    if (for_user == ClientLimits::none && for_all != ClientLimits::none) for_user = for_all - for_all / 4;
+    if (for_user == ClientLimits::none && for_all != ClientLimits::none) for_user = part_for_others(for_all);
   };
   bound(limits.clients_per_user, limits.clients);
   bound(limits.jobs_per_user, limits.jobs);

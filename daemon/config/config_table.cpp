@@ -258,8 +258,8 @@ constexpr Option gossip_options[] = {
          "Limits what one exchange moves to this many times the usual amount, which is the lower median over partners. "
          "The default costs trusted nodes nothing, and holds off one of four or more that goes wild: from 4 up, an "
          "exchange may always move a quarter of the model's norm. 2 holds off a hostile member where every node meets "
-         "every other; below 4 it also holds off "
-         "honest members that are far from all others, as between two groups with different data. 0: off."},
+         "every other; below 4 it also holds off honest members that are far from all others, as between two groups "
+         "with different data. 0: off."},
     {.key = "outer_momentum",
      .field = [](Config& c) -> OptionField { return &c.gossip.outer_momentum; },
      .bounds = {0, 0.9},

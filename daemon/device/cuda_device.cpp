@@ -145,37 +145,31 @@ void CudaDevice::release(float* device_memory) const {
   {
     const std::scoped_lock lock(kept_mutex_);
     if (!failed_ && kept_.keep(device_memory)) return;
-    (void)kept_.end(device_memory);
   }
-  free_later(device_memory);
+  release_later([this, device_memory] { free(device_memory); });
 }
 void CudaDevice::release_idle() const {
   for (float* const array : overflow_.release_idle())
     release_later([this, array] { overflow_.end(array); });
-  std::vector<float*> stale;
+  for (float* const array : take_back(KeptArrays::Idle::stale))
+    release_later([this, array] { free(array); });
+}
+std::vector<float*> CudaDevice::take_back(KeptArrays::Idle which) const {
+  const std::scoped_lock lock(kept_mutex_);
+  return kept_.take_back(which);
+}
+void CudaDevice::free(float* device_memory) const {
   {
     const std::scoped_lock lock(kept_mutex_);
-    stale = kept_.take_stale();
-    for (const float* const array : stale)
-      (void)kept_.end(array);
+    (void)kept_.end(device_memory);
   }
-  for (float* const array : stale)
-    free_later(array);
-}
-void CudaDevice::free_later(float* device_memory) const {
-  release_later([this, device_memory] { (void)went_well(table_.release(context_, device_memory)); });
+  (void)went_well(table_.release(context_, device_memory));
 }
 /// Frees all that is kept, at once. False: nothing was.
 bool CudaDevice::free_idle() const {
-  std::vector<float*> idle;
-  {
-    const std::scoped_lock lock(kept_mutex_);
-    idle = kept_.take_idle();
-    for (const float* const array : idle)
-      (void)kept_.end(array);
-  }
+  const std::vector<float*> idle = take_back(KeptArrays::Idle::all);
   for (float* const array : idle)
-    (void)went_well(table_.release(context_, array));
+    free(array);
   return !idle.empty();
 }
 void CudaDevice::release_later(std::move_only_function<void()> free) const {

@@ -141,13 +141,14 @@ class CudaDevice final : public gossip::Device {
   CudaDevice(const Plugin& plugin, Context& context, std::string name);
   /// True if the call went well; an error of the device is kept for failure().
   [[nodiscard]] bool went_well(Status status) const;
-  /// Likewise for a call in which the GPU has worked.
+  /// went_well() for a call in which the GPU has worked: taken_us() counts it.
   [[nodiscard]] bool worked_well(Status status) const;
   [[nodiscard]] float* take_kept(std::size_t bytes) const;
   [[nodiscard]] bool free_idle() const;
   void release(float* device_memory) const override;
   void release_later(std::move_only_function<void()> free) const;
-  void free_later(float* device_memory) const;
+  [[nodiscard]] std::vector<float*> take_back(KeptArrays::Idle which) const;
+  void free(float* device_memory) const;
 
   const PluginTable& table_;
   Context* context_;

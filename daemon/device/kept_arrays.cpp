@@ -37,24 +37,14 @@ std::size_t KeptArrays::end(const float* array) {
   return bytes;
 }
 
-std::vector<float*> KeptArrays::take_stale() {
-  std::vector<float*> stale;
+std::vector<float*> KeptArrays::take_back(Idle which) {
+  std::vector<float*> taken;
   for (auto& [array, kept] : arrays_) {
-    if (!kept.idle || !std::exchange(kept.stale, true)) continue;
+    if (!kept.idle || (which == Idle::stale && !std::exchange(kept.stale, true))) continue;
     use(kept);
-    stale.push_back(const_cast<float*>(array));
+    taken.push_back(const_cast<float*>(array));
   }
-  return stale;
-}
-
-std::vector<float*> KeptArrays::take_idle() {
-  std::vector<float*> idle;
-  for (auto& [array, kept] : arrays_) {
-    if (!kept.idle) continue;
-    use(kept);
-    idle.push_back(const_cast<float*>(array));
-  }
-  return idle;
+  return taken;
 }
 
 }  // namespace gossamer::device

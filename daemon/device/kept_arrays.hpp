@@ -26,17 +26,17 @@ class KeptArrays {
   [[nodiscard]] std::size_t bytes_of(const float* array) const { return arrays_.at(array).bytes; }
   /// Forgets an array in use, which its owner frees. Returns its bytes.
   std::size_t end(const float* array);
-  /// Arrays that were idle at the last call already and were not used since. They count as in use; the owner ends them.
-  [[nodiscard]] std::vector<float*> take_stale();
-  /// Likewise all that are idle.
-  [[nodiscard]] std::vector<float*> take_idle();
+  /// Which idle arrays: all, or those that nobody has used since the last call for such.
+  enum class Idle { all, stale };
+  /// These count as in use; the owner ends them.
+  [[nodiscard]] std::vector<float*> take_back(Idle which);
   [[nodiscard]] std::size_t idle_bytes() const { return idle_bytes_; }
 
  private:
   struct Array {
     std::size_t bytes = 0;
     bool idle = false;
-    bool stale = false;  ///< idle since the last take_stale()
+    bool stale = false;  ///< idle since the last call for stale ones
   };
   void use(Array& array);
 

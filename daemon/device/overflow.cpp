@@ -104,7 +104,7 @@ void Overflow::end(float* array) {
 
 std::vector<float*> Overflow::release_idle() {
   const std::scoped_lock lock(mutex_);
-  return arrays_.take_stale();
+  return arrays_.take_back(KeptArrays::Idle::stale);
 }
 
 void Overflow::end_idle(bool lost) {
@@ -112,7 +112,7 @@ void Overflow::end_idle(bool lost) {
   std::vector<float*> idle;
   {
     const std::scoped_lock lock(mutex_);
-    idle = arrays_.take_idle();
+    idle = arrays_.take_back(KeptArrays::Idle::all);
   }
   for (float* const array : idle)
     end(array);

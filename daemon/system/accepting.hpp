@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <concepts>
 #include <cstddef>
 #include <optional>
 #include <ranges>
@@ -36,6 +37,11 @@ inline constexpr int max_accepts_per_turn = 16;
   return user == 0 || user == ::geteuid();
 }
 
+/// What the owners leave to all other users: three quarters.
+[[nodiscard]] constexpr auto part_for_others(std::unsigned_integral auto most) {
+  return most - most / 4;
+}
+
 /// Whether the user may have one more of `most` connections, `users` having the others. The owners keep a quarter of
 /// them for themselves, and of the rest nobody has more than half: no user of the group locks out another, or root.
 [[nodiscard]] bool may_connect(uid_t user, std::size_t most, std::ranges::input_range auto&& users) {
@@ -47,7 +53,7 @@ inline constexpr int max_accepts_per_turn = 16;
     others += is_owner(one) ? 0 : 1;
     own += one == user ? 1 : 0;
   }
-  const std::size_t shared = most - most / 4;
+  const std::size_t shared = part_for_others(most);
   return all < most && (is_owner(user) || (others < shared && own < shared / 2));
 }
 

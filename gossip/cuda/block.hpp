@@ -191,8 +191,6 @@ template <unsigned at>
 /// A lane's eight packed numbers as bytes in two's complement: four of each half.
 struct LaneBytes {
   std::uint32_t half[2] = {};
-
-  [[nodiscard]] GOSSAMER_ANYWHERE std::int32_t number(unsigned n) const { return signed_byte(half[n / 4], n % 4); }
 };
 
 /// With q8 a lane's numbers are four bytes of each half of the block; with q4 four bytes in all, the first half's
@@ -251,15 +249,6 @@ struct FourOnLattice {
   return four;
 }
 
-/// The values within the range of the lattice: only with the largest exponent there are others.
-GOSSAMER_ANYWHERE inline void clamp_to_lattice(LaneValues& values, int exponent) {
-  const float most = parts::largest_fixed_point * parts::power_of_two(exponent - dither_bits);
-  for (unsigned n = 0; n < lane_elements; ++n) {
-    float& value = values.half[n / 4].at[n % 4];
-    value = value < -most ? -most : value > most ? most : value;
-  }
-}
-
 /// Encodes a block of y into `out`. False, in all lanes, if y is not finite.
 template <int bits, class Warp>
 [[nodiscard]] GOSSAMER_ANYWHERE bool encode_block(const Warp& warp, const FragmentView& y, std::uint32_t block,
@@ -274,7 +263,8 @@ template <int bits, class Warp>
   const auto first = static_cast<std::uint32_t>(block * block_elements);
   const auto terms = warp.each([&](unsigned lane) {
     LaneValues values = warp.of(own, lane);
-    if (beyond) clamp_to_lattice(values, used);
+    for (unsigned n = 0; beyond && n < lane_elements; ++n)  // only with the largest exponent
+      values.half[n / 4].at[n % 4] = parts::clamped_value(values.half[n / 4].at[n % 4], used);
     LaneBytes bytes;
     std::uint32_t sum = 0;
     for (unsigned half = 0; half < 2; ++half) {

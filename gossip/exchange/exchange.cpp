@@ -199,9 +199,11 @@ ExchangeMeasure measure_of(Codec codec, std::span<const std::int8_t> exponents, 
   }
   if (codec != Codec::f32) {  // the exponents of f32 are limits, not steps
     const Noise noise = noise_of(exponents, outcomes);
+    int coarsest = min_step_exponent;
     for (std::size_t i = 0; i < outcomes.size(); ++i) {
-      if (!outcomes[i].wide) measure.coarsest_step = std::max(measure.coarsest_step, std::ldexp(1.0, exponents[i]));
+      if (!outcomes[i].wide) coarsest = std::max<int>(coarsest, exponents[i]);
     }
+    measure.coarsest_step = std::ldexp(1.0, coarsest);
     if (noise.square > 0) measure.codec_error = std::min(1.0, std::sqrt(noise.variance / noise.square));
   }
   return measure;

@@ -33,7 +33,7 @@ struct ExchangeMeasure {
   double mean_abs = 0;              ///< mean |y_j − y_i| over the blocks in range
   double distance = 0;              ///< ‖y_j − y_i‖; blocks out of range are taken to be like those in range
   double codec_error = 0;           ///< bound on what quantisation adds, over ‖s·D‖, both as norms: 0 (f32) to 1
-  double coarsest_step = 0;         ///< of the blocks in range; smaller differences may go unseen. f32: 0
+  double coarsest_step = 0;         ///< of the blocks in range, if any; smaller differences may go unseen. f32: 0
   double magnitude = 0;             ///< root mean square of y, from a sample of its blocks; 0: not available
   bool telling = false;             ///< at least half of the blocks are in range, so the distance is reliable
   bool limited = false;             ///< the responder scaled the differences down: the distance is larger

@@ -175,7 +175,7 @@ void Replica::update_finishing(TimeUs now_us, Actions& out) {
   const bool changed = std::exchange(finish.health, health) != health;
   static constexpr PendingSet moving{Pending::own, Pending::start, Pending::request, Pending::undo};
   const bool all_settled = std::ranges::all_of(data_.fragments, [&](const Fragment& fragment) {
-    // What is under way may still move it, away from those that it has agreed with.
+    // An exchange that is under way may still move the fragment, and then nobody agrees with it any more.
     return data_.settled(fragment) && !fragment.is_pending(moving) &&
            (finish.partners == 0 || data_.is_current(fragment));
   });

@@ -277,22 +277,21 @@ class Training(unittest.TestCase):
                 run.step()
                 train(net, optimizer)
 
-        def train_with_another_optimizer(net, optimizer, run):
-            other = torch.optim.SGD(net.parameters(), lr=0.1)
+        def train_with_both(net, optimizer, other, run):
             for _ in range(20):
                 train(net, optimizer)
                 train(net, other)
                 run.step()
+
+        def train_with_another_optimizer(net, optimizer, run):
+            train_with_both(net, optimizer, torch.optim.SGD(net.parameters(), lr=0.1), run)
 
         def train_with_a_fused_optimizer(net, optimizer, run):
             try:
                 other = torch.optim.Adam(net.parameters(), lr=0.1, fused=True)
             except (RuntimeError, TypeError):  # not for CPUs yet
                 other = torch.optim.Adam(net.parameters(), lr=0.1)
-            for _ in range(20):
-                train(net, optimizer)
-                train(net, other)
-                run.step()
+            train_with_both(net, optimizer, other, run)
 
         def train_without_an_optimizer(net, optimizer, run):
             for _ in range(20):

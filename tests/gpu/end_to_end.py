@@ -6,6 +6,8 @@
 - the time of a step with and without Gossamer in alternating windows of one process, for each path between a GPU and
   the daemon (docs/how-to/gpu.md), for a model of more than 50 million parameters; most of all the median of the ratios;
 - memory, of GPUs and daemons, and descriptors, after clients and daemons have died;
+- exact averages of the gradients beside DistributedDataParallel with gloo, both of two processes on one GPU;
+- what programs do with PyTorch on a GPU (uses.py);
 - `gossamerctl gpus` and `gossamerctl run` know the GPUs.
 
 Called by tests/gpu/run. Needs a build (gossamerd, gossamerctl, both plug-ins), and a Python with NumPy, the digits of
@@ -32,8 +34,11 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 WORKER = Path(__file__).with_name("worker.py")
+USES = Path(__file__).with_name("uses.py")
 EXIT_SKIPPED = 77
-PARTS = ("accuracy", "ways", "device", "pinned", "deaths", "tools")
+PARTS = ("accuracy", "ways", "uses", "device", "pinned", "averages", "deaths", "tools")
+# So many uses at a time.
+USES_AT_ONCE = 5
 # The plug-ins of the daemon and of the clients.
 PLUGINS = ("libgossamer_cuda.so", "libgossamer_client_cuda.so")
 FAKE_PLUGINS = ("libfake_cuda.so", "libfake_client_plugin.so")
@@ -259,6 +264,72 @@ class EndToEnd:
             self.table.row(f"digits on {self.where}, {way}: likewise", texts, right)
         self.end_pair()
 
+    def uses(self) -> None:
+        if self.options.rehearse:
+            say("no GPU: nothing of uses.py can be run")
+            return
+        sys.path[:0] = [str(USES.parent), str(self.options.build / "python")]
+        from uses import USES as known
+
+        nodes = self.start_pair("uses", self.gpu_section(True))
+        wanted = self.options.uses.split(",") if self.options.uses else list(known)
+        for first in range(0, len(wanted), USES_AT_ONCE):
+            some = wanted[first : first + USES_AT_ONCE]
+            started = {use: self.start_use(nodes, use, known[use]) for use in some}
+            for use, programs in started.items():
+                self.table.attempt(use, functools.partial(self.end_use, use, programs))
+        self.end_pair()
+
+    def start_use(self, nodes: List[Any], name: str, use: Any) -> List[Tuple[Any, Path]]:
+        environment = {**self.environment, **use.environment}
+        if environment.get("CUDA_VISIBLE_DEVICES") == "UUID":
+            command = ["nvidia-smi", "--query-gpu=uuid", "--format=csv,noheader"]
+            told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+            environment["CUDA_VISIBLE_DEVICES"] = told.split()[0]
+        programs = []
+        for seed, node in enumerate([nodes[0]] * use.on_first + nodes[1:], 1):
+            self.results += 1
+            result = self.cluster.folder / f"result-{self.results}.json"
+            arguments = [str(USES), name, f"--job={name}", f"--seed={seed}", f"--result={result}"]
+            program = self.cluster.start_trainer(node, arguments, environment, log=f"{name}-{seed}.log")
+            programs.append((program, result))
+        return programs
+
+    def end_use(self, name: str, programs: List[Tuple[Any, Path]]) -> None:
+        from processes import wait_until
+
+        found = [self.wait_for(program, result, name) for program, result in programs]
+        for program, _ in programs:
+            wait_until(lambda program=program: not program.running(), 30.0, f"{name} ends")
+        wrong = sorted({one["wrong"] for one in found} - {""})
+        if len({one.get("same") for one in found}) != 1:
+            wrong.append("the models are not the same")
+        text = ", ".join(sorted(one["found"] for one in found))
+        self.table.row(f"digits: {name}", "; ".join([text, *wrong]), not wrong)
+        for program, _ in programs:
+            if wrong or "warn" in program.log_text().lower():
+                print(f"--- {name}: {program.log_text()[-1500:]}", file=sys.stderr)
+
+    def averages(self) -> None:
+        if self.options.rehearse:
+            return
+        nodes = self.start_pair("averages", self.gpu_section(True))
+        more = {"width": self.scale.width, "batch": self.scale.batch, "pairs": 8}
+        more["meeting"] = self.cluster.folder / "meeting"
+        started = [
+            self.start_worker(node, "averages", "gpu", job="averages", seed=seed, **more)
+            for seed, node in enumerate(nodes, 1)
+        ]
+        found = [self.wait_for(program, result, "averages are measured") for program, result in started][0]
+        self.end_pair()
+        times = {kind: statistics.median(found[kind]) * 1e3 for kind in ("averages", "gloo", "without")}
+        ratio = statistics.median(b / a for a, b in zip(found["averages"], found["gloo"]))
+        self.table.row(
+            f"{found['parameters'] / 1e6:.1f} M gradients: exact averages, DDP with gloo, neither",
+            f"{times['averages']:.1f} ms, {times['gloo']:.1f} ms, {times['without']:.1f} ms; rate {ratio:.2f} of gloo's",
+            None,
+        )
+
     def step_time(self, path: str) -> None:
         """One client trains; its partner on the other node, in CPU memory, only exchanges."""
         nodes = self.start_pair(f"steps-{path}", self.gpu_section(path == "device"))
@@ -409,6 +480,8 @@ class EndToEnd:
         checks: Dict[str, Tuple[str, Callable[[], None]]] = {
             "accuracy": ("accuracy on digits", self.accuracy),
             "ways": ("ways to launch a step", self.ways),
+            "uses": ("what programs do", self.uses),
+            "averages": ("exact averages", self.averages),
             "device": ("step time, path device", functools.partial(self.step_time, "device")),
             "pinned": ("step time, path pinned", functools.partial(self.step_time, "pinned")),
             "deaths": ("deaths of clients and daemons", self.deaths),
@@ -428,6 +501,7 @@ def main() -> int:
     parser.add_argument("--table", type=Path, help="write the table here, as Markdown")
     parser.add_argument("--rehearse", action="store_true", help="on processors, quickly: shows that the script works")
     parser.add_argument("--only", metavar="PART,…", default=",".join(PARTS), help=f"parts of it: {', '.join(PARTS)}")
+    parser.add_argument("--uses", metavar="USE,…", help="these only (uses.py)")
     options = parser.parse_args()
     parts = options.only.split(",")
     if unknown := set(parts) - set(PARTS):

@@ -6,6 +6,8 @@ as JSON, in one rename.
   hold        trains it until it is ended, and reports when it exchanges
   peer        holds a large model and steps without training until it is ended
   step-time   trains a large model in alternating windows with and without Gossamer, and reports how long steps take
+  averages    trains it with exact averages of the gradients, by Gossamer's method and by DistributedDataParallel with gloo
+              in turn, beside its other rank
 
 With --play the model is in CPU memory, which stands for a fake GPU's memory (tests/python/fake_gpu.py).
 """
@@ -321,6 +323,40 @@ def measure_step_time(options: argparse.Namespace) -> None:
     )
 
 
+def measure_averages(options: argparse.Namespace) -> None:
+    torch.distributed.init_process_group(
+        "gloo", init_method=f"file://{options.meeting}", rank=options.seed - 1, world_size=2
+    )
+    task = Large(options.device, options.width, options.batch)
+    model, other_optimizer = task.model, torch.optim.SGD(task.model.parameters(), lr=1e-3, momentum=0.9)
+    settings = {"method": "average", "average_members": 2}
+    run = gossamer.attach(model, task.optimizer, job=options.job, samples_per_step=options.batch, settings=settings)
+    wait_for(lambda: run.info().ready and run.info().neighbours >= 1, "another replica", lambda: None)
+    parallel = nn.parallel.DistributedDataParallel(model)
+
+    def with_ddp() -> None:
+        other_optimizer.zero_grad()
+        nn.functional.cross_entropy(parallel(task.inputs), task.labels).backward()
+        other_optimizer.step()
+
+    def without() -> None:
+        other_optimizer.zero_grad()
+        nn.functional.cross_entropy(model(task.inputs), task.labels).backward()
+
+    kinds = {"averages": task.train, "gloo": with_ddp, "without": without}
+    times: Dict[str, List[float]] = {kind: [] for kind in kinds}
+    for kind in kinds:
+        mean_step_s(options.device, 5, kinds[kind])
+    for _ in range(options.pairs):
+        for kind, step in kinds.items():
+            torch.distributed.barrier()
+            times[kind].append(mean_step_s(options.device, 10, step))
+    run.close()
+    tell(options.result, {**times, "parameters": task.parameters})
+    torch.distributed.barrier()
+    torch.distributed.destroy_process_group()
+
+
 def device_named(name: str) -> torch.device:
     device = torch.device(name)
     return torch.device("cuda", 0) if device.type == "cuda" and device.index is None else device
@@ -329,6 +365,7 @@ def device_named(name: str) -> torch.device:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     work = {"digits": train_digits, "hold": hold_digits, "peer": hold_large, "step-time": measure_step_time}
+    work["averages"] = measure_averages
     parser.add_argument("work", choices=work)
     parser.add_argument("--job", required=True)
     parser.add_argument("--device", type=device_named, default=torch.device("cpu"))
@@ -341,6 +378,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=1024)
     parser.add_argument("--pairs", type=int, default=10)
     parser.add_argument("--window-s", type=float, default=2.0)
+    parser.add_argument("--meeting", help="of the ranks, which are the seeds")
     parser.add_argument("--play", help="the fake plug-in for the client library")
     options = parser.parse_args()
     options.result = Path(str(options.result).format(rank=os.environ.get("LOCAL_RANK", "0")))

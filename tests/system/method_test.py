@@ -66,12 +66,14 @@ class Training:
         self.steps = 0
         self.round = 0
         self.error: Optional[BaseException] = None
+        self.told: List[str] = []  # warnings
         self.run: Any = None
         if node is not None:
             self.run = gossamer.torch.attach(
                 self.model, self.optimizer, job=JOB, socket=str(node.client_socket), timeout_s=PATIENCE_S, **options
             )
             self._note_rounds()
+            self._note_warnings()
         self.by_round: Dict[int, int] = {}  # a hash of model and optimizer after the step with this round's mean
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._train)
@@ -88,6 +90,15 @@ class Training:
         if self.round:
             self.by_round[self.round] = hash(b"".join(array.tobytes() for array in self.state()))
         self.steps += 1
+
+    def _note_warnings(self) -> None:
+        warn = self.run._warn
+
+        def noted(text: str, *rest: Any) -> None:
+            self.told.append(text)
+            warn(text, *rest)
+
+        self.run._warn = noted
 
     def _note_rounds(self) -> None:
         average = self.run._average
@@ -179,7 +190,10 @@ class Method(SystemTest):
             apart = [number for number in common if first[number] != other.by_round[number]]
             self.assertEqual(apart, [], f"of {len(common)} rounds from {common[0]}")
 
-    def assert_same(self, trainings: List[Training]) -> None:
+    def assert_same(self, trainings: List[Training], told: str = "") -> None:
+        """To the bit; and of how they got there nothing was told, or only this."""
+        for training in trainings:
+            self.assertEqual([text for text in training.told if not told or told not in text], [])
         states = [training.state() for training in trainings]
         for state in states[1:]:
             self.assertEqual(len(state), len(states[0]))
@@ -265,7 +279,7 @@ class Method(SystemTest):
         with torch.no_grad():
             trainings[2].model[0].bias.fill_(float("inf"))
         self.steps_of_all(trainings, 20)
-        self.assert_same(trainings)
+        self.assert_same(trainings, told="different")
         self.assertTrue(np.isfinite(trainings[2].losses[-1]))
 
     def test_a_daemon_that_is_killed_leaves_the_others_going(self) -> None:
@@ -322,7 +336,7 @@ class Method(SystemTest):
             warnings.simplefilter("always")
             self.steps_of_all(trainings, 40)
         self.assertTrue(any("different" in str(warning.message) for warning in told))
-        self.assert_same(trainings)
+        self.assert_same(trainings, told="different")
 
         def skip(training: Training) -> None:
             training.optimizer.zero_grad()
@@ -334,7 +348,17 @@ class Method(SystemTest):
         trainings[1].step = step  # type: ignore[method-assign]
         trainings[1].before_step = trainings[1].run.average_gradients  # type: ignore[method-assign]
         self.steps_of_all(trainings, 3)
-        self.assert_same(trainings)
+        self.assert_same(trainings, told="different")
+
+    def test_batch_norms_own_statistics_are_no_difference(self) -> None:
+        trainings = self.trainings(self.start_nodes(2), method="average", average_members=2)
+        for training in trainings:
+            training.statistics = True
+        self.steps_of_all(trainings, 40)
+        for training in trainings:
+            self.assertEqual(training.told, [])
+        parameters = [[p.tolist() for p in training.model.parameters()] for training in trainings]
+        self.assertEqual(parameters[0], parameters[1])
 
     def test_gradients_in_eight_bits(self) -> None:
         trainings = self.trainings(self.start_nodes(3), method="average", average_members=3, average_codec="q8")

@@ -211,14 +211,16 @@ class Cluster:
         arguments: List[str],
         environment: Optional[Dict[str, str]] = None,
         python: Optional[str] = None,
+        log: str = "trainer.log",
         **popen: Any,
     ) -> processes.Program:
-        """Starts a Python program that finds the SDK, and this node's daemon. `python`: this one without it."""
+        """Starts a Python program that finds the SDK, and this node's daemon. `python`: this one without it. `log`: in the
+        node's folder."""
         search = [str(self.build / "python"), str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
         with stopping.held():
             trainer = processes.Program(
                 [python or sys.executable, *arguments],
-                node.folder / "trainer.log",
+                node.folder / log,
                 {
                     "PYTHONPATH": os.pathsep.join(filter(None, search)),
                     "GOSSAMER_SOCKET": str(node.client_socket),

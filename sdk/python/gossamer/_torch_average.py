@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, Optional,
 
 import torch
 
-from . import _library
+from . import _library, _torch_cuda
 from ._library import GossamerError
 from ._shared import average_options
 
@@ -83,18 +83,40 @@ class _Flat:
         count = self.HEAD + sum(sizes)
         self._all = torch.frombuffer(_library.average_memory(count), dtype=torch.float32) if often else torch.empty(count)
         self.values = self._all[self.HEAD :]
+        self._often = often
+        self._pinned: Optional[_torch_cuda.Pinned] = None
+        self._under_way: List[torch.cuda.Event] = []
 
     def put(self, tensors: Iterable[Optional[torch.Tensor]]) -> None:
+        gpus = set()
+        self._wait()
         for target, tensor in zip(self.values.split(self.sizes), tensors):
             if tensor is None:
                 target.zero_()
             else:
-                target.copy_(tensor.reshape(-1))
+                if tensor.is_cuda:
+                    if not gpus and self._often:
+                        self._pinned = self._pinned or _torch_cuda.Pinned(self._all, tensor.device)
+                    gpus.add(tensor.device)
+                target.copy_(tensor.reshape(-1), non_blocking=True)
+        for gpu in gpus:
+            torch.cuda.current_stream(gpu).synchronize()
 
     def give(self, tensors: Iterable[Optional[torch.Tensor]]) -> None:
+        """What is on a GPU gets it later, on the current stream."""
+        gpus = set()
         for tensor, mean in zip(tensors, self.values.split(self.sizes)):
             if tensor is not None:
-                tensor.copy_(mean.view(tensor.shape))
+                tensor.copy_(mean.view(tensor.shape), non_blocking=True)
+                if tensor.is_cuda:
+                    gpus.add(tensor.device)
+        self._under_way += [torch.cuda.current_stream(gpu).record_event() for gpu in gpus]
+
+    def _wait(self) -> None:
+        """Until nothing is read from here any more."""
+        for event in self._under_way:
+            event.synchronize()
+        self._under_way.clear()
 
     def describe(self, is_new: bool, digest: int = 0) -> None:
         weight = NEW_WEIGHT if is_new else 1.0
@@ -138,12 +160,14 @@ class _State:
 
     def __init__(self, run: TorchRun, optimizer: torch.optim.Optimizer):
         self.tensors = run._averaged_tensors()
+        optimized = len(self.tensors)
         self._copies: List[Tuple[torch.Tensor, Dict[str, Any], str]] = []
         for parameter in _trained(optimizer):
             kept: Dict[str, Any] = optimizer.state.get(parameter, {})
             for name in sorted(kept):
                 self._add(kept, name)
-        self._watched = len(self.tensors)  # that must be the same at all processes
+        # These must be the same at all processes. Buffers follow each process's own data until the next gradients.
+        self._compared = run._averaged_tensors("param") + self.tensors[optimized:]
         for group in optimizer.param_groups:
             self._add(group, "lr")
 
@@ -173,7 +197,7 @@ class _State:
     def digest(self, part: int) -> int:
         """Below 251, of a part of the tensors."""
         total = 0
-        for tensor in self.tensors[part % DIGEST_PARTS : self._watched : DIGEST_PARTS]:
+        for tensor in self._compared[part % DIGEST_PARTS :: DIGEST_PARTS]:
             words = {2: torch.int16, 4: torch.int32, 8: torch.int64}[tensor.element_size()]
             total += int(tensor.reshape(-1).view(words).sum(dtype=torch.int64))
         return total % 251

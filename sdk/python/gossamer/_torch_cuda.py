@@ -6,6 +6,8 @@ A PyTorch for AMD's GPUs calls its devices cuda, too. Gossamer's library then fi
 
 from __future__ import annotations
 
+import contextlib
+import weakref
 from typing import Callable, Iterable, Optional, Tuple
 
 import torch
@@ -74,6 +76,23 @@ def _elsewhere(device: torch.device, name: str, others: torch.device) -> str:
 
 def _refuse(name: str, reason: str) -> GossamerError:
     return GossamerError("GOSSAMER_UNSUPPORTED", f"tensor '{name}' {reason}")
+
+
+class Pinned:
+    """Page-locks host memory while it exists, so that copies between it and a GPU are fast, and nobody waits for them.
+    Where that is not possible they are right all the same."""
+
+    def __init__(self, memory: torch.Tensor, gpu: torch.device):
+        if int(torch.cuda.cudart().cudaHostRegister(memory.data_ptr(), memory.numel() * memory.element_size(), 0)) == 0:
+            weakref.finalize(self, _unpin, memory, gpu).atexit = False
+        else:
+            with contextlib.suppress(RuntimeError):
+                torch.zeros(1, device=gpu)  # takes the error that the runtime remembers
+
+
+def _unpin(memory: torch.Tensor, gpu: torch.device) -> None:
+    torch.cuda.synchronize(gpu)  # copies may be under way
+    torch.cuda.cudart().cudaHostUnregister(memory.data_ptr())
 
 
 class TrainingStream:

@@ -345,8 +345,16 @@ void Listener::receive(Received&& received) {
   const auto sealed = sealed_.find(arrival.routing_id);
   if (sealed != sealed_.end() && arrival.routing_id == sealed_routing_id(arrival.user_id)) {
     arrival.user_id = sealed->second.user_id;
-    arrival.damaged = !sealed->second.end.open(received, 1);
+    sealed->second.end.open(std::move(received), 1, [this, arrival](Received&& opened, bool good) mutable {
+      arrival.damaged = !good;
+      hand_on(std::move(arrival), std::move(opened));
+    });
+    return;
   }
+  hand_on(std::move(arrival), std::move(received));
+}
+
+void Listener::hand_on(Arrival&& arrival, Received&& received) {
   arrival.delivery = delivery_of(std::move(received), 1);
   handlers_.arrived(std::move(arrival));
 }
@@ -425,24 +433,28 @@ SendResult Listener::send(const std::string& routing_id, const Frames& frames, c
   if (!router_) return SendResult::no_link;
   const auto sealed = sealed_.find(routing_id);
   if (sealed == sealed_.end()) return router_->send(routing_id, frames, meter);
-  return sealed->second.end.send(*router_, routing_id, frames, meter, handlers_.now());
+  return sealed->second.end.send(frames, meter, handlers_.now());
 }
 
 void Listener::flush(const std::string& routing_id) {
   const auto sealed = sealed_.find(routing_id);
   // A connection that has ended is found out by the next message.
-  if (router_ && sealed != sealed_.end()) (void)sealed->second.end.flush(*router_, routing_id);
+  if (router_ && sealed != sealed_.end()) (void)sealed->second.end.flush();
 }
 
 // --- sealed connections ---------------------------------------------------------------------------------------------
 
 void Listener::expect_sealed(const BulkKeys& keys, SealForm form, std::string user_id) {
   if (sealed_.size() >= max_sealed) return;  // bulk goes through CURVE, then
-  sealed_.insert_or_assign(sealed_routing_id(keys.ticket_name),
-                           Sealed{.end = SealedEnd(form, keys.to_dialler, keys.to_listener),
-                                  .user_id = std::move(user_id),
-                                  .password = keys.ticket_password,
-                                  .expires_at = handlers_.now() + connections_.patience()});
+  const std::string routing_id = sealed_routing_id(keys.ticket_name);
+  const auto put = [this, routing_id](const SealedMessage& message, const QueueMeter& meter) {
+    return router_ ? router_->send(routing_id, message.frames, meter, message.trailer) : SendResult::no_link;
+  };
+  sealed_.erase(routing_id);
+  sealed_.emplace(routing_id, Sealed{.end = SealedEnd(form, keys.to_dialler, keys.to_listener, seal_threads_, put),
+                                     .user_id = std::move(user_id),
+                                     .password = keys.ticket_password,
+                                     .expires_at = handlers_.now() + connections_.patience()});
 }
 
 bool Listener::takes_ticket(const std::string& name, const std::string& password) {
@@ -461,6 +473,10 @@ std::optional<SealForm> Listener::form_of(const std::string& routing_id) const {
 }
 
 void Listener::close(int linger_ms) {
+  if (linger_ms > 0) {
+    for (auto& [_, sealed] : sealed_)
+      sealed.end.flush_all();
+  }
   close_watched(router_, events_, linger_ms);
   doorkeeper_timer_.cancel();
   if (doorkeeper_) doorkeeper_->close(0);

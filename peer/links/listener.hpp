@@ -81,6 +81,8 @@ class Listener {
   void limit_strangers(std::size_t most, TimeUs patience) { connections_ = {most, patience}; }
   /// Before start(). Connections come through this network interface only; empty: through any.
   void set_interface(std::string name) { interface_ = std::move(name); }
+  /// Before start(). Without them the loop seals and opens.
+  void set_seal_threads(std::shared_ptr<SealThreads> threads) { seal_threads_ = std::move(threads); }
   /// Binds, for sealed connections as well if wanted and possible. The error says what is in the way. Once.
   [[nodiscard]] std::expected<void, std::string> start(const Address& address, const ClusterKey& key,
                                                        int high_water_messages, bool takes_sealed);
@@ -134,6 +136,7 @@ class Listener {
   void ask_doorkeeper(Received&& request);
   static void answer_all(PolledSocket& doorkeeper, const std::vector<Answer>& answers);
   void receive(Received&& received);
+  void hand_on(Arrival&& arrival, Received&& received);
   void note(SocketEvent event);
   void note_end(int descriptor);
   void hang_up(const Connections::Closing& closing);
@@ -144,6 +147,7 @@ class Listener {
   std::set<NodeId> denied_;
   int silence_ms_ = 3000;
   std::string interface_;
+  std::shared_ptr<SealThreads> seal_threads_;
   Address address_;
   std::string numeric_host_;
   std::vector<Bound> bound_;  ///< in the order in which they began to listen; at most max_listening_keys, and one

@@ -153,11 +153,16 @@ void OutgoingLink::say_hello(Channel channel) {
 
 void OutgoingLink::receive(Channel channel, Received&& received) {
   if (closed_ || received.frames.empty()) return;
-  if (channel == Channel::bulk && bulk_seal_ && !bulk_seal_->open(received, 0)) {
-    fail(LinkFailure::Kind::disconnected, broken_seal(options_.address.text()));
-    return;
-  }
-  Delivery delivery = delivery_of(std::move(received), 0);
+  if (channel == Channel::control || !bulk_seal_) return take(channel, delivery_of(std::move(received), 0));
+  bulk_seal_->open(std::move(received), 0, [weak = weak_from_this()](Received&& opened, bool good) {
+    const auto self = weak.lock();
+    if (!self || self->closed_) return;
+    if (good) return self->take(Channel::bulk, delivery_of(std::move(opened), 0));
+    self->fail(LinkFailure::Kind::disconnected, broken_seal(self->options_.address.text()));
+  });
+}
+
+void OutgoingLink::take(Channel channel, Delivery&& delivery) {
   if (channel == Channel::control && offer_due_) {
     take_offer(delivery.frames);
   } else if (end(channel).phase == Phase::welcomed) {
@@ -214,8 +219,12 @@ void OutgoingLink::take_offer(const Frames& frames) {
     return;
   }
   offer_due_ = false;
+  const auto put = [this](const SealedMessage& message, const QueueMeter& meter) {
+    const auto& socket = end(Channel::bulk).socket;
+    return socket ? socket->send({}, message.frames, meter, message.trailer) : SendResult::no_link;
+  };
   bulk_seal_.emplace(*seal_form(welcome_.features & options_.features), bulk_keys_->to_listener,
-                     bulk_keys_->to_dialler);
+                     bulk_keys_->to_dialler, options_.seal_threads, put);
   const auto control_took = std::chrono::steady_clock::now() - begun_at_;
   sealing_timer_.expires_after(
       std::max(std::chrono::nanoseconds(std::chrono::milliseconds(options_.connect_timeout_ms)) / sealing_share,
@@ -332,13 +341,13 @@ void OutgoingLink::retry_control() {
 SendResult OutgoingLink::send(Channel channel, const Frames& frames, const QueueMeter& meter, TimeUs now) {
   if (closed_ || !end(channel).socket) return SendResult::no_link;
   PolledSocket& socket = *end(channel).socket;
-  return channel == Channel::bulk && bulk_seal_ ? bulk_seal_->send(socket, {}, frames, meter, now)
+  return channel == Channel::bulk && bulk_seal_ ? bulk_seal_->send(frames, meter, now)
                                                 : socket.send({}, frames, meter);
 }
 
 void OutgoingLink::flush() {
   // A connection that has ended is told of by its events.
-  if (!closed_ && bulk_seal_) (void)bulk_seal_->flush(*end(Channel::bulk).socket, {});
+  if (!closed_ && bulk_seal_) (void)bulk_seal_->flush();
 }
 
 /// The connection is not there, or no longer, and the other end has not said why.
@@ -360,6 +369,7 @@ void OutgoingLink::close(int linger_ms) {
   goodbye_timer_.cancel();
   sealing_timer_.cancel();
   if (greeting_probe_) greeting_probe_->cancel();
+  if (bulk_seal_ && linger_ms > 0) bulk_seal_->flush_all();
   for (End& closing : ends_)
     close_watched(closing.socket, closing.events, linger_ms);
 }

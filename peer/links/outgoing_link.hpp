@@ -73,6 +73,7 @@ struct OutgoingLinkOptions {
   std::array<int, channel_count> high_water_messages{};
   /// The number of ZeroMQ's I/O thread that carries bulk, from 0; -1: the one with the fewest connections.
   int bulk_io_thread = -1;
+  std::shared_ptr<SealThreads> seal_threads = {};  ///< none: the loop seals
 };
 
 class OutgoingLink : public std::enable_shared_from_this<OutgoingLink> {
@@ -115,6 +116,7 @@ class OutgoingLink : public std::enable_shared_from_this<OutgoingLink> {
   void open_socket(Channel channel);
   void say_hello(Channel channel);
   void receive(Channel channel, Received&& received);
+  void take(Channel channel, Delivery&& delivery);
   void receive_answer(Channel channel, const Frames& frames);
   void welcome(Channel channel, const Welcome& welcome);
   void take_offer(const Frames& frames);

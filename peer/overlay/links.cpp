@@ -108,6 +108,7 @@ void Links::dial(const Address& address) {
   options.connect_timeout_ms = self_.options.attempt_timeout_ms;
   options.high_water_messages = {self_.options.control_high_water_messages, self_.options.bulk_high_water_messages};
   options.bulk_io_thread = idlest_io_thread();
+  options.seal_threads = self_.seal_threads;
   auto link = std::make_shared<Link>();
   link->bulk_io_thread = options.bulk_io_thread;
   link->host = address.host;

@@ -54,7 +54,10 @@ Overlay::Overlay(asio::io_context& loop, const OverlaySettings& options, Identit
             .random = random,
             .time_of_day = std::move(time_of_day),
             .turns = std::make_shared<Turns>(loop, clock, events),
-            .zmq = zmq::context_t(options.io_threads)},
+            .zmq = zmq::context_t(options.io_threads),
+            .seal_threads = options.seal_threads == 0
+                                ? nullptr
+                                : std::make_shared<SealThreads>(loop, static_cast<std::size_t>(options.seal_threads))},
       timer_(loop),
       listener_(loop, self_.zmq, handlers(clock)),
       book_(book_options(self_.options), self_.identity.node),
@@ -106,6 +109,7 @@ std::expected<void, std::string> Overlay::start() {
   const int high_water = std::max(options.control_high_water_messages, options.bulk_high_water_messages);
   listener_.set_silence(options.link_timeout_ms);
   listener_.set_interface(options.interface);
+  listener_.set_seal_threads(self_.seal_threads);
   listener_.limit_strangers(std::min(options.max_strangers, most_strangers()), options.stranger_patience_us);
   const bool sealed = (options.features & feature_sealed_bulk) != 0;
   if (auto started = listener_.start(*listen, agreement_.keys().first(), high_water, sealed); !started) return started;

@@ -7,6 +7,7 @@
 
 #include <zmq.hpp>
 
+#include "peer/links/seal_threads.hpp"
 #include "peer/overlay/turns.hpp"
 #include "peer/throttle.hpp"
 
@@ -24,6 +25,7 @@ struct OverlaySelf {
   OverlayClock time_of_day;
   std::shared_ptr<Turns> turns;
   zmq::context_t zmq;
+  std::shared_ptr<SealThreads> seal_threads;  ///< none: the loop seals
   OverlayCounters counters = {};
   Throttle log_throttle{20, 2};  ///< lines that others can cause
 };

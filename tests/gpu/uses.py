@@ -51,7 +51,8 @@ def ended(task: Digits, run: gossamer.TorchRun, exact: bool = False) -> Dict[str
     accuracy = task.accuracy()
     wrong = []
     if accuracy < LEAST_ACCURACY:
-        wrong.append("accuracy")
+        unsound = [name for name, tensor in task.model.state_dict().items() if not bool(torch.isfinite(tensor).all())]
+        wrong.append(f"accuracy, not finite: {unsound}")
     if not end.agreed and info.method == "gossip":
         wrong.append(f"not agreed: {end}")
     if info.path != "device":

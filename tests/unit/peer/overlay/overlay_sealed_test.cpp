@@ -229,6 +229,30 @@ TEST_CASE("a relay that keeps the mark carries sealed bulk") {
   nodes.check(BulkProtection::sealed);
 }
 
+TEST_CASE("with threads that seal, messages of all sizes arrive as they were, in order") {
+  asio::io_context loop;
+  const ClusterKeys keys = new_keys();
+  OverlaySettings options = quick_options();
+  options.seal_threads = 3;
+  const auto a = Node::started(loop, keys, options);
+  options.peers = {a->overlay->address()};
+  const auto b = Node::started(loop, keys, options);
+  run_until(loop, [&] { return a->linked(*b) && b->linked(*a); });
+  std::vector<PullReply> sent;
+  for (std::uint32_t i = 0; i < 60; ++i)
+    sent.push_back(pull_reply(i % 3 == 0 ? 256 * 1024 : i % 3 == 1 ? 256 : 20 * 1024, i));
+  for (const PullReply& reply : sent) {
+    run_until(loop, [&] { return a->overlay->send(b->id, reply) == SendResult::sent; });
+    run_until(loop, [&] { return b->overlay->send(a->id, reply) == SendResult::sent; });
+  }
+  run_until(loop, [&] { return a->messages.size() == sent.size() && b->messages.size() == sent.size(); });
+  for (std::size_t i = 0; i < sent.size(); ++i) {
+    CHECK(same_values(a->messages[i].second, sent[i]));
+    CHECK(same_values(b->messages[i].second, sent[i]));
+  }
+  run_until(loop, [&] { return a->link(*b).queued_bytes == 0 && b->link(*a).queued_bytes == 0; });
+}
+
 TEST_CASE("whoever changes sealed bulk on its way ends the link, and nothing of it is taken") {
   const bool to_listener = GENERATE(true, false);
   Apart nodes;

@@ -223,8 +223,8 @@ void OutgoingLink::take_offer(const Frames& frames) {
     const auto& socket = end(Channel::bulk).socket;
     return socket ? socket->send({}, message.frames, meter, message.trailer) : SendResult::no_link;
   };
-  bulk_seal_.emplace(*seal_form(welcome_.features & options_.features), bulk_keys_->to_listener,
-                     bulk_keys_->to_dialler, options_.seal_threads, put);
+  bulk_seal_.emplace(*seal_form(welcome_.features & options_.features), bulk_keys_->to_listener, bulk_keys_->to_dialler,
+                     options_.seal_threads, put);
   const auto control_took = std::chrono::steady_clock::now() - begun_at_;
   sealing_timer_.expires_after(
       std::max(std::chrono::nanoseconds(std::chrono::milliseconds(options_.connect_timeout_ms)) / sealing_share,
@@ -341,8 +341,7 @@ void OutgoingLink::retry_control() {
 SendResult OutgoingLink::send(Channel channel, const Frames& frames, const QueueMeter& meter, TimeUs now) {
   if (closed_ || !end(channel).socket) return SendResult::no_link;
   PolledSocket& socket = *end(channel).socket;
-  return channel == Channel::bulk && bulk_seal_ ? bulk_seal_->send(frames, meter, now)
-                                                : socket.send({}, frames, meter);
+  return channel == Channel::bulk && bulk_seal_ ? bulk_seal_->send(frames, meter, now) : socket.send({}, frames, meter);
 }
 
 void OutgoingLink::flush() {

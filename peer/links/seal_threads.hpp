@@ -1,5 +1,5 @@
-// Threads that seal and open large messages, so that the loop, which decides everything else, does not spend its time on
-// encryption. Every method is called on the loop's thread.
+// Threads that seal and open large messages, so that the loop, which decides everything else, does not spend its time
+// on encryption. Every method is called on the loop's thread.
 
 #pragma once
 

@@ -1,7 +1,7 @@
 // One end of a connection whose messages are sealed (peer/links/seal.hpp): what is sent goes out sealed and in order,
-// what comes is opened and handed on in order. Large messages are sealed and opened on other threads, several at a time,
-// if there are some. A message that is sealed must be sent, since the other end counts them; so it waits here while
-// ZeroMQ has no room for it, or an earlier one is not sealed yet.
+// what comes is opened and handed on in order. Large messages are sealed and opened on other threads, several at a
+// time, if there are some. A message that is sealed must be sent, since the other end counts them; so it waits here
+// while ZeroMQ has no room for it, or an earlier one is not sealed yet.
 //
 // One owner, the loop's thread.
 

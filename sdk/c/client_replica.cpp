@@ -197,14 +197,15 @@ void ClientReplica::cut_pieces() {
   }
 }
 
-void ClientReplica::serve(std::uint32_t fragment, Correction mode, const float* correction, float* snapshot,
-                          std::uint32_t dither) const {
-  const auto pass = [mode](auto* x, const float* c, float* s, std::size_t count, auto... random) {
+void ClientReplica::serve(std::uint32_t fragment, Correction mode, const float* correction, const float* before,
+                          float* snapshot, std::uint32_t dither) const {
+  const auto pass = [mode](auto* x, const float* c, const float* b, float* s, std::size_t count, auto... random) {
     switch (mode) {
       case Correction::none:
         return publish(x, s, count);
       case Correction::add:
-        return add_and_publish(x, c, s, count, random...);
+        return b == nullptr ? add_and_publish(x, c, s, count, random...)
+                            : add_within_and_publish(x, c, b, s, count, random...);
       case Correction::replace:
         return replace_and_publish(x, c, s, count, random...);
     }
@@ -212,14 +213,15 @@ void ClientReplica::serve(std::uint32_t fragment, Correction mode, const float* 
   for (const Piece& piece : pieces(fragment)) {
     const ClientTensor& tensor = tensors_[piece.tensor];
     const float* c = correction + piece.fragment_offset;
+    const float* b = tensor.role == Role::buffer ? before + piece.fragment_offset : nullptr;
     float* s = snapshot + piece.fragment_offset;
     if (tensor.dtype == Dtype::f64) {
-      pass(static_cast<double*>(tensor.data) + piece.tensor_offset, c, s, piece.count);
+      pass(static_cast<double*>(tensor.data) + piece.tensor_offset, c, b, s, piece.count);
     } else if (tensor.dtype == Dtype::bf16) {
-      pass(static_cast<Bfloat16*>(tensor.data) + piece.tensor_offset, c, s, piece.count,
+      pass(static_cast<Bfloat16*>(tensor.data) + piece.tensor_offset, c, b, s, piece.count,
            dither + piece.fragment_offset);
     } else {
-      pass(static_cast<float*>(tensor.data) + piece.tensor_offset, c, s, piece.count);
+      pass(static_cast<float*>(tensor.data) + piece.tensor_offset, c, b, s, piece.count);
     }
   }
 }

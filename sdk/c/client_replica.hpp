@@ -39,9 +39,10 @@ class ClientReplica {
   /// The treatment of a fragment's correction.
   enum class Correction { none, add, replace };
 
-  /// Applies `correction` (unless none) to the fragment's tensors and copies them to `snapshot`. Both have
-  /// fragment_elements floats, of which the fragment's elements are used. `dither` is for bfloat16 (fused_pass.hpp).
-  void serve(std::uint32_t fragment, Correction mode, const float* correction, float* snapshot,
+  /// Applies `correction` (unless none) to the fragment's tensors and copies them to `snapshot`. `before` is the
+  /// snapshot that a correction to be added is for. All have fragment_elements floats, of which the fragment's elements
+  /// are used. `dither` is for bfloat16 (fused_pass.hpp).
+  void serve(std::uint32_t fragment, Correction mode, const float* correction, const float* before, float* snapshot,
              std::uint32_t dither) const;
 
   /// Whether all averaged elements are finite. Reads them all; only for tensors in host memory.

@@ -238,8 +238,8 @@ ClientRun::Served ClientRun::serve(std::uint32_t fragment, layout::Word word) {
   if (mode != ClientReplica::Correction::replace && !load(fragment)) return Served::not_loaded;
   const std::uint8_t snapshot = word.spare();
   dither_ = mix(dither_ + 1);
-  replica_.serve(fragment, mode, memory_.buffer(fragment, word.correction), memory_.buffer(fragment, snapshot),
-                 dither_);
+  replica_.serve(fragment, mode, memory_.buffer(fragment, word.correction), memory_.buffer(fragment, word.publication),
+                 memory_.buffer(fragment, snapshot), dither_);
   entry.publication_clock.store(clock_, std::memory_order_relaxed);
   memory_.header().publications.store(++publications_, std::memory_order_relaxed);
   ++word.generation;

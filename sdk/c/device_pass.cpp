@@ -159,9 +159,10 @@ float* DevicePass::buffer(std::uint32_t fragment, std::uint8_t index) const {
 }
 
 void DevicePass::add_pieces(const ClientReplica& replica, std::uint32_t fragment, cuda::Mode mode,
-                            const float* correction, float* snapshot, std::uint32_t dither) {
+                            const float* correction, const float* before, float* snapshot, std::uint32_t dither) {
   for (const ClientReplica::Piece& piece : replica.pieces(fragment)) {
     const ClientTensor& tensor = replica.tensors()[piece.tensor];
+    const bool within = mode == cuda::Mode::add && tensor.role == layout::Role::buffer;
     pieces_.push_back({.x = static_cast<std::byte*>(tensor.data) + piece.tensor_offset * element_bytes(tensor.dtype),
                        .correction = mode == cuda::Mode::none ? nullptr : correction + piece.fragment_offset,
                        .snapshot = snapshot + piece.fragment_offset,
@@ -169,7 +170,8 @@ void DevicePass::add_pieces(const ClientReplica& replica, std::uint32_t fragment
                        .dither = dither + piece.fragment_offset,
                        .fragment = 0,  // set by launch()
                        .element = element_of(tensor.dtype),
-                       .mode = mode});
+                       .mode = within ? cuda::Mode::add_within : mode,
+                       .before = within ? before + piece.fragment_offset : nullptr});
   }
 }
 
@@ -188,7 +190,8 @@ void DevicePass::add(const ClientReplica& replica, std::uint32_t fragment, const
   ++published.generation;
   published.publication = due.spare();
   published.correction_valid = published.replace = published.with_client = published.serving = false;
-  add_pieces(replica, fragment, mode, buffer(fragment, due.correction), buffer(fragment, due.spare()), dither);
+  add_pieces(replica, fragment, mode, buffer(fragment, due.correction), buffer(fragment, due.publication),
+             buffer(fragment, due.spare()), dither);
   add_publication(fragment, due, published);
 }
 
@@ -247,7 +250,7 @@ Result<void> DevicePass::publish_all(const ClientReplica& replica, std::uint64_t
     begin();
     for (std::uint32_t f = next; f < end; ++f) {
       entry(f).publication_clock.store(clock, std::memory_order_relaxed);
-      add_pieces(replica, f, cuda::Mode::none, nullptr, buffer(f, first.publication), 0);
+      add_pieces(replica, f, cuda::Mode::none, nullptr, nullptr, buffer(f, first.publication), 0);
       add_publication(f, layout::Word::unpack(0), first);
     }
     const Launch launched = launch();

@@ -92,7 +92,7 @@ class DevicePass {
   }
   [[nodiscard]] float* buffer(std::uint32_t fragment, std::uint8_t index) const;
   void add_pieces(const ClientReplica& replica, std::uint32_t fragment, cuda::Mode mode, const float* correction,
-                  float* snapshot, std::uint32_t dither);
+                  const float* before, float* snapshot, std::uint32_t dither);
   void add_publication(std::uint32_t fragment, const layout::Word& due, const layout::Word& published);
   [[nodiscard]] std::unexpected<ClientError> fail_with(const std::string& error);
   [[nodiscard]] Result<void> pin(void* memory, std::uint64_t bytes, std::byte*& device_memory);

@@ -43,6 +43,20 @@ void add_and_publish(double* __restrict x, const float* __restrict correction, f
 }
 
 GOSSAMER_MULTIVERSION
+void add_within_and_publish(float* __restrict x, const float* __restrict correction, const float* __restrict before,
+                            float* __restrict snapshot, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i)
+    snapshot[i] = element::store(x[i], element::sum_within(x[i], correction[i], before[i]), 0);
+}
+
+GOSSAMER_MULTIVERSION
+void add_within_and_publish(double* __restrict x, const float* __restrict correction, const float* __restrict before,
+                            float* __restrict snapshot, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i)
+    snapshot[i] = element::store(x[i], element::sum_within(x[i], correction[i], before[i]), 0);
+}
+
+GOSSAMER_MULTIVERSION
 void replace_and_publish(float* __restrict x, const float* __restrict correction, float* __restrict snapshot,
                          std::size_t count) {
   for (std::size_t i = 0; i < count; ++i)
@@ -72,6 +86,13 @@ GOSSAMER_MULTIVERSION
 void add_and_publish(Bfloat16* __restrict x, const float* __restrict correction, float* __restrict snapshot,
                      std::size_t count, std::uint32_t dither) {
   round_and_publish(x, snapshot, count, dither, [=](std::size_t i) { return element::sum(x[i], correction[i]); });
+}
+
+GOSSAMER_MULTIVERSION
+void add_within_and_publish(Bfloat16* __restrict x, const float* __restrict correction, const float* __restrict before,
+                            float* __restrict snapshot, std::size_t count, std::uint32_t dither) {
+  round_and_publish(x, snapshot, count, dither,
+                    [=](std::size_t i) { return element::sum_within(x[i], correction[i], before[i]); });
 }
 
 GOSSAMER_MULTIVERSION

@@ -1,9 +1,9 @@
 // The arithmetic of a step: one pass over memory that applies the daemon's correction and takes the snapshot. The
 // training thread calls it for each piece of a due fragment.
 //
-// `x` is the tensor's own memory. `correction` and `snapshot` are shared memory and overlap neither it nor each other.
-// All three have `count` elements. The compiler vectorises these loops, in several versions where it can choose at load
-// time.
+// `x` is the tensor's own memory. `correction`, `before` and `snapshot` are shared memory and overlap neither it nor
+// each other. All have `count` elements. The compiler vectorises these loops, in several versions where it can choose
+// at load time.
 
 #pragma once
 
@@ -18,6 +18,12 @@ namespace gossamer::client {
 void add_and_publish(float* x, const float* correction, float* snapshot, std::size_t count);
 void add_and_publish(double* x, const float* correction, float* snapshot, std::size_t count);
 
+/// The same for buffers, which follow the data: x stays between what it is and before + correction, where `before` is
+/// the snapshot that the correction is for (element::sum_within()).
+void add_within_and_publish(float* x, const float* correction, const float* before, float* snapshot, std::size_t count);
+void add_within_and_publish(double* x, const float* correction, const float* before, float* snapshot,
+                            std::size_t count);
+
 /// x = correction; snapshot = x.
 void replace_and_publish(float* x, const float* correction, float* snapshot, std::size_t count);
 void replace_and_publish(double* x, const float* correction, float* snapshot, std::size_t count);
@@ -31,6 +37,8 @@ void publish(const double* x, float* snapshot, std::size_t count);
 /// bfloat16 can represent is not changed, nor is infinity; NaN stays NaN. `dither` chooses the random numbers. It must
 /// differ between passes and between replicas, or the roundings would not average out.
 void add_and_publish(Bfloat16* x, const float* correction, float* snapshot, std::size_t count, std::uint32_t dither);
+void add_within_and_publish(Bfloat16* x, const float* correction, const float* before, float* snapshot,
+                            std::size_t count, std::uint32_t dither);
 void replace_and_publish(Bfloat16* x, const float* correction, float* snapshot, std::size_t count,
                          std::uint32_t dither);
 void publish(const Bfloat16* x, float* snapshot, std::size_t count);

@@ -80,7 +80,8 @@ typedef enum gossamer_dtype GOSSAMER_ENUM_TYPE {
 
 typedef enum gossamer_role GOSSAMER_ENUM_TYPE {
   GOSSAMER_PARAM = 0,  /* averaged with the other replicas */
-  GOSSAMER_BUFFER = 1, /* averaged, but never touched by an outer optimiser (batch-norm statistics) */
+  GOSSAMER_BUFFER = 1, /* averaged, but never touched by an outer optimiser; it follows the data by itself (batch-norm
+                        * statistics), so a correction takes it no further than to the average that it was for */
   GOSSAMER_LOCAL = 2   /* never leaves this process; listed so that replicas can compare their models */
 } gossamer_role;
 

@@ -191,7 +191,7 @@ void RunMemory::describe(const ClientReplica& replica, const gossamer_options& o
 void RunMemory::publish_all(const ClientReplica& replica, std::uint64_t clock) {
   constexpr layout::Word first{.generation = 1, .publication = 0, .correction = 1};
   for (std::uint32_t f = 0; f < plan_.fragment_count; ++f) {
-    replica.serve(f, ClientReplica::Correction::none, buffer(f, first.correction), buffer(f, first.publication), 0);
+    replica.serve(f, ClientReplica::Correction::none, nullptr, nullptr, buffer(f, first.publication), 0);
     auto* entry = new (&fragment(f)) layout::FragmentEntry{};
     entry->publication_clock.store(clock, std::memory_order_relaxed);
     entry->word.store(first.pack(), std::memory_order_release);

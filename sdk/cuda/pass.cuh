@@ -43,10 +43,13 @@ template <class T>
 
 /// Processes element i of the piece: x and its snapshot.
 template <Mode mode, class T>
-[[nodiscard]] __device__ inline float serve(T& x, float correction, std::uint32_t random, std::uint32_t i) {
+[[nodiscard]] __device__ inline float serve(T& x, float correction, float before, std::uint32_t random,
+                                            std::uint32_t i) {
   if constexpr (mode == Mode::none) return element::snapshot_of(x);
   const std::uint32_t sequence = random + i * element::golden_ratio;
   if constexpr (mode == Mode::add) return element::store(x, element::sum(x, correction), sequence);
+  if constexpr (mode == Mode::add_within)
+    return element::store(x, element::sum_within(x, correction, before), sequence);
   return element::store(x, correction, sequence);
 }
 
@@ -55,10 +58,12 @@ template <Mode mode, class T>
 __device__ inline void serve_group(const Piece& piece, std::uint32_t begin, std::uint32_t end) {
   T* const x = static_cast<T*>(piece.x);
   const float* const c = piece.correction;
+  const float* const b = piece.before;
   float* const s = piece.snapshot;
   const std::uint32_t random = element::mixed(piece.dither);
   // A group begins at a multiple of the vector's length, so the piece's alignment is the group's.
-  const bool aligned = is_aligned(x) && is_aligned(s) && (mode == Mode::none || is_aligned(c));
+  const bool aligned = is_aligned(x) && is_aligned(s) && (mode == Mode::none || is_aligned(c)) &&
+                       (mode != Mode::add_within || is_aligned(b));
   const std::uint32_t vectors_end = aligned ? end - (end - begin) % vector_elements : begin;
 #pragma unroll
   for (std::uint32_t n = 0; n < vectors_a_thread; ++n) {
@@ -67,16 +72,18 @@ __device__ inline void serve_group(const Piece& piece, std::uint32_t begin, std:
     Four<T> values = *reinterpret_cast<const Four<T>*>(x + i);
     Four<float> corrections{};
     if constexpr (mode != Mode::none) corrections = *reinterpret_cast<const Four<float>*>(c + i);
+    Four<float> befores{};
+    if constexpr (mode == Mode::add_within) befores = *reinterpret_cast<const Four<float>*>(b + i);
     Four<float> snapshots;
 #pragma unroll
     for (std::uint32_t k = 0; k < vector_elements; ++k)
-      snapshots.at[k] = serve<mode>(values.at[k], corrections.at[k], random, i + k);
+      snapshots.at[k] = serve<mode>(values.at[k], corrections.at[k], befores.at[k], random, i + k);
     if constexpr (mode != Mode::none) *reinterpret_cast<Four<T>*>(x + i) = values;
     *reinterpret_cast<Four<float>*>(s + i) = snapshots;
   }
   for (std::uint32_t i = vectors_end + threadIdx.x; i < end; i += threads_a_group) {
     T value = x[i];
-    s[i] = serve<mode>(value, mode == Mode::none ? 0.0F : c[i], random, i);
+    s[i] = serve<mode>(value, mode == Mode::none ? 0.0F : c[i], mode == Mode::add_within ? b[i] : 0.0F, random, i);
     if constexpr (mode != Mode::none) x[i] = value;
   }
 }
@@ -90,6 +97,8 @@ __device__ inline void serve_group(const Piece& piece, std::uint32_t begin, std:
       return serve_group<Mode::add, T>(piece, begin, end);
     case Mode::replace:
       return serve_group<Mode::replace, T>(piece, begin, end);
+    case Mode::add_within:
+      return serve_group<Mode::add_within, T>(piece, begin, end);
   }
 }
 

@@ -24,7 +24,7 @@
 
 namespace gossamer::client::cuda {
 
-inline constexpr std::uint32_t plugin_version = 1;
+inline constexpr std::uint32_t plugin_version = 2;
 /// The only symbol that the library looks up.
 inline constexpr const char* plugin_symbol = "gossamer_client_cuda_plugin";
 /// This environment variable names another file than the usual one, for tests.
@@ -43,7 +43,8 @@ enum class PassStatus : std::int32_t {
 
 /// The type of x.
 enum class Element : std::uint8_t { f32 = 0, f64 = 1, bf16 = 2 };
-enum class Mode : std::uint8_t { none = 0, add = 1, replace = 2 };
+/// add_within: element::sum_within().
+enum class Mode : std::uint8_t { none = 0, add = 1, replace = 2, add_within = 3 };
 
 /// A stretch of one tensor. The addresses are the device's.
 struct Piece {
@@ -55,6 +56,7 @@ struct Piece {
   std::uint32_t fragment;  ///< the fragment it belongs to: the index of a Publication in the pass
   Element element;
   Mode mode;
+  const float* before = nullptr;  ///< with Mode::add_within, the snapshot that the correction is for
 };
 
 /// The word that is stored once all pieces of a fragment are done.

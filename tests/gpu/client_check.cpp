@@ -150,7 +150,7 @@ struct Case {
   Element element;
   Mode mode;
   std::uint32_t count;
-  std::size_t x_at, c_at, s_at;  ///< offsets in bytes
+  std::size_t x_at, c_at, b_at, s_at;  ///< offsets in bytes
   std::uint32_t dither;
 };
 
@@ -162,13 +162,16 @@ template <class T>
 void on_processor(const Case& piece, std::byte* memory) {
   T* const x = reinterpret_cast<T*>(memory + piece.x_at);
   const auto* const c = reinterpret_cast<const float*>(memory + piece.c_at);
+  const auto* const b = reinterpret_cast<const float*>(memory + piece.b_at);
   auto* const s = reinterpret_cast<float*>(memory + piece.s_at);
   if (piece.mode == Mode::none) return publish(x, s, piece.count);
   if constexpr (std::is_same_v<T, Bfloat16>) {
     if (piece.mode == Mode::add) return add_and_publish(x, c, s, piece.count, piece.dither);
+    if (piece.mode == Mode::add_within) return add_within_and_publish(x, c, b, s, piece.count, piece.dither);
     return replace_and_publish(x, c, s, piece.count, piece.dither);
   } else {
     if (piece.mode == Mode::add) return add_and_publish(x, c, s, piece.count);
+    if (piece.mode == Mode::add_within) return add_within_and_publish(x, c, b, s, piece.count);
     return replace_and_publish(x, c, s, piece.count);
   }
 }
@@ -185,7 +188,7 @@ std::size_t make_cases(std::vector<Case>& cases, std::mt19937& random, bool smal
     return begin;
   };
   for (const Element element : {Element::f32, Element::f64, Element::bf16}) {
-    for (const Mode mode : {Mode::none, Mode::add, Mode::replace}) {
+    for (const Mode mode : {Mode::none, Mode::add, Mode::replace, Mode::add_within}) {
       for (const std::uint32_t count : counts) {
         for (const std::size_t off_by : {0, 1, 2, 3}) {
           Case piece{.element = element,
@@ -193,10 +196,12 @@ std::size_t make_cases(std::vector<Case>& cases, std::mt19937& random, bool smal
                      .count = count,
                      .x_at = 0,
                      .c_at = 0,
+                     .b_at = 0,
                      .s_at = 0,
                      .dither = static_cast<std::uint32_t>(random())};
           piece.x_at = place(size_of(element), count, off_by);
           piece.c_at = place(sizeof(float), count, off_by == 3 ? 0 : off_by);
+          piece.b_at = place(sizeof(float), count, off_by == 1 ? 0 : off_by);
           piece.s_at = place(sizeof(float), count, off_by == 2 ? 0 : off_by);
           cases.push_back(piece);
         }
@@ -210,6 +215,8 @@ void fill(const Case& piece, std::byte* memory, std::mt19937& random) {
   for (std::uint32_t i = 0; i < piece.count; ++i) {
     const float c = any_float(random);
     std::memcpy(memory + piece.c_at + i * sizeof c, &c, sizeof c);
+    const float b = any_float(random);
+    std::memcpy(memory + piece.b_at + i * sizeof b, &b, sizeof b);
     std::byte* const x = memory + piece.x_at + i * size_of(piece.element);
     if (piece.element == Element::f64) {
       const double value = double{any_float(random)} * (1 + 1e-12);
@@ -289,7 +296,8 @@ std::string pieces_are_as_on_the_processor(const Gpu& gpu, bool in_gpu_memory, b
          .dither = piece.dither,
          .fragment = fragment,
          .element = piece.element,
-         .mode = piece.mode});
+         .mode = piece.mode,
+         .before = piece.mode == Mode::add_within ? reinterpret_cast<const float*>(memory + piece.b_at) : nullptr});
   }
   if (gpu.launch(pieces, publications) != PassStatus::done) return "busy";
   gpu.wait();

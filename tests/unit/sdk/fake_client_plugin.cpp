@@ -233,6 +233,10 @@ void serve(const Piece& piece) {
       case Mode::replace:
         piece.snapshot[i] = element::store(x[i], piece.correction[i], sequence);
         break;
+      case Mode::add_within:
+        piece.snapshot[i] =
+            element::store(x[i], element::sum_within(x[i], piece.correction[i], piece.before[i]), sequence);
+        break;
     }
   }
 }

@@ -285,6 +285,28 @@ TEST_CASE("a correction to a double tensor keeps the double's precision") {
   CHECK(client->publication(0)[0] == static_cast<float>(values[0]));
 }
 
+TEST_CASE("a buffer that has moved on by itself takes no more of a correction than leads to its target") {
+  ContractDaemon daemon;
+  Model model;
+  model.statistics = {1, 1, 1, 1, 1};
+  Run run = open(model, daemon);
+  const auto client = attach(run, daemon);
+  const std::uint32_t last = model_fragments - 1;
+  const std::uint32_t offset = 700 + 1'000 + 33 - last * 256;
+  // Published as 1, a correction of -0.5: the target is 0.5. One of 0.25: 1.25.
+  model.statistics = {0.125F, 0.75F, 2, 0.125F, 1.125F};
+  model.third.back() = 100;  // a parameter takes all of it, whatever it was
+  std::vector<float> correction(256, -0.5F);
+  correction[offset + 3] = correction[offset + 4] = 0.25F;
+  client->make_due(last, correction);
+  client->announce();
+  run.step(1);
+  CHECK(model.statistics == std::vector<float>{0.125F, 0.5F, 1.5F, 0.375F, 1.25F});
+  CHECK(model.third.back() == 99.5F);
+  const auto snapshot = client->publication(last).subspan(offset, 5);
+  CHECK(std::ranges::equal(snapshot, model.statistics));
+}
+
 TEST_CASE("a due fragment without a correction is published as it is") {
   Model model;
   ContractDaemon daemon;

@@ -30,6 +30,7 @@
 #include "daemon/clients/client_listener.hpp"
 #include "daemon/clients/reply_records.hpp"
 #include "daemon/config/config.hpp"
+#include "daemon/config/replica_options.hpp"
 #include "daemon/jobs/checkpoint_writing.hpp"
 #include "daemon/jobs/job_beginning.hpp"
 #include "daemon/jobs/job_client.hpp"

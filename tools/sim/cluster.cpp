@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "gossip/check.hpp"
+#include "sdk/cuda/element.hpp"
 #include "tools/sim/draw.hpp"
 
 namespace gossamer::sim {
@@ -68,8 +69,12 @@ Cluster::Cluster(ClusterOptions options, Schedule& schedule, Network& network)
       network_(network),
       random_(options.seed),
       fragments_(
-          static_cast<std::uint32_t>((options.elements + options.fragment_elements - 1) / options.fragment_elements)) {
+          static_cast<std::uint32_t>((options.elements + options.fragment_elements - 1) / options.fragment_elements)),
+      is_buffer_(options.elements) {
   GOSSAMER_CHECK(options.elements > 0 && options.fragment_elements % block_elements == 0);
+  for (const auto& [first, last] : options.buffers)
+    std::fill(is_buffer_.begin() + static_cast<std::ptrdiff_t>(first),
+              is_buffer_.begin() + static_cast<std::ptrdiff_t>(last), true);
 }
 
 // --- a node's machine ---------------------------------------------------------------------------------------------
@@ -741,6 +746,8 @@ void Cluster::serve(std::size_t i, std::uint32_t f) {
     const float correction = three[parts.correction][e - first];
     if (parts.replace) {
       client.model[e] = correction;
+    } else if (parts.correction_valid && is_buffer_[e]) {
+      client.model[e] = client::element::sum_within(client.model[e], correction, three[parts.publication][e - first]);
     } else if (parts.correction_valid) {
       client.model[e] += correction;
     }

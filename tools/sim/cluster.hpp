@@ -30,6 +30,8 @@ namespace gossamer::sim {
 struct ClusterOptions {
   std::size_t elements = 1024;          ///< elements of the model
   std::size_t fragment_elements = 512;  ///< a multiple of the block size
+  /// [first, last): elements of role buffer, which a correction takes no further than to its target.
+  std::vector<std::pair<std::size_t, std::size_t>> buffers = {};
   gossip::ReplicaOptions replica = {};
   gossip::JoiningOptions joining = {};
   TimeUs step_us = 2'000;         ///< one training step of a node of speed 1
@@ -309,6 +311,7 @@ class Cluster {
   Network& network_;
   gossip::Random random_;
   std::uint32_t fragments_;
+  std::vector<bool> is_buffer_;  ///< of each element
   std::deque<Node> nodes_;
   std::set<std::pair<std::size_t, std::size_t>> links_;
   std::map<std::pair<std::size_t, std::size_t>, std::uint64_t> link_lives_;

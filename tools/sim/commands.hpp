@@ -23,6 +23,9 @@ void write_file(const std::string& path, const std::string& contents);
 /// Trains small models with true gradients on simulated nodes.
 void add_learn_command(CLI::App& app);
 
+/// Simulates nodes that a program trains.
+void add_drive_command(CLI::App& app);
+
 /// Adds the program's own options: --seeds, --minutes, --fresh, --replay, --trace, --nodes. A broken invariant ends the
 /// program with status 1.
 void add_hunt_options(CLI::App& app);

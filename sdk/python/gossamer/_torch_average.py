@@ -88,7 +88,7 @@ class _Flat:
         self._under_way: List[torch.cuda.Event] = []
 
     def put(self, tensors: Iterable[Optional[torch.Tensor]]) -> None:
-        gpus = set()
+        gpus: Set[torch.device] = set()
         self._wait()
         for target, tensor in zip(self.values.split(self.sizes), tensors):
             if tensor is None:
@@ -104,7 +104,7 @@ class _Flat:
 
     def give(self, tensors: Iterable[Optional[torch.Tensor]]) -> None:
         """What is on a GPU gets it later, on the current stream."""
-        gpus = set()
+        gpus: Set[torch.device] = set()
         for tensor, mean in zip(tensors, self.values.split(self.sizes)):
             if tensor is not None:
                 tensor.copy_(mean.view(tensor.shape), non_blocking=True)

@@ -33,6 +33,7 @@ PUBLIC: List[Tuple[str, List[Tuple[str, List[str]]]]] = [
     ("gossamer.transformers", [("transformers.py", ["GossamerCallback"])]),
     ("gossamer.lightning", [("lightning.py", ["GossamerCallback"])]),
     ("gossamer.sampling", [("sampling.py", ["ShuffledSampler", "ShardedSampler", "owners"])]),
+    ("gossamer.sim", [("sim.py", ["run", "Result", "compare"])]),
     ("gossamer.tensorboard", [("tensorboard.py", ["log"])]),
 ]
 # Whose members are shown as another class's, which inherits them.

@@ -1,0 +1,220 @@
+"""Simulated trainings of a user's own model: what it says, that one seed gives one run, and each mistake by its name."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import tempfile
+import unittest
+from pathlib import Path
+from unittest import mock
+
+import numpy
+
+import gossamer.sim
+
+ELEMENTS = 40
+
+
+class Quadratic:
+    """f(x) = |x - b|² / 2 with noise, where b is the node's own; their mean is 0."""
+
+    def __init__(self, node: int):
+        self.arrays = {"x": numpy.full(ELEMENTS, 5.0), "count": numpy.array(3)}
+        self.model = self.arrays
+        self.target = 1.0 if node % 2 == 0 else -1.0
+        self.random = numpy.random.default_rng(node)
+
+    def step(self) -> None:
+        gradient = self.arrays["x"] - self.target + self.random.normal(size=ELEMENTS)
+        self.arrays["x"] -= 0.05 * gradient
+
+
+def train(replica: Quadratic, node: int) -> int:
+    replica.step()
+    return 2
+
+
+def loss_of(replica: Quadratic) -> float:
+    return float(numpy.square(replica.arrays["x"]).mean())
+
+
+def simulate(**options) -> gossamer.sim.Result:
+    return gossamer.sim.run(Quadratic, train, loss_of, **{"nodes": 4, "seconds": 20, **options})
+
+
+class Simulated(unittest.TestCase):
+    def test_gossip_learns_what_no_node_knows_alone(self):
+        gossip, alone = simulate(), simulate(settings={"method": "alone"})
+        self.assertLess(gossip.summary["worst_loss"], 0.5)
+        self.assertGreater(alone.summary["worst_loss"], 0.8)
+        last = gossip.records[-1]
+        self.assertAlmostEqual(last["time_s"], 20, delta=0.1)
+        self.assertGreater(last["bytes_per_node"], 1000)
+        self.assertLess(last["consensus_rms"], alone.records[-1]["consensus_rms"] / 3)
+        self.assertEqual(len(gossip.records), 21)
+        self.assertEqual(last["samples"], sum(last["clocks"]))
+        self.assertTrue(math.isnan(last["accuracy"]))
+        self.assertEqual(alone.records[-1]["bytes_per_node"], 0)
+
+    def test_one_seed_gives_one_run(self):
+        first, again, other = simulate(), simulate(), simulate(seed=2)
+        self.assertEqual(first.records[-1]["loss"], again.records[-1]["loss"])
+        self.assertEqual(first.records[-1]["clocks"], again.records[-1]["clocks"])
+        self.assertNotEqual(first.records[-1]["loss"], other.records[-1]["loss"])
+
+    def test_exact_averages_wait_for_the_slowest(self):
+        settings = {"method": "average", "average_steps": 4}
+        even = simulate(settings=settings, step_jitter=0)
+        slow = simulate(settings=settings, step_jitter=0, speeds=[0.25])
+        self.assertEqual(even.records[-1]["consensus_rms"], 0)
+        self.assertAlmostEqual(slow.records[-1]["samples"] / even.records[-1]["samples"], 0.25, delta=0.03)
+        # 2 (n - 1) / n of the model's bytes, after every four steps.
+        rounds = even.records[-1]["clocks"][0] / (2 * 4)
+        self.assertAlmostEqual(even.records[-1]["bytes_per_node"], rounds * 1.5 * 4 * ELEMENTS)
+        gossip = simulate(step_jitter=0, speeds=[0.25])
+        self.assertGreater(gossip.records[-1]["samples"], 2 * slow.records[-1]["samples"])
+
+    def test_a_node_dies_and_comes_back(self):
+        started = []
+
+        def make(node: int) -> Quadratic:
+            started.append(node)
+            return Quadratic(node)
+
+        faults = [{"at_s": 5, "what": "kill", "node": 1}, {"at_s": 10, "what": "start", "node": 1}]
+        for settings in ({}, {"method": "average"}):
+            started.clear()
+            result = gossamer.sim.run(make, train, loss_of, nodes=4, seconds=20, faults=faults, settings=settings)
+            self.assertEqual(started, [0, 0, 1, 2, 3, 1])  # the first is evaluated
+            clocks = [len(record["clocks"]) for record in result.records]
+            self.assertIn(3, clocks)
+            self.assertEqual(clocks[-1], 4)
+            self.assertLess(result.summary["worst_loss"], 0.6)
+
+    def test_other_faults(self):
+        held = simulate(faults=[{"at_s": 2, "what": "pause", "node": 0}, {"at_s": 12, "what": "resume", "node": 0}])
+        self.assertAlmostEqual(held.records[-1]["clocks"][0] / held.records[-1]["clocks"][1], 0.5, delta=0.05)
+        slower = simulate(faults=[{"at_s": 0, "what": "speed", "node": 2, "speed": 0.5}])
+        self.assertAlmostEqual(slower.records[-1]["clocks"][2] / slower.records[-1]["clocks"][1], 0.5, delta=0.05)
+        apart = simulate(faults=[{"at_s": 0, "what": "cut", "node": 3}])
+        self.assertGreater(apart.summary["worst_loss"], 0.8)
+        mended = simulate(faults=[{"at_s": 0, "what": "cut", "node": 3}, {"at_s": 10, "what": "mend", "node": 3}])
+        self.assertLess(mended.summary["worst_loss"], 0.6)
+
+    def test_settings_and_the_network_are_followed(self):
+        often, seldom = simulate(settings={"period_ms": 50}), simulate(settings={"period_ms": 2000})
+        self.assertGreater(often.records[-1]["bytes_per_node"], 2 * seldom.records[-1]["bytes_per_node"])
+        scaled = simulate(model_scale=1000, network={"mbit": 10, "latency_ms": 10, "topology": "ring"})
+        self.assertLess(scaled.records[-1]["bytes_per_node"], 0.6 * 20 * 10e6 / 8)  # of half of it
+
+    def test_models_by_functions_and_more_measures(self):
+        class Functional:
+            def __init__(self) -> None:
+                self.weights = [numpy.ones(3, numpy.float32), numpy.zeros((2, 2), numpy.float32)]
+
+            def get_arrays(self):
+                return self.weights
+
+            def set_arrays(self, arrays):
+                self.weights = arrays
+
+        def step(replica: Functional, node: int) -> None:
+            replica.weights = [0.9 * array for array in replica.weights]
+
+        def measure(replica: Functional):
+            return {"loss": float(replica.weights[0].sum()), "accuracy": 0.5, "zeros": float((replica.weights[1] == 0).sum())}
+
+        result = gossamer.sim.run(lambda node: Functional(), step, measure, nodes=2, samples=40, name="functional")
+        self.assertLess(result.records[-1]["loss"], 1)
+        self.assertEqual(result.records[-1]["zeros"], 4)
+        self.assertEqual(result.records[-1]["accuracy"], 0.5)
+        self.assertIn("functional", str(result))
+
+    def test_results_are_saved_and_compared(self):
+        result = simulate()
+        other = simulate(settings={"codec": "q4"})
+        both = gossamer.sim.compare(result, other)
+        self.assertIn("codec=q4", str(both))
+        with tempfile.TemporaryDirectory() as folder:
+            result.save(Path(folder) / "result.json")
+            result.save(Path(folder) / "result.svg")
+            both.save(Path(folder) / "both.svg")
+            self.assertEqual(json.loads((Path(folder) / "result.json").read_text())["records"][0]["samples"], 0)
+            self.assertTrue((Path(folder) / "both.svg").read_text().startswith("<svg"))
+            with self.assertRaisesRegex(ValueError, "must end with .svg or .json"):
+                result.save(Path(folder) / "result.png")
+
+    def test_mistakes_are_named(self):
+        for options, text in (
+            ({"settings": {"codecs": "q4"}}, "no such setting: codecs"),
+            ({"settings": {"codec": "q5"}}, "codec"),
+            ({"network": {"mbits": 3}}, "there is no mbits"),
+            ({"network": {"topology": "rings"}}, "rings"),
+            ({"network": {"loss": 2}}, "loss is 2"),
+            ({"faults": [{"at_s": 1, "what": "die", "node": 1}]}, "unknown fault 'die'"),
+            ({"faults": [{"at_s": 1, "what": "kill", "node": 9}]}, "there is no node 9"),
+            ({"faults": [{"at_s": 1, "what": "start", "node": 1}]}, "node 1 is alive at 1 s"),
+            ({"seconds": 0}, "say how long"),
+            ({"seconds": -1}, "seconds is -1"),
+            ({"nodes": 0}, "nodes is 0"),
+            ({"speeds": [1, 1, 1, 1, 1]}, "more speeds than nodes"),
+            ({"seconds": 0, "samples": 100, "faults": [{"at_s": 1, "what": "kill", "node": n} for n in range(4)]}, "dead|nobody"),
+        ):
+            with self.subTest(text), self.assertRaisesRegex(ValueError, text):
+                simulate(**options)
+
+    def test_what_the_functions_raise_is_raised(self):
+        def fails(replica: Quadratic, node: int) -> None:
+            raise ZeroDivisionError("as programs do")
+
+        with self.assertRaisesRegex(ZeroDivisionError, "as programs do"):
+            gossamer.sim.run(Quadratic, fails, loss_of, nodes=2, seconds=1)
+        with self.assertRaisesRegex(ValueError, "-3 samples"):
+            gossamer.sim.run(Quadratic, lambda replica, node: -3, loss_of, nodes=2, seconds=1)
+        with self.assertRaisesRegex(TypeError, "no model is found"):
+            gossamer.sim.run(lambda node: 7, train, loss_of, nodes=2, seconds=1)
+        with self.assertRaisesRegex(ValueError, "another model"):
+            gossamer.sim.run(lambda node: {"w": numpy.ones(2 + node)}, lambda r, n: 1, lambda r: 0.0, nodes=2, seconds=1)
+        with self.assertRaisesRegex(ValueError, "no loss"):
+            gossamer.sim.run(Quadratic, train, lambda replica: {"accuracy": 1}, nodes=2, seconds=1)
+        with mock.patch.dict(os.environ, {"GOSSAMER_SIM": "/nowhere/gossamer-sim"}):
+            with self.assertRaises(FileNotFoundError):
+                simulate()
+
+    def test_batch_norm_of_pytorch(self):
+        try:
+            import torch
+        except ImportError:
+            self.skipTest("PyTorch is not installed (python3-torch)")
+
+        def make(node: int):
+            torch.manual_seed(node)
+            model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8), torch.nn.Linear(8, 1))
+            return model, torch.optim.SGD(model.parameters(), lr=0.05), torch.Generator().manual_seed(node)
+
+        least = []
+
+        def step(replica, node: int) -> int:
+            model, optimizer, generator = replica
+            inputs = torch.randn(16, 4, generator=generator)
+            optimizer.zero_grad()
+            (model(inputs) - inputs.sum(1, keepdim=True)).square().mean().backward()
+            optimizer.step()
+            least.append(float(model[1].running_var.min()))
+            return 16
+
+        def evaluate(replica) -> float:
+            replica[0].eval()
+            with torch.no_grad():
+                inputs = torch.ones(2, 4)
+                return float((replica[0](inputs) - 4).square().mean())
+
+        result = gossamer.sim.run(make, step, evaluate, nodes=3, seconds=20, step_ms=50, settings={"period_ms": 50})
+        self.assertGreater(min(least), 0)
+        self.assertLess(result.records[-1]["loss"], result.records[0]["loss"] / 10)
+
+
+if __name__ == "__main__":
+    unittest.main()

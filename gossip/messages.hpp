@@ -171,6 +171,14 @@ inline constexpr std::uint64_t max_settings_version = std::uint64_t{1} << 48;
 inline constexpr std::uint64_t max_settings_leap = std::uint64_t{1} << 20;
 
 /// Sent when a replica changes state or settings, when a link comes up, and as the answer to a JobQuery.
+/// A number that a job's programs tell of themselves, such as a loss (run.log()).
+struct LoggedValue {
+  std::string name = {};
+  double value = 0;  ///< may be NaN or infinite
+};
+inline constexpr std::size_t max_logged = 8;
+inline constexpr std::size_t max_logged_name_bytes = 31;
+
 struct JobInfo {
   JobKey job = {};
   std::string name = {};
@@ -192,6 +200,8 @@ struct JobInfo {
   /// While it is joining, those that are joining and will train.
   std::uint32_t trainers = 0;
   NodeId first_trainer = {};
+  /// What the node's programs have logged: the means over them.
+  std::vector<LoggedValue> logged = {};
 };
 
 /// "What is the state of this job at your node?" The answer is always a JobInfo.

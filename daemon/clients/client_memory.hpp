@@ -186,6 +186,10 @@ class ClientMemory {
     std::uint32_t count = 0;
   };
   [[nodiscard]] Place place() const;
+  /// What the program has logged (daemon/clients/logged_values.hpp).
+  [[nodiscard]] layout::Logged& logged() const {
+    return *reinterpret_cast<layout::Logged*>(base_ + layout::logged_offset);
+  }
   /// At most layout::max_members.
   void set_members(std::span<const NodeId> members);
   /// The cursor that the program has set, and the one that came with the model; their bytes may be anything. The number

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "daemon/clients/logged_values.hpp"
 #include "daemon/config/config_table.hpp"
 #include "daemon/report/state_name.hpp"
 #include "gossip/check.hpp"
@@ -76,6 +77,18 @@ SettingsStatus status_of(const JobSettings& settings) {
   for (const JobSetting& setting : settings.values)
     status.values[setting.name] = setting.value;
   return status;
+}
+
+template <class Clients>
+std::vector<LoggedMean> logged_means(const Clients& clients, const gossip::Neighbours& neighbours) {
+  std::vector<const layout::Logged*> here;
+  for (const auto& client : clients)
+    here.push_back(&client->memory().logged());
+  std::vector<std::vector<LoggedValue>> others;
+  for (const auto& [node, neighbour] : neighbours) {
+    if (neighbour.info.state != ReplicaState::absent) others.push_back(neighbour.info.logged);
+  }
+  return means_of_logged(here, others);
 }
 
 PartnerStatus partner_status(const gossip::PartnerReport& report, TimeUs now_us) {
@@ -177,7 +190,7 @@ Job::Job(JobHost& host, std::shared_ptr<JobClient> client, const GossipOptions& 
       replica_(replica_options(options), host.id(), description_, std::move(fragments), counter, gossip::Random(seed)),
       started_us_(host.now_us()) {
   group_.set_first(memory_.first());
-  for (std::uint32_t f = 0; f < replica_.fragment_count(); ++f)
+  for (std::uint32_t f = 0; f < replica_.fragments().count(); ++f)
     replica_.outer_state(f).leave_out(memory_.first()->memory().statistics(f));
   if (Checkpoints* checkpoints = host.checkpoints()) {
     CheckpointSource& source = *this;
@@ -192,7 +205,7 @@ Job::Job(JobHost& host, std::shared_ptr<JobClient> client, const GossipOptions& 
 void Job::remember() {
   replica_.book().replies().set_capacity(memory_.node()->record_places());
   std::vector<std::uint32_t> commits;
-  for (std::uint32_t f = 0; f < replica_.fragment_count(); ++f)
+  for (std::uint32_t f = 0; f < replica_.fragments().count(); ++f)
     commits.push_back(replica_.buffers(f).parts().commits);
   const bool known = memory_.first()->is_holder(*memory_.node());  // otherwise they count commits in other memory
   for (std::uint32_t place = 0; place < memory_.node()->record_places(); ++place) {
@@ -208,7 +221,7 @@ void Job::remember() {
   const auto given_up = known ? memory_.node()->given_up() : std::nullopt;
   if (given_up && given_up->floor < replica_.book().given_up().floor) {
     replica_.book().remember(*given_up);
-    for (std::uint32_t f = 0; f < replica_.fragment_count(); ++f)
+    for (std::uint32_t f = 0; f < replica_.fragments().count(); ++f)
       replica_.remember(f, memory_.node()->own_halves(f));
   }
   memory_.node()->begin_given_up(replica_.book().given_up());
@@ -364,7 +377,7 @@ void Job::woken(const ClientSession& session) {
   JobClient* client = client_of(session);
   if (ended_ || client == nullptr) return;
   read_clock();
-  for (std::uint32_t f = 0; f < replica_.fragment_count(); ++f) {
+  for (std::uint32_t f = 0; f < replica_.fragments().count(); ++f) {
     if (!client->due(f)) continue;
     switch (client->look(f, host_.now_us())) {
       case JobClient::Served::not_yet:
@@ -459,7 +472,8 @@ TimeUs Job::longest_step_us() const {
 }
 
 std::string Job::handover_text() const {
-  return fmt::format("handed over {} of {} fragments{}", replica_.fragments().handed_over(), replica_.fragment_count(),
+  return fmt::format("handed over {} of {} fragments{}", replica_.fragments().handed_over(),
+                     replica_.fragments().count(),
                      replica_.neighbours().partners() == 0 ? "; nobody else in reach runs the job" : "");
 }
 
@@ -679,7 +693,16 @@ void Job::tick(bool settled) {
   decide([&](Actions& out) { replica_.tick(now_us, out, settled); });
   tick_group();
   look_whether_left_behind(now_us);
-  if (now_us - told_clients_us_ >= tell_clients_period_us) tell_clients();
+  if (now_us - told_clients_us_ >= tell_clients_period_us) {
+    tell_clients();
+    const std::vector<LoggedMean> means = logged_means(clients_, replica_.neighbours());
+    std::vector<LoggedValue> own;
+    for (const LoggedMean& one : means)
+      own.push_back({one.name, one.value});
+    replica_.set_logged(std::move(own));
+    for (const auto& client : clients_)
+      tell_means(client->memory().logged(), means);
+  }
   ending_.watch({clients_.begin(), clients_.end()}, host_.now_us());
   if (checkpoint_writing_) checkpoint_writing_->tick(now_us, runs());
 }
@@ -826,6 +849,8 @@ JobStatus Job::status() const {
     const TimeUs since_us = std::max(joined_us_, replica_.fragments().oldest_exchange_us());
     status.fragment_idle_s = static_cast<double>(host_.now_us() - since_us) / us_per_s;
   }
+  for (const LoggedMean& one : logged_means(clients_, replica_.neighbours()))
+    status.logged.push_back({one.name, one.value, one.mean, one.nodes});
   status.ages.assign(counters.ages.counts.begin(), counters.ages.counts.end());
   status.period_limit = period_limit_name(replica_.pace().period_limit());
   status.wanted_period_s = static_cast<double>(options_.get().period_ms) * us_per_ms / us_per_s;

@@ -16,7 +16,7 @@ bool Job::awaits_clients() const {
 /// Once the client has the node's values of every fragment it takes part, and its clock goes on from the node's.
 void Job::lacking(gossip::Member& member, std::uint32_t fragments) {
   auto& client = static_cast<JobClient&>(member);
-  client.memory().set_fragments_pulled(replica_.fragment_count() - fragments);
+  client.memory().set_fragments_pulled(replica_.fragments().count() - fragments);
   if (fragments > 0) return;
   client.take_cursor(cursor());
   client.set_joined();

@@ -161,6 +161,13 @@ constexpr Metric job_state = {"gossamer_job_state", gauge, "",
                               "joining for minutes: gossamerctl jobs shows how far the pull is. quarantined: the model "
                               "holds NaN or infinity."};
 
+constexpr Metric job_logged = {"gossamer_job_logged", gauge, "",
+                               "What the programs here have logged last, by its name in the label.",
+                               "NaN or infinite: the training has gone wrong there."};
+constexpr Metric job_logged_mean = {"gossamer_job_logged_mean", gauge, "",
+                                    "The mean of it over this node and the neighbours that tell of it.",
+                                    "Far from the value here: the node's data are others, or its learning rate is."};
+
 constexpr Row<JobStatus> job_rows[] = {
     {"gossamer_job_clients", gauge, "", "Training processes of the job at this node.",
      "0 for a moment while a job ends.", &JobStatus::clients},
@@ -473,6 +480,14 @@ void write_ages(Text& text, const JobStatus& job) {
   text.sample(name + "_count", labels_of(job), real(count));
 }
 
+void write_logged(Text& text, const Metric& metric, const std::vector<JobStatus>& jobs, double LoggedStatus::*value) {
+  text.begin(metric);
+  for (const JobStatus& job : jobs) {
+    for (const LoggedStatus& logged : job.logged)
+      text.sample(metric.name, labels_of(job) + "," + label("name", logged.name), logged.*value);
+  }
+}
+
 void write_jobs(Text& text, const std::vector<JobStatus>& jobs) {
   if (jobs.empty()) return;
   text.begin(job_info);
@@ -484,6 +499,8 @@ void write_jobs(Text& text, const std::vector<JobStatus>& jobs) {
   for (const JobStatus& job : jobs)
     states(text, job_state, job_states, labels_of(job), job.state);
   write_rows(text, job_rows, jobs);
+  write_logged(text, job_logged, jobs, &LoggedStatus::value);
+  write_logged(text, job_logged_mean, jobs, &LoggedStatus::mean);
   text.begin(codec_error);
   for (const JobStatus& job : jobs) {
     text.sample(std::string(codec_error.name) + "_sum", labels_of(job), job.codec_error_sum);
@@ -551,7 +568,7 @@ std::vector<Metric> node_metrics() {
   return joined({build_info, node_state, findings}, node_rows);
 }
 std::vector<Metric> job_metrics() {
-  std::vector<Metric> list = joined({job_info, job_state}, job_rows);
+  std::vector<Metric> list = joined({job_info, job_state, job_logged, job_logged_mean}, job_rows);
   list.insert(list.end(), {codec_error, exchange_age});
   return list;
 }

@@ -160,6 +160,14 @@ struct PartnerStatus {
   std::uint32_t quarantined_fragments = 0;  ///< fragments in which it holds NaN or infinity, as it said when last asked
 };
 
+/// A number that programs of a job have logged (gossamer_log()).
+struct LoggedStatus {
+  std::string name;
+  double value = 0;         ///< the mean over the processes here
+  double mean = 0;          ///< the mean over the nodes below
+  std::uint64_t nodes = 0;  ///< this one, and the neighbours that tell of it
+};
+
 /// The settings that all replicas of a job share.
 struct SettingsStatus {
   std::uint64_t version = 0;  ///< 0: nobody has given any
@@ -168,7 +176,7 @@ struct SettingsStatus {
   friend bool operator==(const SettingsStatus&, const SettingsStatus&) = default;
 };
 
-struct JobStatus {
+struct JobFigures {
   std::string job;
   std::string state;  ///< joining, running, draining or quarantined
   std::string codec;
@@ -235,6 +243,9 @@ struct JobStatus {
   std::vector<PartnerStatus> partners;  ///< the neighbours of the job
   std::string note;                     ///< a problem, in words for people; empty: none
 };
+struct JobStatus : JobFigures {
+  std::vector<LoggedStatus> logged = {};  ///< what its programs tell of themselves
+};
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(FindingStatus, rule, grade, job, node, name, text, advice, since_s)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(NodeStatus, version, node, name, address, incarnation, uptime_s, state, neighbours,
@@ -255,8 +266,9 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ClientStatus, pid, state, clock, steps, publi
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(PartnerStatus, node, state, linked, keeps, clock, exchanges, busy, exchanged_s,
                                    answer_ms, goodput_mbit_s, consensus, blocks, wide_blocks, unresolved, age_intervals,
                                    quarantined_fragments)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LoggedStatus, name, value, mean, nodes)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(SettingsStatus, version, values)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(JobStatus, job, state, codec, settings, layout, clients, processes, clock,
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(JobFigures, job, state, codec, settings, layout, clients, processes, clock,
                                    global_clock, steps, elements, fragments, neighbours, publications, exchanges,
                                    exchanges_initiated, exchanges_answered, busy, refused, unresolved, undone,
                                    violations, blocks, wide_blocks, payload_bytes_sent, payload_bytes_received,
@@ -267,6 +279,14 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(JobStatus, job, state, codec, settings, layou
                                    codec_error_sum, age_sum, fragment_idle_s, ages, gpu_means, gpu_means_through_host,
                                    gpu_means_failed, checkpoints_written, checkpoints_failed, checkpoint_clock,
                                    checkpoint_s, partners, note)
+inline void to_json(nlohmann::json& object, const JobStatus& job) {
+  to_json(object, static_cast<const JobFigures&>(job));
+  object["logged"] = job.logged;
+}
+inline void from_json(const nlohmann::json& object, JobStatus& job) {
+  from_json(object, static_cast<JobFigures&>(job));
+  job.logged = object.value("logged", std::vector<LoggedStatus>{});
+}
 
 /// The control socket's answers: {"node": {...}}, {"peers": [...]}, {"members": [...]}, {"jobs": [...]}.
 [[nodiscard]] inline nlohmann::json status_answer(const NodeStatus& node) {

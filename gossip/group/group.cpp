@@ -59,7 +59,7 @@ void Group::work(std::uint32_t f, Work work, Report report) {
 // --- the beginning ------------------------------------------------------------------------------------------------
 
 bool Group::take_copies_over(std::uint64_t clock) {
-  for (std::uint32_t f = 0; f < replica_.fragment_count(); ++f) {
+  for (std::uint32_t f = 0; f < replica_.fragments().count(); ++f) {
     FragmentBuffers& buffers = replica_.buffers(f);
     buffers.keep_copy_in({copies_.copy_buffer(f, 0), copies_.copy_buffer(f, 1)});
     const auto copy = copies_.copy(f);
@@ -83,7 +83,7 @@ std::optional<std::uint64_t> Group::clock_of(const Members& members) {
 }
 
 void Group::make_local(std::uint64_t clock) {
-  local_.emplace(replica_.fragment_count(), clock);
+  local_.emplace(replica_.fragments().count(), clock);
   local_->follow(follows_);
 }
 
@@ -93,7 +93,7 @@ void Group::follow(Follows follows) {
 }
 
 void Group::begin(const Members& members, std::uint64_t clock) {
-  for (std::uint32_t f = 0; f < replica_.fragment_count(); ++f) {
+  for (std::uint32_t f = 0; f < replica_.fragments().count(); ++f) {
     if (const auto copy = copies_.copy(f)) {
       copies_.add_gap(f, {.newest = copy->number, .begun = copies_.number(f)});
       gaps_.push_back(copies_.gaps(f));
@@ -105,7 +105,7 @@ void Group::begin(const Members& members, std::uint64_t clock) {
     gaps_.push_back({gap});
   }
   if (members.size() > 1 || is_shared()) return begin_sharing(members, clock);
-  for (std::uint32_t f = 0; f < replica_.fragment_count(); ++f)
+  for (std::uint32_t f = 0; f < replica_.fragments().count(); ++f)
     first_->note_alone(f, ++copies_.number(f));
 }
 
@@ -136,7 +136,7 @@ void Group::add(const std::shared_ptr<Member>& member, std::uint64_t clock) {
 
 void Group::add_with_standing(const std::shared_ptr<Member>& member) {
   using Arrival = LocalGroup::Arrival;
-  const std::uint32_t count = replica_.fragment_count();
+  const std::uint32_t count = replica_.fragments().count();
   ClientStandings standings{.due = member->due_fragments(),
                             .untaken = std::vector<bool>(count),
                             .unsound = std::vector<bool>(count),
@@ -418,7 +418,7 @@ void Group::check_invariants() const {
     GOSSAMER_CHECK(member != nullptr && member->number() == number);
     GOSSAMER_CHECK(member->is_attached() || local_->needs(number));
   }
-  for (std::uint32_t f = 0; has_begun() && f < replica_.fragment_count(); ++f)
+  for (std::uint32_t f = 0; has_begun() && f < replica_.fragments().count(); ++f)
     GOSSAMER_CHECK(replica_.buffers(f).gathered() || first_ != nullptr);
 }
 

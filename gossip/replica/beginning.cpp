@@ -24,7 +24,7 @@ Beginning::Beginning(BeginningHost& job, BeginningWork& work, Replica& replica, 
       key_(key),
       options_(options),
       began_us_(work.beginning_now_us()),
-      copying_(replica.fragment_count()) {
+      copying_(replica.fragments().count()) {
   work.set_beginning(*this);
 }
 
@@ -42,7 +42,7 @@ std::uint64_t Beginning::candidate_clock() const {
 
 std::uint32_t Beginning::fragments_pulled() const {
   if (joining() != nullptr) return joining()->fragments_pulled();
-  return pulled_bytes_ > 0 ? replica_.fragment_count() : 0;
+  return pulled_bytes_ > 0 ? replica_.fragments().count() : 0;
 }
 
 std::uint32_t Beginning::donors() const {
@@ -73,7 +73,7 @@ void Beginning::searched(std::vector<Saved> found) {
 
 void Beginning::join(std::uint64_t clock) {
   std::vector<std::uint32_t> blocks;
-  for (std::uint32_t f = 0; f < replica_.fragment_count(); ++f)
+  for (std::uint32_t f = 0; f < replica_.fragments().count(); ++f)
     blocks.push_back(static_cast<std::uint32_t>(replica_.buffers(f).block_count()));
   stage_.emplace<Joining>(options_, self_, key_, clock, std::move(blocks), replica_.own_info().keeps);
 }
@@ -169,7 +169,7 @@ void Beginning::finish_pull(const NodeId& from, const PullReply& reply) {
 
 /// Keeps values for which there is no room yet in lean memory; few of them. What is dropped is asked for again.
 void Beginning::hold_back(const NodeId& from, PullReply&& reply) {
-  const std::size_t most = replica_.lean_window() > 0 ? replica_.lean_window() : replica_.fragment_count();
+  const std::size_t most = replica_.lean_window() > 0 ? replica_.lean_window() : replica_.fragments().count();
   if (pulls_held_back_.size() < most) pulls_held_back_.emplace_back(from, std::move(reply));
 }
 
@@ -187,7 +187,7 @@ void Beginning::take_over(std::uint64_t clock, std::span<const std::byte> cursor
 void Beginning::read_next() {
   auto& restoring = std::get<Restoring>(stage_);
   const std::uint32_t f = restoring.next;
-  if (f == replica_.fragment_count()) return restored();
+  if (f == replica_.fragments().count()) return restored();
   const bool only_check = replica_.lean_window() > 0 && !restoring.checked;
   // The client may still hold a fragment that an earlier daemon gave it, perhaps of another model. It takes that over
   // first.
@@ -236,7 +236,7 @@ void Beginning::restored() {
     return read_next();
   }
   stage_ = Over{};
-  for (std::uint32_t f = 0; f < replica_.fragment_count() && replica_.lean_window() == 0; ++f)
+  for (std::uint32_t f = 0; f < replica_.fragments().count() && replica_.lean_window() == 0; ++f)
     give(f);
   take_over(saved->clock(), saved->cursor());
   work_.begins_with(saved);

@@ -55,7 +55,7 @@ std::size_t Fragments::quarantined() const {
 TimeUs Fragments::oldest_exchange_us() const {
   TimeUs oldest_us = std::numeric_limits<TimeUs>::max();
   for (const Fragment& fragment : fragments_) {
-    if (!fragment.is_quarantined()) oldest_us = std::min(oldest_us, fragment.exchanged_us);
+    if (!fragment.is_quarantined()) oldest_us = std::min(oldest_us, fragment.last_exchange.at_us);
   }
   return oldest_us == std::numeric_limits<TimeUs>::max() ? 0 : oldest_us;
 }

@@ -165,6 +165,13 @@ struct Quiet {
   TimeUs until_us = 0;     ///< the fragment rests until then, unless something stirs
 };
 
+struct LastExchange {
+  enum class Role : std::uint8_t { initiator, responder };
+  TimeUs at_us = 0;  ///< when it ended
+  Role role = Role::responder;
+  std::uint64_t clock = 0;  ///< of this node, when it was worked in
+};
+
 struct LastOuterStep {
   TimeUs at_us = 0;
   std::uint32_t exchanges = 0;  ///< of the fragment, since then
@@ -177,7 +184,6 @@ struct Fragment {
   };
   /// Whether the publication has been exchanged.
   enum class Freshness : std::uint8_t { used, fresh };
-  enum class Role : std::uint8_t { initiator, responder };
 
   // --- memory
   FragmentBuffers buffers;
@@ -206,13 +212,11 @@ struct Fragment {
   Health health = Health::sound;
   Freshness freshness = Freshness::used;
   std::uint64_t publication_clock = 0;
-  double cadence = 0;                   ///< smoothed samples between publications
-  float disagreement = 0;               ///< mean of `steps`, which a task may be changing while the fragment is held
-  TimeUs exchanged_us = 0;              ///< when the last exchange ended
-  Role exchanged_as = Role::responder;  ///< in that exchange
-  std::optional<NodeId> wide_at = {};   ///< last initiator, if told of wide blocks: it may follow up
-  std::uint64_t exchange_clock = 0;     ///< this node's clock at the last exchange
-  double exchange_interval = 0;         ///< smoothed samples between exchanges
+  double cadence = 0;      ///< smoothed samples between publications
+  float disagreement = 0;  ///< mean of `steps`, which a task may be changing while the fragment is held
+  LastExchange last_exchange = {};
+  std::optional<NodeId> wide_at = {};  ///< last initiator, if told of wide blocks: it may follow up
+  double exchange_interval = 0;        ///< smoothed samples between exchanges
   DistanceRecord distances = {};
   double norm = 0;                               ///< ‖y‖ in the last exchange
   std::optional<double> relative_distance = {};  ///< smoothed over exchanges; none: not measured yet

@@ -174,7 +174,7 @@ std::optional<std::uint32_t> Initiator::oldest_startable(TimeUs now_us) const {
     const Fragment& fragment = data_.fragments[f];
     if (!may_start(fragment, now_us)) continue;
     ++seen;
-    const bool left_to_other = others_turn == f % 2 && fragment.exchanged_as == Fragment::Role::responder;
+    const bool left_to_other = others_turn == f % 2 && fragment.last_exchange.role == LastExchange::Role::responder;
     const double age = waited(fragment, now_us) / (left_to_other ? others_turn_divisor : 1);
     if (oldest && age <= oldest_age) continue;
     oldest = f;
@@ -186,7 +186,7 @@ std::optional<std::uint32_t> Initiator::oldest_startable(TimeUs now_us) const {
 /// For a comparison of fragments. An answer to another node is an exchange, too, but brings the fragment's owner
 /// nothing of what was trained here.
 double Initiator::waited(const Fragment& fragment, TimeUs now_us) const {
-  if (!data_.has_servers()) return static_cast<double>(now_us - fragment.exchanged_us);
+  if (!data_.has_servers()) return static_cast<double>(now_us - fragment.last_exchange.at_us);
   return data_.pace.passed(now_us) - fragment.turn.due_at.value_or(fragment.turn.starts_at);
 }
 
@@ -286,8 +286,8 @@ std::optional<NodeId> Initiator::choose_partner(std::uint32_t f, TimeUs now_us) 
   // An owner that trains asks anyone, a server only when nobody has asked it for long: others may see another owner.
   const bool serves = data_.has_servers() && data_.description.keeps && !data_.leaving;
   const TimeUs unasked_us = std::max(unasked_least_us, hurry ? 0 : unasked_periods * data_.pace.period_us());
-  const bool asked = serves && (!hurry || fragment.exchanged_as == Fragment::Role::responder) &&
-                     now_us - fragment.exchanged_us < unasked_us;
+  const bool asked = serves && (!hurry || fragment.last_exchange.role == LastExchange::Role::responder) &&
+                     now_us - fragment.last_exchange.at_us < unasked_us;
   if (asked && !hurry) return std::nullopt;
   std::vector<Candidate> candidates;
   std::size_t in_reach = 0;
@@ -475,7 +475,7 @@ void Initiator::concluded(std::uint32_t f, ConcludeTask::Result&& result, TimeUs
   Fragment& fragment = data_.fragments[f];
   const OwnExchange own = *std::move(fragment.own);
   const bool proper = own.follow_up == 0;
-  fragment.exchanged_us = now_us;
+  fragment.last_exchange.at_us = now_us;
   if (result.commit) {
     fragment.buffers.finish_commit();
     std::ranges::find(fragment.own_halves, own.request.counter, &OwnHalf::counter)->commits =
@@ -499,7 +499,7 @@ void Initiator::concluded(std::uint32_t f, ConcludeTask::Result&& result, TimeUs
   } else {
     ++data_.counters.violations;
   }
-  fragment.exchanged_as = Fragment::Role::initiator;
+  fragment.last_exchange.role = LastExchange::Role::initiator;
   fragment.wide_at.reset();
   const double due_at = std::exchange(fragment.turn.due_at, std::nullopt).value_or(data_.pace.passed(own.begun_us));
   end_own(fragment, data_.pace.rest_periods(due_at, data_.jitter(), now_us), now_us);

@@ -24,6 +24,19 @@ constexpr std::uint32_t copies_ahead = 8;  // fragments that are asked for befor
 /// what follows the fragment that is pulled.
 constexpr std::size_t pull_ahead_bytes = std::size_t{16} << 20;
 
+/// True if the program's last values were checked and hold NaN or infinity.
+bool is_spoiled(const ReplicaData& data) {
+  return std::ranges::any_of(data.fragments, [](const Fragment& fragment) {
+    return fragment.is_quarantined() && fragment.freshness == Fragment::Freshness::used &&
+           !fragment.is_pending({Pending::work, Pending::wish, Pending::client});
+  });
+}
+
+bool has_peers(const ReplicaData& data) {
+  return std::ranges::any_of(
+      data.neighbours, [&data](const auto& item) { return data.neighbours.is_peer(item.second, data.has_servers()); });
+}
+
 }  // namespace
 
 Replica::Replica(const ReplicaOptions& options, const NodeId& self, JobInfo description,
@@ -147,21 +160,8 @@ void Replica::finish_with_others(TimeUs now_us, Actions& out) {
                 out);
 }
 
-bool Replica::spoiled() const {
-  return std::ranges::any_of(data_.fragments, [](const Fragment& fragment) {
-    return fragment.is_quarantined() && fragment.freshness == Fragment::Freshness::used &&
-           !fragment.is_pending({Pending::work, Pending::wish, Pending::client});
-  });
-}
-
-bool Replica::has_peers() const {
-  return std::ranges::any_of(data_.neighbours, [this](const auto& item) {
-    return data_.neighbours.is_peer(item.second, data_.has_servers());
-  });
-}
-
 void Replica::update_finishing(TimeUs now_us, Actions& out) {
-  if (!data_.runs() || has_peers() || !all_dialled_ || accompanied_us_ == 0) accompanied_us_ = now_us;
+  if (!data_.runs() || has_peers(data_) || !all_dialled_ || accompanied_us_ == 0) accompanied_us_ = now_us;
   if (!data_.finish) return;
   Finish& finish = *data_.finish;
   finish.partners = data_.neighbours.finishing_partners();
@@ -170,7 +170,7 @@ void Replica::update_finishing(TimeUs now_us, Actions& out) {
   });
   if (finish.stage == Finishing::over) return;
   const bool sound = data_.fragments.quarantined() == 0 && !finish.spoiled_programs;
-  const bool known = finish.health == Finish::Health::spoiled || finish.spoiled_programs || spoiled();
+  const bool known = finish.health == Finish::Health::spoiled || finish.spoiled_programs || is_spoiled(data_);
   const auto health = sound ? Finish::Health::sound : known ? Finish::Health::spoiled : Finish::Health::quarantined;
   const bool changed = std::exchange(finish.health, health) != health;
   static constexpr PendingSet moving{Pending::own, Pending::start, Pending::request, Pending::undo};
@@ -186,8 +186,8 @@ void Replica::update_finishing(TimeUs now_us, Actions& out) {
   const bool may_train_again = data_.neighbours.any_over_before() && now_us - finish.began_us < finish_alone_us;
   // Whoever has just gone may be back soon; and of those that a new daemon is to meet, not all may be linked yet.
   const bool may_return = now_us - expects_since_us_.value_or(now_us) < finish_alone_us;
-  const bool waits =
-      may_train_again || may_return || (!has_peers() && !may_go_alone && now_us - accompanied_us_ < finish_alone_us);
+  const bool waits = may_train_again || may_return ||
+                     (!has_peers(data_) && !may_go_alone && now_us - accompanied_us_ < finish_alone_us);
   const bool settled = !waits && finish.is_sound() && data_.runs() && all_settled;
   // The last corrections must have reached the client as well.
   const bool delivered =
@@ -570,7 +570,7 @@ void Replica::tick(TimeUs now_us, Actions& out, bool all_dialled) {
     tell_neighbours(out);
     end_the_old(now_us, out);
     if (has_model(data_.phase)) client_.look_at_quarantined(out);
-    if (data_.runs() && !data_.description.keeps && !data_.finish && !has_peers()) client_.look_while_alone(out);
+    if (data_.runs() && !data_.description.keeps && !data_.finish && !has_peers(data_)) client_.look_while_alone(out);
     ask_at_once_ = true;
   }
   if (std::exchange(ask_at_once_, false)) responder_.inquire(out);

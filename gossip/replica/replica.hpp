@@ -62,6 +62,8 @@ class Replica {
   void set_options(const ReplicaOptions& options);
   /// The job's newest settings that this replica has heard of. What they mean is the caller's to say: set_options().
   [[nodiscard]] const JobSettings& settings() const { return data_.description.settings; }
+  /// What the node's programs have logged, for the neighbours. They hear it with what they are told anyhow.
+  void set_logged(std::vector<LoggedValue> logged) { data_.description.logged = std::move(logged); }
   /// Takes these settings if they are newer, and tells the neighbours.
   void take_settings(const JobSettings& settings, Actions& out);
   /// The record of its exchanges, for the code that stores it or takes it over.
@@ -133,7 +135,6 @@ class Replica {
   [[nodiscard]] HeldFragment held(std::uint32_t f);
   [[nodiscard]] FragmentBuffers& buffers(std::uint32_t f) { return data_.fragments[f].buffers; }
   [[nodiscard]] OuterState& outer_state(std::uint32_t f) { return data_.fragments[f].outer; }
-  [[nodiscard]] std::uint32_t fragment_count() const { return data_.fragments.count(); }
 
   // --- for people
   [[nodiscard]] const ReplicaCounters& counters() const { return data_.counters; }
@@ -164,9 +165,6 @@ class Replica {
   void finish_with_others(TimeUs now_us, Actions& out);
   /// Checks how far finishing has come, and tells the neighbours of a change.
   void update_finishing(TimeUs now_us, Actions& out);
-  /// True if the program's last values were checked and hold NaN or infinity.
-  [[nodiscard]] bool spoiled() const;
-  [[nodiscard]] bool has_peers() const;
   void end_the_old(TimeUs now_us, Actions& out);
   void look_at_clocks(TimeUs now_us);
   void look_after_window(TimeUs now_us, Actions& out);

@@ -110,7 +110,7 @@ Clip ReplicaData::clip_for(const Fragment& fragment, const NodeId& partner) cons
 float ReplicaData::factor_for(const Fragment& fragment, const NodeId& partner) const {
   double growth = 1;
   if (fragment.exchange_interval > 0) {
-    const auto since = static_cast<double>(clock - std::min(clock, fragment.exchange_clock));
+    const auto since = static_cast<double>(clock - std::min(clock, fragment.last_exchange.clock));
     growth = std::clamp(since / fragment.exchange_interval, 1.0, growth_max);
   }
   const Neighbour* neighbour = neighbours.find(partner);
@@ -144,7 +144,7 @@ void ReplicaData::learn(Fragment& fragment, const NodeId& partner, const Exchang
     ++neighbour->exchanges;
     neighbour->blocks += measure.blocks;
     neighbour->wide_blocks += measure.wide_blocks;
-    neighbour->exchanged_us = fragment.exchanged_us;
+    neighbour->exchanged_us = fragment.last_exchange.at_us;
   }
   if (!gave) ++fragment.last_outer.exchanges;
   counters.blocks += measure.blocks;
@@ -153,9 +153,9 @@ void ReplicaData::learn(Fragment& fragment, const NodeId& partner, const Exchang
   counters.mean_abs_sum += measure.mean_abs;
   counters.codec_error_sum += measure.codec_error;
   counters.ages.add(age_of(fragment));
-  const auto interval = static_cast<double>(clock - std::min(clock, fragment.exchange_clock));
+  const auto interval = static_cast<double>(clock - std::min(clock, fragment.last_exchange.clock));
   fragment.exchange_interval = smoothed(fragment.exchange_interval, interval);
-  fragment.exchange_clock = clock;
+  fragment.last_exchange.clock = clock;
 }
 
 void ReplicaData::note_agreement(Fragment& fragment, const NodeId& partner, const ExchangeMeasure& measure,

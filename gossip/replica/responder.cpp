@@ -177,7 +177,7 @@ bool Responder::is_asked_by_server(const Fragment& fragment, const NodeId& from,
 
 /// This is a guess from all that is known here: a request does not say whether it is a follow-up.
 bool Responder::follows_up(const Fragment& fragment, const NodeId& from, TimeUs now_us) const {
-  return fragment.wide_at == from && now_us - fragment.exchanged_us < data_.pace.period_us() / 2;
+  return fragment.wide_at == from && now_us - fragment.last_exchange.at_us < data_.pace.period_us() / 2;
 }
 
 void Responder::turn_down(const NodeId& from, const ExchangeRequest& request, ReplyStatus status, RefuseReason reason,
@@ -213,8 +213,8 @@ void Responder::answered(std::uint32_t f, const stage::Answering& at, AnswerTask
                                                         : ExchangeCost::Work{.follow_ups = 1});
     data_.spend(at.initiator, payload_bytes(reply), now_us, ByteBudget::Spent::answer);
     data_.neighbours.note_answer(at.initiator, reply.status, now_us);
-    fragment.exchanged_us = now_us;
-    fragment.exchanged_as = Fragment::Role::responder;
+    fragment.last_exchange.at_us = now_us;
+    fragment.last_exchange.role = LastExchange::Role::responder;
     if (reply.shift < max_shift_bound) fragment.handed_in.reset();
     fragment.wide_at.reset();
     if (result.measure.wide_blocks > 0) fragment.wide_at = at.initiator;

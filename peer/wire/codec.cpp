@@ -189,6 +189,12 @@ void write(const JobInfo& info, wire::Header::Builder header, Frames&) {
   out.setTrainers(info.trainers);
   if (info.keeps) out.setFirstTrainer(data_of(info.first_trainer.bytes));
   write_settings(info.settings, out);
+  if (info.logged.empty()) return;
+  auto logged = out.initLogged(size_of(info.logged));
+  for (unsigned i = 0; i < logged.size(); ++i) {
+    logged[i].setName(text_of(info.logged[i].name));
+    logged[i].setValue(info.logged[i].value);
+  }
 }
 std::optional<Message> read(wire::JobInfo::Reader in, const Frames& frames) {
   JobInfo info;
@@ -206,8 +212,13 @@ std::optional<Message> read(wire::JobInfo::Reader in, const Frames& frames) {
   info.trainers = in.getTrainers();
   if (info.keeps && !read_data(in.getFirstTrainer(), info.first_trainer.bytes)) return std::nullopt;
   auto settings = read_settings(in.getSettings());
-  if (!settings) return std::nullopt;
+  if (!settings || in.getLogged().size() > max_logged) return std::nullopt;
   info.settings = std::move(*settings);
+  for (const auto value : in.getLogged()) {
+    LoggedValue& read = info.logged.emplace_back();
+    if (!read_text(value.getName(), max_logged_name_bytes, read.name)) return std::nullopt;
+    read.value = value.getValue();
+  }
   return info;
 }
 

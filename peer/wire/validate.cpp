@@ -123,6 +123,9 @@ Fault check(const JobInfo& info) {
   if (info.clock > gossip::max_clock_samples) return "clock out of bounds";
   if (static_cast<std::uint8_t>(info.finishing) > max_finishing) return "unknown stage of finishing";
   if (const Fault fault = fault_of(info.settings)) return fault;
+  for (const LoggedValue& logged : info.logged)
+    if (logged.name.empty() || !is_plain_text(logged.name, max_logged_name_bytes))
+      return "the name of a logged value is empty, too long or not plain UTF-8";
   if (info.fragment_elements == 0) {
     return info.fragments == 0 && info.elements == 0 ? Fault{} : "elements without a fragment size";
   }

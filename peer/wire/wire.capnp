@@ -168,6 +168,12 @@ struct JobInfo {
   keeps @11 :Bool;
   trainers @12 :UInt32;     # with keeps
   firstTrainer @13 :Data;   # 16 bytes with keeps, else empty
+  logged @14 :List(LoggedValue);
+}
+
+struct LoggedValue {
+  name @0 :Text;
+  value @1 :Float64;
 }
 
 struct JobSetting {

@@ -54,6 +54,8 @@ class ClientRun {
   [[nodiscard]] Result<void> set_stream(void* stream);
   [[nodiscard]] Result<void> set_transfer(gossamer_load load, gossamer_store store, void* context);
   void info(gossamer_run_info& info) const;
+  [[nodiscard]] Result<void> log(std::string_view name, double value);
+  [[nodiscard]] Result<void> logged(std::string_view name, double& value, double& mean, std::uint32_t& nodes) const;
   [[nodiscard]] Result<void> set_cursor(std::span<const std::byte> cursor);
   [[nodiscard]] Result<void> get_cursor(std::span<std::byte> buffer, std::size_t& length) const;
   [[nodiscard]] std::vector<std::byte> members() const;

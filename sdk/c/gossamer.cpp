@@ -131,6 +131,21 @@ gossamer_status gossamer_get_cursor(gossamer_run* run, void* buffer, size_t size
   });
 }
 
+gossamer_status gossamer_log(gossamer_run* run, const char* name, double value) {
+  return call(run, [&](ClientRun& own) -> Result<void> {
+    if (name == nullptr) return fail(GOSSAMER_BAD_ARGUMENT, "the name is NULL");
+    return own.log(name, value);
+  });
+}
+
+gossamer_status gossamer_logged(gossamer_run* run, const char* name, double* value, double* mean, uint32_t* nodes) {
+  return call(run, [&](ClientRun& own) -> Result<void> {
+    if (name == nullptr || value == nullptr || mean == nullptr || nodes == nullptr)
+      return fail(GOSSAMER_BAD_ARGUMENT, "an argument is NULL");
+    return own.logged(name, *value, *mean, *nodes);
+  });
+}
+
 gossamer_status gossamer_members(gossamer_run* run, uint8_t (*ids)[16], size_t capacity, size_t* count) {
   return call(run, [&](ClientRun& own) -> Result<void> {
     if (count == nullptr || (ids == nullptr && capacity > 0))

@@ -322,6 +322,17 @@ GOSSAMER_API gossamer_status gossamer_get_cursor(gossamer_run* run, void* buffer
  * large cluster a node knows only some of the others. */
 GOSSAMER_API gossamer_status gossamer_members(gossamer_run* run, uint8_t (*ids)[16], size_t capacity, size_t* count);
 
+/* Tells a number of the program's, such as its loss, under a name of 1 to 31 bytes; at most 8 names in a run. The
+ * daemon shows the latest value, and the mean over the job's nodes. It takes no system call. GOSSAMER_BAD_ARGUMENT for
+ * a name that cannot be, or one too many. */
+GOSSAMER_API gossamer_status gossamer_log(gossamer_run* run, const char* name, double value);
+
+/* A number that was logged, and its mean over the nodes that are known to have logged it, this one included. *nodes is
+ * their number: 0 until the daemon has told, a fraction of a second later. GOSSAMER_BAD_ARGUMENT for a name that was
+ * never logged. */
+GOSSAMER_API gossamer_status gossamer_logged(gossamer_run* run, const char* name, double* value, double* mean,
+                                             uint32_t* nodes);
+
 /* The program has stopped training: exchanges with the others as fast as the links allow, until all replicas in reach
  * have finished, too, and agree. Their mean is then in the tensors, and one of them is told to save it. It
  * serves due fragments while it waits; timeout_ms < 0 waits for ever. It waits for replicas that still train, but not

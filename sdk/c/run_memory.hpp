@@ -46,6 +46,9 @@ class RunMemory {
   [[nodiscard]] float* buffer(std::uint32_t fragment, std::uint8_t index) const {
     return reinterpret_cast<float*>(base_ + layout::buffer_offset(plan_, fragment, index));
   }
+  [[nodiscard]] layout::Logged& logged() const {
+    return *reinterpret_cast<layout::Logged*>(base_ + layout::logged_offset);
+  }
   [[nodiscard]] std::byte* own_cursor() const { return base_ + layout::cursors_offset; }
   [[nodiscard]] std::byte* job_cursor() const { return base_ + layout::cursors_offset + 2 * layout::slot_bytes; }
   [[nodiscard]] std::byte* members() const { return base_ + layout::members_offset; }

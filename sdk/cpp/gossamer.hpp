@@ -201,6 +201,8 @@ class Run {
   /// Later calls launch on this CUDA stream: see gossamer_set_stream().
   void set_stream(void* stream) { check(gossamer_set_stream(run_.get(), stream)); }
 
+  /// Tells a number of the program's, such as its loss: see gossamer_log().
+  void log(const std::string& name, double value) { check(gossamer_log(run_.get(), name.c_str(), value)); }
   /// The program's place in the data, at most 4096 bytes: see gossamer_set_cursor().
   void set_cursor(std::span<const std::byte> cursor) {
     check(gossamer_set_cursor(run_.get(), cursor.data(), cursor.size()));

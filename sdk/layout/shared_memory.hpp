@@ -333,8 +333,25 @@ static_assert(offsetof(Header, window_bytes) == 160 && offsetof(Header, buffers_
               offsetof(Header, version) == 320 && offsetof(Header, job_cursor) == 384 && sizeof(Header) == 512);
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free && std::atomic<std::uint32_t>::is_always_lock_free);
 
+/// Numbers that the program tells of itself (gossamer_log()). The client writes a name once, and then raises `count`
+/// with release; it stores values as it likes. The daemon answers with their means over the nodes that it knows of.
+inline constexpr std::size_t max_logged = 8;
+inline constexpr std::size_t max_logged_name_bytes = 31;
+struct LoggedEntry {
+  char name[max_logged_name_bytes + 1];  ///< zero-terminated
+  std::atomic<std::uint64_t> value;      ///< a double
+  std::atomic<std::uint64_t> mean;       ///< a double; of as many nodes as `nodes` says
+  std::atomic<std::uint64_t> nodes;
+};
+struct Logged {
+  std::atomic<std::uint32_t> count;
+  std::uint32_t reserved;
+  LoggedEntry entries[max_logged];
+};
+
 inline constexpr std::uint64_t settings_offset = page_bytes - max_settings_bytes;
-static_assert(settings_offset >= sizeof(Header));
+inline constexpr std::uint64_t logged_offset = sizeof(Header);
+static_assert(logged_offset + sizeof(Logged) <= settings_offset);
 inline constexpr std::uint64_t cursors_offset = page_bytes;
 inline constexpr std::uint64_t members_offset = cursors_offset + 4 * slot_bytes;
 inline constexpr std::uint64_t tensors_at = members_offset + 2 * slot_bytes;

@@ -2,6 +2,7 @@
 
 import copy
 import gc
+import math
 import pickle
 import sys
 import unittest
@@ -128,8 +129,9 @@ class Training(unittest.TestCase):
             count = int(net[1].num_batches_tracked)
             daemon.client().make_due([0.0] * (ELEMENTS - 8) + [1.0] * 8)
             run.step()
-            self.assertTrue(torch.equal(net[1].running_mean, mean + 1))
-            self.assertTrue(torch.equal(net[1].running_var, variance + 1))
+            # From the snapshots 0 and 1 to the targets 1 and 2, and no further.
+            self.assertTrue(torch.equal(net[1].running_mean, torch.minimum(mean + 1, mean.clamp(min=1))))
+            self.assertTrue(torch.equal(net[1].running_var, torch.minimum(variance + 1, variance.clamp(min=2))))
             self.assertEqual(int(net[1].num_batches_tracked), count)
 
     def test_learning_rate_schedulers_work_before_and_after(self):
@@ -657,11 +659,28 @@ class Tensors(unittest.TestCase):
         net = model()
         with ContractDaemon() as daemon, gossamer.attach(net, job="test", socket=daemon.path) as run:
             net[0].weight.data = torch.full((4, 3), 7.0)  # the parameter's memory moves
-            net[1].running_mean = torch.full((4,), 3.0)  # the buffer is another tensor
+            net[1].running_mean = torch.full((4,), -3.0)  # the buffer is another tensor
             daemon.client().make_due([1.0] * ELEMENTS)
             run.step()
             self.assertTrue(torch.equal(net[0].weight.detach(), torch.full((4, 3), 8.0)))
-            self.assertTrue(torch.equal(net[1].running_mean, torch.full((4,), 4.0)))
+            self.assertTrue(torch.equal(net[1].running_mean, torch.full((4,), -2.0)))
+
+    def test_buffers_that_averaging_spoils_are_named(self):
+        net = model()
+        net.register_buffer("mask", torch.full((2, 2), -math.inf))
+        with self.assertWarnsRegex(gossamer.GossamerWarning, "the buffer 'mask' holds infinity.*'local'"):
+            alone(net).close()
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            alone(net, roles={"mask": "local"}).close()
+        net = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4, momentum=None))
+        with self.assertWarnsRegex(gossamer.GossamerWarning, "the batch norm '1' has momentum=None"):
+            alone(net).close()
+
+    def test_lbfgs_is_warned_of(self):
+        net = model()
+        with self.assertWarnsRegex(gossamer.GossamerWarning, "LBFGS"):
+            alone(net, torch.optim.LBFGS(net.parameters())).close()
 
     def test_an_attach_that_is_refused_leaves_no_run_behind(self):
         net = model()

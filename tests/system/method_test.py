@@ -1,5 +1,6 @@
 """The method "average" of PyTorch runs between real daemons: the same bits everywhere, whoever comes, leaves or dies."""
 
+import math
 import os
 import subprocess
 import sys
@@ -359,6 +360,23 @@ class Method(SystemTest):
             self.assertEqual(training.told, [])
         parameters = [[p.tolist() for p in training.model.parameters()] for training in trainings]
         self.assertEqual(parameters[0], parameters[1])
+
+    def test_a_mask_of_infinity_is_named(self) -> None:
+        (node,) = self.start_nodes(1)
+        training = Training(node, slice(0, SAMPLES), settings={"method": "average"})
+        self.addCleanup(training.stop)
+        training.step()
+        training.run.close()
+        training.model.register_buffer("mask", torch.full((4,), -math.inf))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            again = gossamer.torch.attach(
+                training.model, training.optimizer, job="masked", socket=str(node.client_socket), timeout_s=PATIENCE_S,
+                settings={"method": "average"},
+            )  # fmt: skip
+        with self.assertRaisesRegex(gossamer.torch.GossamerError, "'mask' holds infinity.*roles="):
+            training.optimizer.step()
+        again.close()
 
     def test_gradients_in_eight_bits(self) -> None:
         trainings = self.trainings(self.start_nodes(3), method="average", average_members=3, average_codec="q8")

@@ -205,6 +205,23 @@ std::string render_clients(const json& clients, const std::string& if_none, bool
   return table.render(colour);
 }
 
+/// A number as its program may have printed it; JSON has no NaN.
+std::string logged_number(const json& object, const char* name) {
+  const json value = object.value(name, json());
+  return value.is_number() ? fmt::format("{:.4g}", value.get<double>()) : "not finite";
+}
+
+/// What the job's programs have logged: "loss 0.31 (0.35 over 3 nodes), accuracy 0.9".
+std::string logged_text(const json& logged) {
+  std::string text;
+  for (const json& one : logged) {
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", one.value("name", ""), logged_number(one, "value"));
+    if (const auto nodes = one.value("nodes", 1); nodes > 1)
+      text += fmt::format(" ({} over {} nodes)", logged_number(one, "mean"), nodes);
+  }
+  return text;
+}
+
 /// The jobs that several processes of this node train; empty if there are none.
 std::string processes_table(const json& answer, bool colour) {
   json shared = json::array();
@@ -245,6 +262,8 @@ std::string jobs_table(const json& answer, bool colour) {
     const Members job{entry};
     const std::string settings = settings_text(entry.value("settings", json::object()).value("values", json::object()));
     if (!settings.empty()) text += fmt::format("{}: settings of all its nodes:{}\n", job.string("job"), settings);
+    if (const std::string logged = logged_text(entry.value("logged", json::array())); !logged.empty())
+      text += fmt::format("{}: {}\n", job.string("job"), logged);
     if (const std::string note = job.string("note"); !note.empty())
       text += fmt::format("{}: {}\n", job.string("job"), note);
   }

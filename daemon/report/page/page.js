@@ -245,6 +245,11 @@ function drawJob(job, history) {
       (job.state === "joining" ? ` · ${job.fragments_pulled} of ${job.fragments} fragments pulled` : "") +
       (job.blocks > 0 ? ` · ${share(job.wide_blocks / job.blocks)} of blocks wide` : "") +
       (job.unresolved > 0 ? ` · ${job.unresolved} unresolved` : "")));
+  if (job.logged?.length) {
+    const number = (value) => (value === null ? "not finite" : Number(value.toPrecision(4)).toString());
+    box.append(element("p", {}, job.logged.map((one) => `${one.name} ${number(one.value)}` +
+      (one.nodes > 1 ? ` (${number(one.mean)} over ${one.nodes} nodes)` : "")).join(" · ")));
+  }
   if (job.note) box.append(element("p", { class: "warn" }, job.note));
   if (job.violations > 0) box.append(element("p", { class: "bad" }, `${job.violations} replies that did not fit their request`));
   const past = history.jobs[job.job];

@@ -216,6 +216,11 @@ def library() -> ctypes.CDLL:
         "gossamer_set_tensor_data": (status, [run, ctypes.c_size_t, ctypes.c_void_p]),
         "gossamer_set_stream": (status, [run, ctypes.c_void_p]),
         "gossamer_set_transfer": (status, [run, Load, Store, ctypes.c_void_p]),
+        "gossamer_log": (status, [run, ctypes.c_char_p, ctypes.c_double]),
+        "gossamer_logged": (
+            status,
+            [run, ctypes.c_char_p, *[ctypes.POINTER(ctypes.c_double)] * 2, ctypes.POINTER(ctypes.c_uint32)],
+        ),
         "gossamer_set_cursor": (status, [run, ctypes.c_char_p, ctypes.c_size_t]),
         "gossamer_get_cursor": (status, [run, ctypes.c_char_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t)]),
         "gossamer_members": (status, [run, ctypes.c_void_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t)]),

@@ -35,6 +35,15 @@ class Finish:
     clock: int  # samples: the largest known clock of any replica
 
 
+@dataclass(frozen=True)
+class Logged:
+    """A number that log() was given."""
+
+    value: float  # the latest one here
+    mean: float  # over the nodes below
+    nodes: int  # known to have logged one of this name, with this node; 0: the daemon has not told yet
+
+
 def slice_ms(end_s: float) -> int:
     """How long to wait next if all waiting ends at that monotonic time."""
     return int(max(0, min(WAIT_SLICE_MS, (end_s - time.monotonic()) * 1000)))
@@ -47,6 +56,7 @@ class Shared:
 
     def __init__(self) -> None:
         self._average_memory: Dict[str, Any] = {}
+        self._logged: Dict[str, None] = {}  # names, in the order in which they came
 
     def _open_handle(self) -> ctypes.c_void_p:
         raise NotImplementedError
@@ -98,6 +108,26 @@ class Shared:
         else:
             raise GossamerError("GOSSAMER_BAD_ARGUMENT", f"the cursor is a {type(value).__name__}; use a dict or bytes")
         self._check(self._lib.gossamer_set_cursor(self._open_handle(), content, len(content)))
+
+    def log(self, **values: float) -> None:
+        """Tells numbers of the program's, such as log(loss=0.3, accuracy=0.91), of at most 8 names. The latest ones, and
+        their means over the job's nodes, are in `logged`, in `gossamerctl jobs`, on the status page and in the metrics.
+        Give numbers: float() of a tensor on a GPU waits for the GPU, so do it as seldom as you would print it."""
+        for name, value in values.items():
+            self._check(self._lib.gossamer_log(self._open_handle(), name.encode(), float(value)))
+            self._logged[name] = None
+
+    @property
+    def logged(self) -> Dict[str, Logged]:
+        """The numbers that log() was given: `value` here, `mean` over `nodes` nodes that are known to have logged one of
+        this name. nodes is 0 until the daemon has told, a fraction of a second later."""
+        found = {}
+        for name in self._logged:
+            value, mean, nodes = ctypes.c_double(), ctypes.c_double(), ctypes.c_uint32()
+            pointers = (ctypes.byref(value), ctypes.byref(mean), ctypes.byref(nodes))
+            self._check(self._lib.gossamer_logged(self._open_handle(), name.encode(), *pointers))
+            found[name] = Logged(value.value, mean.value, nodes.value)
+        return found
 
     @property
     def members(self) -> List[str]:

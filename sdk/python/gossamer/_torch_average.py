@@ -305,6 +305,13 @@ class ExactAverages:
         # A daemon that has gone away may only be restarting. The next average waits for it a while.
         wanted = _wanted(info) if info.attached else (self._averaged, self._codec)
         if wanted != (self._averaged, self._codec):
+            # Beside infinity no mean is a number, so all processes would have nothing.
+            if wanted[0] is not None and (infinite := run._infinite_buffers()):
+                raise GossamerError(
+                    "GOSSAMER_UNSUPPORTED",
+                    f"the buffer '{infinite[0]}' holds infinity, and has no exact mean: if it is a constant, such as a mask, "
+                    f"leave it out with roles={{'{infinite[0]}': 'local'}}",
+                )
             self.leave(run)
             self._averaged, self._codec = wanted
         if info.corrections != self._corrections:

@@ -38,12 +38,16 @@ class Writer(Protocol):
 
 
 def log(run: Run, writer: Writer, every_s: float = 10.0, prefix: str = "gossamer/") -> None:
-    """Writes run.stats every `every_s` seconds, from run.step(), and once more when the run is closed: close the writer
+    """Writes run.stats and run.logged every `every_s` seconds, from run.step(), and once more when the run is closed: close the writer
     after it. The charts' step is the number of optimiser steps."""
 
     def write() -> None:
         stats: RunStats = run.stats
         for field, tag in _SCALARS.items():
             writer.add_scalar(prefix + tag, getattr(stats, field), stats.steps)
+        for name, logged in run.logged.items():
+            writer.add_scalar(prefix + name, logged.value, stats.steps)
+            if logged.nodes > 0:
+                writer.add_scalar(f"{prefix}{name}_mean", logged.mean, stats.steps)
 
     run.every(every_s, write)

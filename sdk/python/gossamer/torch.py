@@ -226,6 +226,34 @@ class TorchRun(Run):
             super().__init__(self._specs, options, None if masters is None else _ModelCopies(self._places))
         self.samples_per_step = samples_per_step
         self._unhook: Optional[Callable[[], None]] = None
+        with self._closed_unless_done():  # warnings may be errors
+            self._look_at_buffers(model)
+
+    def _look_at_buffers(self, model: torch.nn.Module) -> None:
+        """Warns of buffers that averaging makes something else of."""
+        with torch.no_grad():
+            if infinite := self._infinite_buffers():
+                self._warn(
+                    f"the buffer '{infinite[0]}' holds infinity{_and_more(infinite)}: replicas with infinity keep out of "
+                    f"exchanges. If it is a constant, such as a mask, leave it out: roles={{'{infinite[0]}': 'local'}}"
+                )
+        counting = [
+            name
+            for name, module in model.named_modules()
+            if isinstance(module, torch.nn.modules.batchnorm._BatchNorm) and module.momentum is None
+            and module.running_mean is not None
+        ]  # fmt: skip
+        if counting:
+            self._warn(
+                f"the batch norm '{counting[0]}'{_and_more(counting)} has momentum=None: its statistics are means over all "
+                "batches that this process has counted, and a process that takes over a model begins to count anew. Use a "
+                "momentum, such as 0.01"
+            )
+
+    def _infinite_buffers(self) -> List[str]:
+        return [
+            place.name for place in self._places if place.role == "buffer" and bool(torch.isinf(place.tensor()).any())
+        ]
 
     def _model(self) -> Set[int]:  # the tensors, even if the C library works on copies of them
         return {spec.pointer for spec in self._specs if spec.role != "local" and 0 not in spec.shape}
@@ -314,6 +342,11 @@ class TorchRun(Run):
         if self._unhook is not None:
             raise GossamerError("GOSSAMER_BAD_ARGUMENT", "this run is already hooked to an optimizer")
         self.check_updated_by(optimizer)
+        if isinstance(optimizer, torch.optim.LBFGS):
+            self._warn(
+                "LBFGS learns from the differences between its own steps, which corrections from other nodes spoil: it may "
+                "diverge with others, though it does not alone. Use SGD or Adam"
+            )
         own = weakref.ref(self)  # an old optimizer that a scheduler still holds must not keep the run
 
         trained = self._optimizer = weakref.ref(optimizer)
@@ -515,6 +548,10 @@ class TorchRun(Run):
                 self._move_tensor(index, now.pointer, now.owner)
             self._specs[index] = now
         self._watched[index] = self._watch(index)
+
+
+def _and_more(names: List[str]) -> str:
+    return "" if len(names) == 1 else f" (and {len(names) - 1} more)"
 
 
 def _is_skipped(optimizer: torch.optim.Optimizer) -> bool:

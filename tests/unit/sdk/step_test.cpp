@@ -737,6 +737,42 @@ TEST_CASE("after fork the child's handle does nothing and the parent's goes on")
   CHECK_FALSE(test::readable(client->socket(), 0));  // still attached
 }
 
+TEST_CASE("what is logged is in the memory for the daemon, and its means come back") {
+  Model model;
+  ContractDaemon daemon;
+  Run run = open(model, daemon);
+  const auto client = attach(run, daemon);
+  auto& logged =
+      *reinterpret_cast<layout::Logged*>(reinterpret_cast<std::byte*>(&client->header()) + layout::logged_offset);
+  CHECK(logged.count == 0);
+  run.log("loss", 0.5);
+  run.log("accuracy", 0.25);
+  run.log("loss", 0.125);
+  REQUIRE(logged.count == 2);
+  CHECK(std::string(logged.entries[0].name) == "loss");
+  CHECK(std::bit_cast<double>(logged.entries[0].value.load()) == 0.125);
+  double value = 0;
+  double mean = 0;
+  std::uint32_t nodes = 9;
+  REQUIRE(gossamer_logged(run.handle(), "loss", &value, &mean, &nodes) == GOSSAMER_OK);
+  CHECK((value == 0.125 && mean == 0.125 && nodes == 0));
+  logged.entries[0].mean.store(std::bit_cast<std::uint64_t>(0.75));
+  logged.entries[0].nodes.store(3);
+  REQUIRE(gossamer_logged(run.handle(), "loss", &value, &mean, &nodes) == GOSSAMER_OK);
+  CHECK((value == 0.125 && mean == 0.75 && nodes == 3));
+  for (const char* const name : {"", "a\nb", "a name that is much longer than may be"})
+    CHECK(gossamer_log(run.handle(), name, 1) == GOSSAMER_BAD_ARGUMENT);
+  CHECK(gossamer_log(run.handle(), nullptr, 1) == GOSSAMER_BAD_ARGUMENT);
+  CHECK(gossamer_logged(run.handle(), "losses", &value, &mean, &nodes) == GOSSAMER_BAD_ARGUMENT);
+  for (int i = 2; i < 8; ++i)
+    run.log("value " + std::to_string(i), i);
+  CHECK_THROWS_WITH(run.log("ninth", 9), Catch::Contains("at most 8"));
+  CHECK(logged.count == 8);
+  logged.count.store(4'000'000'000);  // as nobody should
+  run.log("loss", 1);
+  CHECK_THROWS_WITH(run.log("ninth", 9), Catch::Contains("at most 8"));
+}
+
 TEST_CASE("a negative number of samples is refused, not counted as a large one") {
   Model model;
   Run run({.job = "test", .socket_path = "/nonexistent/socket"}, model.tensors());

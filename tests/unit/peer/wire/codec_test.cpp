@@ -274,6 +274,19 @@ TEST_CASE("every field of the messages with most fields comes back") {
   CHECK(std::get<JobInfo>(std::get<Message>(*finishing_packet)).quarantined);
   CHECK(std::get<JobInfo>(std::get<Message>(*finishing_packet)).keeps);
 
+  JobInfo logging = a_job();
+  logging.logged = {{"loss", 0.25}, {"accuracy", -1e300}};
+  const auto logging_packet = decode(encode(Message(logging)));
+  const auto& logged = std::get<JobInfo>(std::get<Message>(*logging_packet)).logged;
+  REQUIRE(logged.size() == 2);
+  CHECK(logged[1].name == "accuracy");
+  CHECK(logged[1].value == -1e300);
+  logging.logged.assign(max_logged + 1, {"loss", 0});
+  CHECK_FALSE(decode(encode(Message(logging))));
+  for (const std::string& name : {std::string(), std::string(max_logged_name_bytes + 1, 'a'), std::string("a\nb")}) {
+    logging.logged = {{name, 0}};
+    CHECK_FALSE(decode(encode(Message(logging))));
+  }
   JobInfo set = a_job();
   set.settings = {7, NodeId{{1, 2, 3}}, {{"codec", "q4"}, {"later", "größer"}}};
   const auto set_packet = decode(encode(Message(set)));

@@ -103,8 +103,17 @@ class Simulated(unittest.TestCase):
         mended = simulate(faults=[{"at_s": 0, "what": "cut", "node": 3}, {"at_s": 10, "what": "mend", "node": 3}])
         self.assertLess(mended.summary["worst_loss"], 0.6)
 
+    def test_a_node_with_nan_is_left_to_itself(self):
+        def spoils(replica: Quadratic, node: int) -> None:
+            replica.step()
+            if node == 1:
+                replica.arrays["x"].fill(math.nan)
+
+        result = gossamer.sim.run(Quadratic, spoils, loss_of, nodes=4, seconds=20)
+        self.assertLess(result.records[-1]["loss"], 0.5)
+
     def test_settings_and_the_network_are_followed(self):
-        often, seldom = simulate(settings={"period_ms": 50}), simulate(settings={"period_ms": 2000})
+        often, seldom = simulate(settings={"period_ms": numpy.int64(50)}, speeds=numpy.ones(2), step_ms=numpy.float32(100)), simulate(settings={"period_ms": 2000})
         self.assertGreater(often.records[-1]["bytes_per_node"], 2 * seldom.records[-1]["bytes_per_node"])
         scaled = simulate(model_scale=1000, network={"mbit": 10, "latency_ms": 10, "topology": "ring"})
         self.assertLess(scaled.records[-1]["bytes_per_node"], 0.6 * 20 * 10e6 / 8)  # of half of it
@@ -159,6 +168,8 @@ class Simulated(unittest.TestCase):
             ({"seconds": 0}, "say how long"),
             ({"seconds": -1}, "seconds is -1"),
             ({"nodes": 0}, "nodes is 0"),
+            ({"seconds": math.inf}, "seconds is inf"),
+            ({"settings": {"method": "average"}, "faults": [{"at_s": 1, "what": "kill", "node": n} for n in range(4)]}, "dead"),
             ({"speeds": [1, 1, 1, 1, 1]}, "more speeds than nodes"),
             ({"seconds": 0, "samples": 100, "faults": [{"at_s": 1, "what": "kill", "node": n} for n in range(4)]}, "dead|nobody"),
         ):

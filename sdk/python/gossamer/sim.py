@@ -263,6 +263,14 @@ def _run_program(arguments: Sequence[str], answer: Callable[[str], str], memory:
             program.kill()  # it has ended by itself, unless something failed here
 
 
+def _as_json(wanted: Dict[str, Any]) -> str:
+    """Numbers of NumPy are numbers, too."""
+    for name, value in wanted.items():
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ValueError(f"{name} is {value}")
+    return json.dumps(wanted, default=lambda value: value.item())
+
+
 def _without_nan(record: Dict[str, Any]) -> Dict[str, Any]:
     """JSON has no NaN, nor infinity."""
     return {
@@ -306,8 +314,8 @@ def run(
       begins with one of these, or an object that has it as `.model`; for other frameworks an object with `get_arrays()` and
       `set_arrays(arrays)`. All nodes begin with the model of node 0. It is called again for a node that comes back.
     - `train_step(replica, node)`: one step on the node's own data. Returns the samples that it used (None: 1).
-    - `evaluate(replica)`: a loss, (loss, accuracy), or a dictionary with "loss" and more: of the mean of the nodes' models,
-      at evenly spread times; at the end of each node's model.
+    - `evaluate(replica)`: a loss, (loss, accuracy), or a dictionary with "loss" and more: of the mean of the nodes' models
+      (without those that have become NaN), at evenly spread times; at the end of each node's model.
     - `seconds`, `samples`: when it ends: virtual time, or samples of all nodes; at least one of them.
     - `step_ms`, `step_jitter`, `speeds`: a step of node i takes step_ms / speeds[i] (1 where there is none), ± jitter.
     - `network`: `mbit` (of a node, each way; 0: not limited), `latency_ms` (0.5), `jitter_ms`, `loss` (a probability),
@@ -332,7 +340,7 @@ def run(
             "evaluations": evaluations, "seed": seed,
         }  # fmt: skip
         with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
-            json.dump(wanted, file)
+            file.write(_as_json(wanted))
             file.flush()
             told = _run_program(["drive", file.name, f"--memory={answers.memory}"], answers.answer, answers.memory)
     finally:

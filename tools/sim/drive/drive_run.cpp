@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <functional>
 #include <limits>
 
 #include "sdk/layout/shared_memory.hpp"
@@ -193,6 +194,11 @@ class GossipDrive : public DriveRun {
       const auto values = cluster_.whole(i);
       whole.emplace_back(values.begin(), values.end());
     }
+    // The others go on without those with NaN or infinity, as long as there are others.
+    const auto is_finite = [](const std::vector<float>& model) {
+      return std::ranges::all_of(model, [](float value) { return std::isfinite(value); });
+    };
+    if (std::ranges::any_of(whole, is_finite)) std::erase_if(whole, std::not_fn(is_finite));
     return whole;
   }
 
@@ -352,6 +358,7 @@ class AverageDrive : public DriveRun {
   }
 
   [[nodiscard]] Record measure() const override {
+    if (live().empty()) throw UsageError("all nodes are dead");
     Record record = evaluate(program_, live());
     record.time_s = static_cast<double>(now_us_) / us_per_s;
     record.samples = samples_;

@@ -69,7 +69,7 @@ void Initiator::begin(std::uint32_t f, const NodeId& partner, TimeUs now_us, Act
   if (!fragment.turn.due_at) fragment.turn.due_at = fragment.turn.starts_at;
   // A push moves its worker all the way. With the coarse steps of q4 it would have to move a part only, because of the
   // noise, and leave most of the progress for later ones.
-  Codec codec = codec_for(partner);
+  Codec codec = codec_for(fragment, partner);
   if (codec == Codec::q4 && push_rule_for(fragment, partner)) codec = Codec::q8;
   start(f, partner, 0, codec, {}, {}, now_us, out);
 }
@@ -232,8 +232,11 @@ void Initiator::rest_if_quiet(Fragment& fragment, const ExchangeMeasure& measure
 
 /// q4 where the link cannot carry q8 at the present period within its share. In a period each fragment is begun once
 /// here and answered once, spread over the partners. On fast links processors are the bottleneck, and q8 mixes better.
-Codec Initiator::codec_for(const NodeId& partner) const {
+/// Statistics travel in f32, with their fragment: variances of different layers lie side by side, and the step of a
+/// quantiser that suits the largest would throw the others about, and below zero.
+Codec Initiator::codec_for(const Fragment& fragment, const NodeId& partner) const {
   const ReplicaOptions& options = data_.options;
+  if (fragment.outer.leaves_out()) return Codec::f32;
   if (!options.adapt_codec) return options.codec;
   const Neighbour* neighbour = data_.neighbours.find(partner);
   const double rate = neighbour == nullptr ? 0 : neighbour->load.bytes_per_s;

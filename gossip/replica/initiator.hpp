@@ -81,7 +81,7 @@ class Initiator {
   [[nodiscard]] bool goes_to_owner(const Fragment& fragment) const;
   /// None: an exchange with this partner moves both alike.
   [[nodiscard]] std::optional<PushRule> push_rule_for(const Fragment& fragment, const NodeId& partner) const;
-  [[nodiscard]] Codec codec_for(const NodeId& partner) const;
+  [[nodiscard]] Codec codec_for(const Fragment& fragment, const NodeId& partner) const;
   /// An own exchange has ended. While exchanges in a row find hardly any difference and nobody trains, the next one is
   /// put off for longer and longer: replicas that agree would only prove that again, at the full rate. Anything that
   /// may have changed a model ends the rest of all fragments at once: ReplicaData::stir.

@@ -226,6 +226,31 @@ class Simulated(unittest.TestCase):
         self.assertGreater(min(least), 0)
         self.assertLess(result.records[-1]["loss"], result.records[0]["loss"] / 10)
 
+    def test_statistics_of_very_different_size(self):
+        try:
+            import torch
+        except ImportError:
+            self.skipTest("PyTorch is not installed (python3-torch)")
+        sizes = torch.tensor([0.01, 0.1, 1.0, 10.0, 100.0, 1000.0])
+
+        def make(node: int):
+            torch.manual_seed(1)
+            model = torch.nn.Sequential(torch.nn.BatchNorm1d(6), torch.nn.Linear(6, 4))
+            return model, torch.optim.SGD(model.parameters(), lr=0.05), torch.Generator().manual_seed(node)
+
+        worst = []
+
+        def step(replica, node: int) -> int:
+            model, optimizer, generator = replica
+            optimizer.zero_grad()
+            model(sizes * torch.randn(32, 6, generator=generator)).square().mean().backward()
+            optimizer.step()
+            worst.append(float((model[0].running_var / sizes**2).min()))
+            return 32
+
+        gossamer.sim.run(make, step, lambda replica: 0.0, nodes=3, seconds=20, step_ms=50, settings={"period_ms": 50})
+        self.assertGreater(min(worst[len(worst) // 2 :]), 0.2)
+
 
 if __name__ == "__main__":
     unittest.main()

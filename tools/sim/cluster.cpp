@@ -378,6 +378,8 @@ void Cluster::attach(std::size_t i, bool joins) {
   node.followed = {};
   replace_replica(i, std::make_unique<Replica>(options_.replica, id_of(i), description(node), std::move(fragments),
                                                *node.counter, gossip::Random(random_.next())));
+  for (std::uint32_t f = 0; f < fragments_; ++f)
+    node.replica->outer_state(f).leave_out(buffers_in(f));
   if (options_.lean_window > 0) {
     vacate_unused(node.client);
     node.replica->keep_lean(options_.lean_window);
@@ -588,6 +590,15 @@ void Cluster::declare_dead(std::size_t i, std::size_t j) {
 std::pair<std::size_t, std::size_t> Cluster::range_of(std::uint32_t f) const {
   const std::size_t first = f * options_.fragment_elements;
   return {first, std::min(first + options_.fragment_elements, options_.elements)};
+}
+
+std::vector<gossip::ElementRange> Cluster::buffers_in(std::uint32_t f) const {
+  const auto [begin, end] = range_of(f);
+  std::vector<gossip::ElementRange> ranges;
+  for (const auto& [first, last] : options_.buffers) {
+    if (first < end && last > begin) ranges.emplace_back(std::max(first, begin) - begin, std::min(last, end) - begin);
+  }
+  return ranges;
 }
 
 std::size_t Cluster::elements_of(std::uint32_t f) const {

@@ -271,6 +271,7 @@ class Cluster {
   }
   TimeUs task_time_us(std::size_t elements);
   [[nodiscard]] std::size_t elements_of(std::uint32_t f) const;
+  [[nodiscard]] std::vector<gossip::ElementRange> buffers_in(std::uint32_t f) const;
   [[nodiscard]] std::size_t padded_of(std::uint32_t f) const;
   [[nodiscard]] JobInfo description(const Node& node) const;
   void make_buffers(Client& client);

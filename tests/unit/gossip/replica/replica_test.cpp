@@ -208,6 +208,18 @@ TEST_CASE("a burst of requests stays within the mixing budget", "[replica]") {
   CHECK(busy > 20);
 }
 
+TEST_CASE("a fragment that holds statistics travels in f32", "[replica]") {
+  Lone lone({}, 3);
+  lone.replica->set_options({.codec = Codec::q8});
+  lone.replica->outer_state(1).leave_out({{3, 9}});
+  lone.meet(1);
+  lone.tick();
+  const auto begun = lone.begun<EncodeTask>();
+  REQUIRE(begun.size() == 3);
+  for (const auto& [fragment, task] : begun)
+    CHECK(task.request.codec == (fragment == 1 ? Codec::f32 : Codec::q8));
+}
+
 TEST_CASE("no more exchanges are under way than allowed", "[replica]") {
   Lone lone({.in_flight = 3}, 8);
   lone.meet(1);

@@ -84,6 +84,15 @@ class Training(unittest.TestCase):
                 for _ in range(200):
                     run.step()
 
+    def test_where_only_buffers_are_averaged_nothing_is_said_of_training(self):
+        w = np.zeros(300, np.float32)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            with alone({"w": w}, roles={"w": "buffer"}) as run:
+                for _ in range(60):
+                    w += 1
+                    run.step()
+
     def test_a_short_training_that_changes_nothing_is_told_at_its_end(self):
         for steps, told in ((20, True), (5, False)):
             model = {"w": np.zeros(3, np.float32)}

@@ -353,7 +353,7 @@ class _Stillness:
 
     def come(self, places: List[Tuple[int, int]]) -> Optional[bool]:
         """At the beginning of the next: whether the program changes anything. None: that is not known yet."""
-        if self._seen is None:
+        if not self._seen:  # nothing is trained, or it was not looked at yet
             return None
         if any(ctypes.string_at(at, len(seen)) != seen for (at, _), seen in zip(places, self._seen)):
             return True

@@ -84,6 +84,30 @@ class Training(unittest.TestCase):
                 for _ in range(200):
                     run.step()
 
+    def test_a_program_that_overwrites_corrections_is_told(self):
+        random = np.random.default_rng(1)
+
+        def trained(overwrites: bool, size: float) -> int:
+            w = np.zeros(300, np.float32)
+            own = w.copy()
+            with ContractDaemon() as daemon, gossamer.attach({"w": w}, job="test", socket=daemon.path) as run:
+                with warnings.catch_warnings(record=True) as told:
+                    warnings.simplefilter("always")
+                    for _ in range(400):
+                        daemon.client().make_due((0.1 * random.standard_normal(300)).tolist())
+                        update = size * random.standard_normal(300).astype(np.float32)
+                        if overwrites:
+                            own += update
+                            w[:] = own
+                        else:
+                            w += update
+                        run.step()
+            return sum("does not last" in str(one.message) for one in told)
+
+        for size in (0.001, 0.1, 0.3):  # of the updates, beside corrections of 0.1
+            self.assertEqual(trained(True, size), 1)
+            self.assertEqual(trained(False, size), 0)
+
     def test_where_only_buffers_are_averaged_nothing_is_said_of_training(self):
         w = np.zeros(300, np.float32)
         with warnings.catch_warnings():

@@ -365,6 +365,56 @@ class _Stillness:
         return self._steps if self.come(places) is not True and self._steps > self.STEPS_AT_THE_END else None
 
 
+class _Overwriting:
+    """Looks in the first steps whether corrections last: not if the program writes values of its own over them, as an
+    optimizer does that keeps a copy of the weights. What lasts of a correction c is <d, c> / |c|², where d is the change
+    from before it until the next step: 1 and what the program adds, or 0 and what it adds. Over a number of corrections
+    what it adds is no more than noise."""
+
+    CORRECTIONS = 30  # at least
+    STEPS = 5000  # at most
+    FLOATS = 16  # of one tensor
+    CERTAIN = 6  # standard errors
+
+    def __init__(self) -> None:
+        self._steps = 0
+        self._before: Optional[Tuple[float, ...]] = None  # before the last step's corrections
+        self._change: Tuple[float, ...] = ()  # by these
+        self._products: List[float] = []  # <d, c>
+        self._squares: List[float] = []  # |c|²
+
+    def come(self, values: Tuple[float, ...]) -> Optional[bool]:
+        """At the beginning of a step: whether corrections are overwritten. None: that is not known yet."""
+        if self._before is not None:
+            square = math.fsum(c * c for c in self._change)
+            if 0 < square < math.inf:
+                product = math.fsum((now - then) * c for now, then, c in zip(values, self._before, self._change))
+                if math.isfinite(product):
+                    self._products.append(product)
+                    self._squares.append(square)
+                    if (verdict := self._verdict()) is not None:
+                        return verdict
+        self._before = values
+        self._steps += 1
+        return False if self._steps == self.STEPS else None
+
+    def leave(self, values: Tuple[float, ...]) -> None:
+        """At its end."""
+        if self._before is not None:
+            self._change = tuple(after - before for after, before in zip(values, self._before))
+
+    def _verdict(self) -> Optional[bool]:
+        if len(self._squares) < self.CORRECTIONS:
+            return None
+        all_squares = math.fsum(self._squares)
+        lasts = math.fsum(self._products) / all_squares
+        rest = math.fsum((p - lasts * s) ** 2 for p, s in zip(self._products, self._squares))
+        error = math.sqrt(rest) / all_squares
+        if 1 - lasts > self.CERTAIN * error and lasts < 0.25:
+            return True
+        return False if lasts > max(0.5, self.CERTAIN * error) else None
+
+
 def roles_of(options: AttachOptions) -> Dict[str, str]:
     roles = options.get("roles") or {}
     if not isinstance(roles, Mapping):
@@ -466,6 +516,17 @@ class Run(Shared):
         ]
         # On a GPU, and of copies, looking would take long.
         self._stillness = _Stillness() if transfer is None and cuda_stream is None else None
+        self._overwriting = None if self._stillness is None else _Overwriting()
+        self._sampled = next(  # the tensor that is looked at
+            (
+                index
+                for index, spec in enumerate(tensors)
+                if spec.role == "param" and spec.dtype == _library.F32 and math.prod(spec.shape) >= _Overwriting.FLOATS
+            ),
+            None,
+        )
+        if self._sampled is None:
+            self._overwriting = None
         _close_former(self._model(), options["job"])
         self._pid = os.getpid()
         self._handle = ctypes.c_void_p()
@@ -523,6 +584,8 @@ class Run(Shared):
             samples = _count(samples, "samples")
         if self._stillness is not None and not self.closed:
             self._look_whether_still(samples)
+        if self._overwriting is not None and not self.closed:
+            self._look_whether_overwritten(samples)
         status = self._c_step(self._handle, samples)
         if status != _library.OK:
             self._report(status)
@@ -530,11 +593,30 @@ class Run(Shared):
             self._raise_transfer_error()
         if self._stillness is not None and not self.closed:
             self._stillness.leave(self._trained_places())
+        if self._overwriting is not None and not self.closed:
+            self._overwriting.leave(self._sample())
         if self._next_look_s is not None and time.monotonic() >= self._next_look_s:
             self._look()
 
     def _trained_places(self) -> List[Tuple[int, int]]:
         return [(pointer, size) for pointer, size in zip(self._pointers, self._trained_bytes) if pointer and size]
+
+    def _sample(self) -> Tuple[float, ...]:
+        assert self._sampled is not None
+        return tuple((ctypes.c_float * _Overwriting.FLOATS).from_address(self._pointers[self._sampled]))
+
+    def _look_whether_overwritten(self, samples: int) -> None:
+        assert self._overwriting is not None
+        overwritten = self._overwriting.come(self._sample()) if samples > 0 else None
+        if overwritten is None:
+            return
+        self._overwriting = None
+        if overwritten:
+            self._warn(
+                f"what comes from other nodes does not last in the model of the job '{self._job}': each step writes values "
+                "that do not build on the present ones, as an optimizer does that keeps a copy of the weights. Let it begin "
+                "each step from the model's values, or attach its copy (PyTorch: masters=)"
+            )
 
     def _look_whether_still(self, samples: int) -> None:
         assert self._stillness is not None

@@ -45,6 +45,15 @@ def simulate(**options) -> gossamer.sim.Result:
 
 
 class Simulated(unittest.TestCase):
+    def torch(self):
+        if "LD_PRELOAD" in os.environ:  # of a sanitizer, for which PyTorch would have to be built
+            self.skipTest("PyTorch does not run under a sanitizer")
+        try:
+            import torch
+        except ImportError:
+            self.skipTest("PyTorch is not installed (python3-torch)")
+        return torch
+
     def test_gossip_learns_what_no_node_knows_alone(self):
         gossip, alone = simulate(), simulate(settings={"method": "alone"})
         self.assertLess(gossip.summary["worst_loss"], 0.5)
@@ -195,10 +204,7 @@ class Simulated(unittest.TestCase):
                 simulate()
 
     def test_batch_norm_of_pytorch(self):
-        try:
-            import torch
-        except ImportError:
-            self.skipTest("PyTorch is not installed (python3-torch)")
+        torch = self.torch()
 
         def make(node: int):
             torch.manual_seed(node)
@@ -227,10 +233,7 @@ class Simulated(unittest.TestCase):
         self.assertLess(result.records[-1]["loss"], result.records[0]["loss"] / 10)
 
     def test_statistics_of_very_different_size(self):
-        try:
-            import torch
-        except ImportError:
-            self.skipTest("PyTorch is not installed (python3-torch)")
+        torch = self.torch()
         sizes = torch.tensor([0.01, 0.1, 1.0, 10.0, 100.0, 1000.0])
 
         def make(node: int):

@@ -39,7 +39,7 @@ constexpr Option node_options[] = {
      .field = [](Config& c) -> OptionField { return &c.node.workers; },
      .bounds = {0, 256, "threads"},
      .text = "Threads that encode and average. 0: one a core, at most 8. More keep up with faster links; each takes "
-             "a core from training while it works."},
+             "a core from training while it works. From 4 on, half as many more, at most 4, encrypt what is large."},
     {.key = "io_threads",
      .field = [](Config& c) -> OptionField { return &c.node.io_threads; },
      .bounds = {0, 64, "threads"},

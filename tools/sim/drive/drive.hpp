@@ -33,7 +33,7 @@ inline constexpr Named<FaultKind> fault_kinds[] = {
     {"cut", FaultKind::cut},   {"mend", FaultKind::mend},   {"speed", FaultKind::speed},
 };
 
-struct Fault {
+struct NodeFault {
   TimeUs at_us = 0;
   FaultKind kind = FaultKind::kill;
   std::size_t node = 0;
@@ -56,7 +56,7 @@ struct Drive {
   double node_bytes_per_s = 0;         ///< each way; 0: not limited
   double byte_scale = 1;               ///< messages count this many times: a small model stands for a large one
   TimeUs detection_us = 2 * us_per_s;  ///< until others know that a node is dead
-  std::vector<Fault> faults = {};      ///< by time
+  std::vector<NodeFault> faults = {};  ///< by time
   TimeUs end_us = 0;                   ///< 0: not limited
   std::uint64_t samples = 0;           ///< of all nodes together; 0: not limited
   std::size_t evaluations = 20;

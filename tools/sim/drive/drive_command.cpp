@@ -103,7 +103,7 @@ void take_network(json wanted, Drive& drive) {
 
 void take_fault(const json& wanted, Drive& drive) {
   Wants fault(wanted, "a fault");
-  Fault& added = drive.faults.emplace_back();
+  NodeFault& added = drive.faults.emplace_back();
   added.at_us = fault.time("at_s", 0, us_per_s);
   std::string what;
   fault.take("what", what);
@@ -218,7 +218,7 @@ Drive read_drive(std::string_view text) {
   wants.take("faults", faults);
   for (const json& fault : faults)
     take_fault(fault, drive);
-  std::ranges::stable_sort(drive.faults, {}, &Fault::at_us);
+  std::ranges::stable_sort(drive.faults, {}, &NodeFault::at_us);
   wants.take("evaluations", drive.evaluations);
   wants.take("seed", drive.seed);
   wants.end();

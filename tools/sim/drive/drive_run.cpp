@@ -55,7 +55,7 @@ class DriveRun {
  protected:
   [[nodiscard]] virtual TimeUs now_us() const = 0;
   virtual void advance(TimeUs until_us) = 0;
-  virtual void happens(const Fault& fault) = 0;
+  virtual void happens(const NodeFault& fault) = 0;
   [[nodiscard]] virtual Record measure() const = 0;
   virtual void finish(LearningRun& run) const = 0;
 
@@ -69,7 +69,7 @@ class DriveRun {
       throw UsageError("nobody trains any more: say how many seconds are to be simulated, or let a node come back");
   }
   /// Throws unless the node is as the fault needs it.
-  static void check_alive(const Fault& fault, bool is, bool wanted) {
+  static void check_alive(const NodeFault& fault, bool is, bool wanted) {
     if (is == wanted) return;
     throw UsageError(fmt::format("a fault: node {} is {} at {:g} s", fault.node, is ? "alive" : "dead",
                                  static_cast<double>(fault.at_us) / us_per_s));
@@ -152,7 +152,7 @@ class GossipDrive : public DriveRun {
     });
   }
 
-  void happens(const Fault& fault) override {
+  void happens(const NodeFault& fault) override {
     const std::size_t i = fault.node;
     switch (fault.kind) {
       case FaultKind::kill:
@@ -318,7 +318,7 @@ class AverageDrive : public DriveRun {
     return std::llround(wire_us + 2 * (n - 1) * static_cast<double>(drive_.path.latency_us));
   }
 
-  void happens(const Fault& fault) override {
+  void happens(const NodeFault& fault) override {
     Node& node = nodes_[fault.node];
     switch (fault.kind) {
       case FaultKind::kill:  // the others find out, and go on without it

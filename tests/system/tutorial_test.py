@@ -50,7 +50,7 @@ class OneMachine(unittest.TestCase):
             self.script(lines),
             capture_output=True,
             text=True,
-            timeout=PATIENCE_S,
+            timeout=RUN_TIMEOUT_S,  # longer than the command waits, which then says what for
             cwd=self.folder,
             env={**os.environ, **self.environment},
             check=False,

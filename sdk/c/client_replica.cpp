@@ -212,8 +212,10 @@ void ClientReplica::serve(std::uint32_t fragment, Correction mode, const float* 
   };
   for (const Piece& piece : pieces(fragment)) {
     const ClientTensor& tensor = tensors_[piece.tensor];
-    const float* c = correction + piece.fragment_offset;
-    const float* b = tensor.role == Role::buffer ? before + piece.fragment_offset : nullptr;
+    // What a mode does not need may be null.
+    const float* c = mode == Correction::none ? nullptr : correction + piece.fragment_offset;
+    const bool within = mode == Correction::add && tensor.role == Role::buffer;
+    const float* b = within ? before + piece.fragment_offset : nullptr;
     float* s = snapshot + piece.fragment_offset;
     if (tensor.dtype == Dtype::f64) {
       pass(static_cast<double*>(tensor.data) + piece.tensor_offset, c, b, s, piece.count);

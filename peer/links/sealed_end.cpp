@@ -96,20 +96,20 @@ void SealedEnd::open(Received&& received, std::size_t first, Opened opened) {
   if (threads_ && slip && message.bytes >= least_offloaded_bytes) {
     threads_->run(open_now, [incoming, weak = std::weak_ptr(queues_)] {
       incoming->ended = true;
-      if (const auto queues = weak.lock()) Queues::deliver(queues);
+      if (const auto queues = weak.lock()) queues->deliver();
     });
     return;
   }
   open_now();
   incoming->ended = true;
-  Queues::deliver(queues_);
+  const std::shared_ptr<Queues> queues = queues_;  // the end may be destroyed, which leaves nothing to deliver
+  queues->deliver();
 }
 
-void SealedEnd::Queues::deliver(const std::shared_ptr<Queues>& queues) {
-  const std::shared_ptr<Queues> kept = queues;  // the end may be destroyed, which leaves nothing to deliver
-  while (!kept->incoming.empty() && kept->incoming.front()->ended) {
-    const std::shared_ptr<Incoming> next = kept->incoming.front();
-    kept->incoming.pop_front();
+void SealedEnd::Queues::deliver() {
+  while (!incoming.empty() && incoming.front()->ended) {
+    const std::shared_ptr<Incoming> next = incoming.front();
+    incoming.pop_front();
     next->opened(std::move(next->received), next->good);
   }
 }

@@ -52,7 +52,8 @@ class SealedEnd {
   /// What is called from the threads' results finds out whether the end is still there.
   struct Queues {
     [[nodiscard]] SendResult flush();
-    static void deliver(const std::shared_ptr<Queues>& queues);
+    /// Whoever calls it keeps this alive.
+    void deliver();
 
     Put put;
     std::deque<std::shared_ptr<Outgoing>> outgoing;

@@ -186,7 +186,7 @@ class ClientMemory {
     std::uint32_t count = 0;
   };
   [[nodiscard]] Place place() const;
-  /// What the program has logged (daemon/clients/logged_values.hpp).
+  /// What the program has logged (daemon/jobs/logged_values.hpp).
   [[nodiscard]] layout::Logged& logged() const {
     return *reinterpret_cast<layout::Logged*>(base_ + layout::logged_offset);
   }

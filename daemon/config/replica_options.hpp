@@ -1,4 +1,5 @@
-// What a job's replica is to do, by the options of the node and the settings of the job. The simulator asks the same.
+// Turns the options of [gossip], with a job's settings in them, into those of its replica. The daemon and the simulator
+// call it.
 //
 // Pure; any thread.
 

@@ -7,8 +7,8 @@
 #include <cmath>
 #include <cstring>
 
-#include "daemon/clients/logged_values.hpp"
 #include "daemon/config/config_table.hpp"
+#include "daemon/jobs/logged_values.hpp"
 #include "daemon/report/state_name.hpp"
 #include "gossip/check.hpp"
 #include "gossip/job_settings.hpp"
@@ -80,8 +80,8 @@ SettingsStatus status_of(const JobSettings& settings) {
 }
 
 template <class Clients>
-std::vector<LoggedMean> logged_means(const Clients& clients, const gossip::Neighbours& neighbours) {
-  std::vector<const layout::Logged*> here;
+std::vector<LoggedStatus> logged_means(const Clients& clients, const gossip::Neighbours& neighbours) {
+  std::vector<layout::Logged*> here;
   for (const auto& client : clients)
     here.push_back(&client->memory().logged());
   std::vector<std::vector<LoggedValue>> others;
@@ -695,9 +695,9 @@ void Job::tick(bool settled) {
   look_whether_left_behind(now_us);
   if (now_us - told_clients_us_ >= tell_clients_period_us) {
     tell_clients();
-    const std::vector<LoggedMean> means = logged_means(clients_, replica_.neighbours());
+    const std::vector<LoggedStatus> means = logged_means(clients_, replica_.neighbours());
     std::vector<LoggedValue> own;
-    for (const LoggedMean& one : means)
+    for (const LoggedStatus& one : means)
       own.push_back({one.name, one.value});
     replica_.set_logged(std::move(own));
     for (const auto& client : clients_)
@@ -849,8 +849,7 @@ JobStatus Job::status() const {
     const TimeUs since_us = std::max(joined_us_, replica_.fragments().oldest_exchange_us());
     status.fragment_idle_s = static_cast<double>(host_.now_us() - since_us) / us_per_s;
   }
-  for (const LoggedMean& one : logged_means(clients_, replica_.neighbours()))
-    status.logged.push_back({one.name, one.value, one.mean, one.nodes});
+  status.logged = logged_means(clients_, replica_.neighbours());
   status.ages.assign(counters.ages.counts.begin(), counters.ages.counts.end());
   status.period_limit = period_limit_name(replica_.pace().period_limit());
   status.wanted_period_s = static_cast<double>(options_.get().period_ms) * us_per_ms / us_per_s;

@@ -49,7 +49,7 @@ class SealedEnd {
  private:
   struct Outgoing;
   struct Incoming;
-  /// What is called from the threads' results finds out whether the end is still there.
+  /// The end owns it alone. A thread that has sealed or opened a message reports here, or to nobody if the end is gone.
   struct Queues {
     [[nodiscard]] SendResult flush();
     /// Whoever calls it keeps this alive.

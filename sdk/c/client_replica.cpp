@@ -155,12 +155,7 @@ Result<void> ClientReplica::choose_fragments(std::uint32_t fragment_elements) {
     return fail(GOSSAMER_BAD_ARGUMENT, "no tensor with the role param or buffer has any element: nothing to train");
   }
   if (fragment_elements == 0) {
-    // An exchange takes a round trip, and each fragment has one at a time. So a small model on a slow link needs
-    // several.
-    const std::uint64_t whole = std::max<std::uint64_t>(elements_, layout::min_fragment_elements);
-    const std::uint64_t least = std::min<std::uint64_t>(whole, layout::small_fragment_elements);
-    const auto eighth = std::clamp<std::uint64_t>((elements_ + 7) / 8, least, layout::default_fragment_elements);
-    fragment_elements = static_cast<std::uint32_t>(std::bit_ceil(eighth));
+    fragment_elements = layout::usual_fragment_elements(elements_);
   }
   if (!std::has_single_bit(fragment_elements) || fragment_elements < layout::min_fragment_elements ||
       fragment_elements > layout::max_fragment_elements) {
@@ -212,7 +207,7 @@ void ClientReplica::serve(std::uint32_t fragment, Correction mode, const float* 
   };
   for (const Piece& piece : pieces(fragment)) {
     const ClientTensor& tensor = tensors_[piece.tensor];
-    // What a mode does not need may be null.
+    // The caller may pass null for arrays that the mode does not use.
     const float* c = mode == Correction::none ? nullptr : correction + piece.fragment_offset;
     const bool within = mode == Correction::add && tensor.role == Role::buffer;
     const float* b = within ? before + piece.fragment_offset : nullptr;

@@ -78,6 +78,10 @@ void wait_to_look_again() {
   return options.device == GOSSAMER_CUDA ? place_on_device(replica, options) : place_on_host(replica, options);
 }
 
+std::string_view name_of_logged(const layout::LoggedEntry& entry) {
+  return entry.name;
+}
+
 }  // namespace
 
 void copy_text(const std::string& text, char* target, std::size_t target_bytes) {
@@ -482,38 +486,34 @@ std::uint64_t ClientRun::global_clock(std::uint64_t clock) const {
 
 Result<void> ClientRun::log(std::string_view name, double value) {
   layout::Logged& logged = memory_.logged();
-  const std::uint32_t count = std::min<std::uint32_t>(logged.count.load(std::memory_order_relaxed), layout::max_logged);
-  const std::span known(logged.entries, count);
-  const auto found =
-      std::ranges::find(known, name, [](const layout::LoggedEntry& entry) { return std::string_view(entry.name); });
-  if (found == known.end()) {
+  const auto known = logged.known();
+  const auto found = std::ranges::find(known, name, name_of_logged);
+  const bool is_new = found == known.end();
+  if (is_new) {
     if (name.empty() || !is_plain_text(name, layout::max_logged_name_bytes)) {
       return fail(GOSSAMER_BAD_ARGUMENT, "a logged value needs a name of 1 to " +
                                              std::to_string(layout::max_logged_name_bytes) +
                                              " bytes of UTF-8 without control or invisible characters");
     }
-    if (count == layout::max_logged) {
+    if (known.size() == layout::max_logged) {
       return fail(GOSSAMER_BAD_ARGUMENT, "'" + std::string(name) + "' would be one name too many: a run logs at most " +
                                              std::to_string(layout::max_logged));
     }
-    std::ranges::copy(name, logged.entries[count].name);
+    std::ranges::copy(name, logged.entries[known.size()].name);
   }
   logged.entries[found - known.begin()].value.store(std::bit_cast<std::uint64_t>(value), std::memory_order_relaxed);
-  if (found == known.end()) logged.count.store(count + 1, std::memory_order_release);
+  if (is_new) logged.count.store(static_cast<std::uint32_t>(known.size() + 1), std::memory_order_release);
   return {};
 }
 
 Result<void> ClientRun::logged(std::string_view name, double& value, double& mean, std::uint32_t& nodes) const {
-  const layout::Logged& logged = memory_.logged();
-  const std::uint32_t count = std::min<std::uint32_t>(logged.count.load(std::memory_order_relaxed), layout::max_logged);
-  for (const layout::LoggedEntry& entry : std::span(logged.entries, count)) {
-    if (name != entry.name) continue;
-    nodes = static_cast<std::uint32_t>(entry.nodes.load(std::memory_order_acquire));
-    value = std::bit_cast<double>(entry.value.load(std::memory_order_relaxed));
-    mean = nodes == 0 ? value : std::bit_cast<double>(entry.mean.load(std::memory_order_relaxed));
-    return {};
-  }
-  return fail(GOSSAMER_BAD_ARGUMENT, "'" + std::string(name) + "' was never logged");
+  const auto known = memory_.logged().known();
+  const auto entry = std::ranges::find(known, name, name_of_logged);
+  if (entry == known.end()) return fail(GOSSAMER_BAD_ARGUMENT, "'" + std::string(name) + "' was never logged");
+  nodes = static_cast<std::uint32_t>(entry->nodes.load(std::memory_order_acquire));
+  value = std::bit_cast<double>(entry->value.load(std::memory_order_relaxed));
+  mean = nodes == 0 ? value : std::bit_cast<double>(entry->mean.load(std::memory_order_relaxed));
+  return {};
 }
 
 Result<void> ClientRun::set_cursor(std::span<const std::byte> cursor) {

@@ -67,22 +67,22 @@ GOSSAMER_CLIENT_ANYWHERE float sum(Bfloat16 x, float correction) {
   return to_float(x) + correction;
 }
 
+/// The value, kept between a and b.
+template <class T>
+GOSSAMER_CLIENT_ANYWHERE T between(T value, T a, T b) {
+  const T low = a < b ? a : b;
+  const T high = a < b ? b : a;
+  return value < low ? low : value > high ? high : value;
+}
+
 /// The sum, kept between x and what x was to become: `before` + correction, of the last snapshot. A buffer such as the
 /// running variance of batch norm follows the data by itself. If it has left its snapshot far behind, the correction
 /// alone would carry it past both, and below zero.
 GOSSAMER_CLIENT_ANYWHERE float sum_within(float x, float correction, float before) {
-  const float value = sum(x, correction);
-  const float target = before + correction;
-  const float low = x < target ? x : target;
-  const float high = x < target ? target : x;
-  return value < low ? low : value > high ? high : value;
+  return between(sum(x, correction), x, before + correction);
 }
 GOSSAMER_CLIENT_ANYWHERE double sum_within(double x, float correction, float before) {
-  const double value = sum(x, correction);
-  const double target = static_cast<double>(before) + static_cast<double>(correction);
-  const double low = x < target ? x : target;
-  const double high = x < target ? target : x;
-  return value < low ? low : value > high ? high : value;
+  return between(sum(x, correction), x, static_cast<double>(before) + static_cast<double>(correction));
 }
 GOSSAMER_CLIENT_ANYWHERE float sum_within(Bfloat16 x, float correction, float before) {
   return sum_within(to_float(x), correction, before);

@@ -7,7 +7,8 @@
 // docs/reference/shared-memory.md describes the same for readers.
 //
 // The memory, in this order, every part aligned to 4096 bytes:
-//   Header           one page, in which the text of the settings stands at settings_offset
+//   Header           one page, in which logged values stand at logged_offset, and the text of the settings at
+//                    settings_offset
 //   cursors          four slots of 4096 bytes: two of the client's, then two of the daemon's (sdk/layout/slots.hpp)
 //   members          two slots of 4096 bytes, the daemon's
 //   TensorEntry[]    `tensor_count`, followed by the tensors' names, UTF-8, without terminators
@@ -44,8 +45,10 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "sdk/layout/slots.hpp"
 
@@ -61,6 +64,14 @@ inline constexpr std::uint32_t default_fragment_elements = 1u << 20;
 inline constexpr std::uint32_t small_fragment_elements = 1u << 12;  ///< a model of less than this is one fragment
 inline constexpr std::uint32_t min_fragment_elements = block_elements;
 inline constexpr std::uint32_t max_fragment_elements = 1u << 22;
+/// How large the fragments of a model are unless the program says so. An exchange takes a round trip, and each fragment
+/// has one at a time. So a small model on a slow link needs several.
+[[nodiscard]] constexpr std::uint32_t usual_fragment_elements(std::uint64_t elements) {
+  const std::uint64_t whole = std::max<std::uint64_t>(elements, min_fragment_elements);
+  const std::uint64_t least = std::min<std::uint64_t>(whole, small_fragment_elements);
+  return static_cast<std::uint32_t>(
+      std::bit_ceil(std::clamp<std::uint64_t>((elements + 7) / 8, least, default_fragment_elements)));
+}
 inline constexpr std::uint32_t max_tensors = 1u << 20;
 inline constexpr std::uint32_t max_fragments = 1u << 16;
 inline constexpr std::size_t max_name_bytes = 255;
@@ -347,6 +358,11 @@ struct Logged {
   std::atomic<std::uint32_t> count;
   std::uint32_t reserved;
   LoggedEntry entries[max_logged];
+
+  /// Those that are there, whatever the count says.
+  [[nodiscard]] std::span<LoggedEntry> known() {
+    return std::span(entries).first(std::min<std::size_t>(count.load(std::memory_order_acquire), max_logged));
+  }
 };
 
 inline constexpr std::uint64_t settings_offset = page_bytes - max_settings_bytes;

@@ -43,8 +43,8 @@ def attached(task: Digits, orders: Orders, optimizer: bool = True, **more: Any) 
     return run
 
 
-def ended(task: Digits, run: gossamer.TorchRun, exact: bool = False) -> Dict[str, Any]:
-    """Finishes the run. `exact`: the models must be the same ones to the bit before that, too."""
+def ended(task: Digits, run: gossamer.TorchRun) -> Dict[str, Any]:
+    """Finishes the run."""
     end = run.finish(timeout_s=PATIENCE_S)
     info = run.info()
     run.close()
@@ -57,7 +57,7 @@ def ended(task: Digits, run: gossamer.TorchRun, exact: bool = False) -> Dict[str
         wrong.append(f"not agreed: {end}")
     if info.path != "device":
         wrong.append(f"path {info.path}: {info.message}")
-    return {"accuracy": accuracy, "found": f"{accuracy:.4f}", "wrong": "; ".join(wrong)}
+    return {"found": f"{accuracy:.4f}", "wrong": "; ".join(wrong)}
 
 
 def trained(orders: Orders, step: Callable[[Digits], None], task: Digits, **more: Any) -> Dict[str, Any]:

@@ -380,20 +380,16 @@ class _Overwriting:
         self._steps = 0
         self._before: Optional[Tuple[float, ...]] = None  # before the last step's corrections
         self._change: Tuple[float, ...] = ()  # by these
-        self._products: List[float] = []  # <d, c>
-        self._squares: List[float] = []  # |c|²
+        self._corrections = 0
+        # Sums over them: of p = <d, c>, s = |c|², and of p², p s and s².
+        self._p = self._s = self._pp = self._ps = self._ss = 0.0
 
     def come(self, values: Tuple[float, ...]) -> Optional[bool]:
         """At the beginning of a step: whether corrections are overwritten. None: that is not known yet."""
-        if self._before is not None:
-            square = math.fsum(c * c for c in self._change)
-            if 0 < square < math.inf:
-                product = math.fsum((now - then) * c for now, then, c in zip(values, self._before, self._change))
-                if math.isfinite(product):
-                    self._products.append(product)
-                    self._squares.append(square)
-                    if (verdict := self._verdict()) is not None:
-                        return verdict
+        if self._before is not None and any(self._change):
+            self._count(values, self._before)
+            if (verdict := self._verdict()) is not None:
+                return verdict
         self._before = values
         self._steps += 1
         return False if self._steps == self.STEPS else None
@@ -403,13 +399,23 @@ class _Overwriting:
         if self._before is not None:
             self._change = tuple(after - before for after, before in zip(values, self._before))
 
+    def _count(self, values: Tuple[float, ...], before: Tuple[float, ...]) -> None:
+        square = sum(c * c for c in self._change)
+        product = sum((now - then) * c for now, then, c in zip(values, before, self._change))
+        if square > 0 and math.isfinite(square + product):
+            self._corrections += 1
+            self._p += product
+            self._s += square
+            self._pp += product * product
+            self._ps += product * square
+            self._ss += square * square
+
     def _verdict(self) -> Optional[bool]:
-        if len(self._squares) < self.CORRECTIONS:
+        if self._corrections < self.CORRECTIONS:
             return None
-        all_squares = math.fsum(self._squares)
-        lasts = math.fsum(self._products) / all_squares
-        rest = math.fsum((p - lasts * s) ** 2 for p, s in zip(self._products, self._squares))
-        error = math.sqrt(rest) / all_squares
+        lasts = self._p / self._s
+        rest = self._pp - 2 * lasts * self._ps + lasts * lasts * self._ss  # the sum of (p - lasts * s)²
+        error = math.sqrt(max(rest, 0)) / self._s
         if 1 - lasts > self.CERTAIN * error and lasts < 0.25:
             return True
         return False if lasts > max(0.5, self.CERTAIN * error) else None
@@ -516,8 +522,7 @@ class Run(Shared):
         ]
         # On a GPU, and of copies, looking would take long.
         self._stillness = _Stillness() if transfer is None and cuda_stream is None else None
-        self._overwriting = None if self._stillness is None else _Overwriting()
-        self._sampled = next(  # the tensor that is looked at
+        self._sampled = next(  # the tensor that is looked at for that
             (
                 index
                 for index, spec in enumerate(tensors)
@@ -525,8 +530,7 @@ class Run(Shared):
             ),
             None,
         )
-        if self._sampled is None:
-            self._overwriting = None
+        self._overwriting = _Overwriting() if self._stillness is not None and self._sampled is not None else None
         _close_former(self._model(), options["job"])
         self._pid = os.getpid()
         self._handle = ctypes.c_void_p()

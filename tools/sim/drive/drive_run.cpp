@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -10,18 +9,11 @@
 #include "tools/sim/cluster.hpp"
 #include "tools/sim/commands.hpp"
 #include "tools/sim/drive/drive.hpp"
+#include "tools/sim/learn/gossip_run.hpp"
 
 namespace gossamer::sim {
 
 namespace {
-
-/// As the client library cuts a model (sdk/c/client_replica.cpp).
-std::size_t fragment_elements(std::size_t elements) {
-  const std::size_t whole = std::max<std::size_t>(elements, layout::min_fragment_elements);
-  const std::size_t least = std::min<std::size_t>(whole, layout::small_fragment_elements);
-  const std::size_t eighth = std::clamp<std::size_t>((elements + 7) / 8, least, layout::default_fragment_elements);
-  return std::bit_ceil(eighth);
-}
 
 /// What both kinds of run share: samples, faults in their order, evaluations.
 class DriveRun {
@@ -100,7 +92,7 @@ class GossipDrive : public DriveRun {
       : DriveRun(drive, program),
         network_(schedule_, gossip::Random(drive.seed + 1), drive.nodes, drive.path),
         cluster_({.elements = drive.elements,
-                  .fragment_elements = fragment_elements(drive.elements),
+                  .fragment_elements = layout::usual_fragment_elements(drive.elements),
                   .buffers = drive.buffers,
                   .replica = drive.replica,
                   .step_us = drive.step_us,
@@ -126,7 +118,7 @@ class GossipDrive : public DriveRun {
   }
 
  private:
-  /// Of a client's step that serves fragments.
+  /// The memory bandwidth of a client that serves fragments.
   static constexpr double memory_bytes_per_s = 1e10;
 
   [[nodiscard]] TimeUs now_us() const override { return schedule_.now_us(); }
@@ -228,13 +220,7 @@ class GossipDrive : public DriveRun {
     }
     evaluate_nodes(program_, live, run);
     run.computing = steps_s / (run.records.back().time_s * static_cast<double>(drive_.nodes));
-    using Counters = gossip::ReplicaCounters;
-    for (const auto counter : {&Counters::initiated, &Counters::answered, &Counters::follow_ups,
-                               &Counters::busy_received, &Counters::repeats_sent, &Counters::outer_steps,
-                               &Counters::publications, &Counters::blocks, &Counters::wide_blocks})
-      run.counters.*counter = cluster_.count(counter);
-    if (run.counters.blocks > 0)
-      run.wide_share = static_cast<double>(run.counters.wide_blocks) / static_cast<double>(run.counters.blocks);
+    add_counters(cluster_, run);
   }
 
   Schedule schedule_;
@@ -289,20 +275,14 @@ class AverageDrive : public DriveRun {
       longest_us = std::max(longest_us, took_us);
     }
     if (alive == 0) throw UsageError("all nodes are dead");
-    average(alive);
+    average();
     now_us_ += longest_us + all_reduce_us(alive);
   }
 
-  void average(std::size_t alive) {
-    std::vector<double> sum(drive_.elements);
-    for (const Node& node : nodes_) {
-      for (std::size_t e = 0; node.alive && e < sum.size(); ++e)
-        sum[e] += node.model[e];
-    }
-    for (Node& node : nodes_) {
-      for (std::size_t e = 0; node.alive && e < sum.size(); ++e)
-        node.model[e] = static_cast<float>(sum[e] / static_cast<double>(alive));
-    }
+  void average() {
+    const std::vector<float> mean = mean_of(live());
+    for (Node& node : nodes_)
+      if (node.alive) node.model = mean;
   }
 
   /// A ring: each node sends 2 (n − 1) / n of the model, in 2 (n − 1) steps (Patarasuk & Yuan 2009).
@@ -358,8 +338,9 @@ class AverageDrive : public DriveRun {
   }
 
   [[nodiscard]] Record measure() const override {
-    if (live().empty()) throw UsageError("all nodes are dead");
-    Record record = evaluate(program_, live());
+    const auto models = live();
+    if (models.empty()) throw UsageError("all nodes are dead");
+    Record record = evaluate(program_, models);
     record.time_s = static_cast<double>(now_us_) / us_per_s;
     record.samples = samples_;
     record.bytes = bytes_;

@@ -24,7 +24,7 @@ class Program : public Workload {
   Program(const Program&) = delete;
   Program& operator=(const Program&) = delete;
 
-  // Of a workload:
+  // --- what each workload has
   [[nodiscard]] std::size_t elements() const override { return elements_; }
   [[nodiscard]] std::vector<float> initial(std::uint64_t) const override { return start(0); }
   [[nodiscard]] std::unique_ptr<GradientSource> make_source(const SourceOptions& options) const override;

@@ -5,6 +5,8 @@
 #include <limits>
 #include <utility>
 
+#include "tools/sim/learn/experiment.hpp"
+
 namespace gossamer::sim {
 
 namespace {
@@ -12,14 +14,6 @@ namespace {
 constexpr float extreme_weight = 1e6F;
 constexpr float extreme_value = 1e30F;
 constexpr float dissensus_strength = 4;
-std::vector<float> mean_of(std::span<const std::span<const float>> models) {
-  std::vector<float> mean(models.front().size());
-  for (const auto& model : models) {
-    for (std::size_t e = 0; e < mean.size(); ++e)
-      mean[e] += model[e] / static_cast<float>(models.size());
-  }
-  return mean;
-}
 
 Bytes filled_floats(std::size_t bytes, float value) {
   return Bytes::adopt(std::vector<float>(bytes / sizeof(float), value));

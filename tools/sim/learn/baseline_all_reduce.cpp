@@ -11,17 +11,12 @@ namespace {
 /// A ring all-reduce: afterwards all hold the mean; time and bytes are counted.
 void all_reduce(Population& nodes) {
   const auto n = static_cast<double>(nodes.size());
-  std::vector<double> sum(nodes.elements());
-  for (const auto& of_one : nodes.models) {
-    for (std::size_t e = 0; e < sum.size(); ++e)
-      sum[e] += of_one[e];
-  }
-  for (auto& of_one : nodes.models) {
-    for (std::size_t e = 0; e < sum.size(); ++e)
-      of_one[e] = static_cast<float>(sum[e] / n);
-  }
+  const std::vector<float> mean =
+      mean_of(std::vector<std::span<const float>>(nodes.models.begin(), nodes.models.end()));
+  for (auto& of_one : nodes.models)
+    of_one = mean;
   if (nodes.size() == 1) return;
-  const double part = static_cast<double>(sum.size() * sizeof(float)) * nodes.experiment.byte_scale / n;
+  const double part = static_cast<double>(mean.size() * sizeof(float)) * nodes.experiment.byte_scale / n;
   nodes.wait_for_all(2 * (n - 1) * nodes.message_s(part));
   for (double& sent : nodes.bytes)
     sent += 2 * (n - 1) * part;

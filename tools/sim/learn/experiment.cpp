@@ -15,7 +15,7 @@ double stationary_loss(const LearningRun& run) {
   return sum / static_cast<double>(run.records.size() - begin);
 }
 
-Record evaluate(const Workload& workload, std::span<const std::span<const float>> models) {
+std::vector<float> mean_of(std::span<const std::span<const float>> models) {
   GOSSAMER_CHECK(!models.empty());
   const std::size_t elements = models.front().size();
   std::vector<double> sum(elements);
@@ -26,6 +26,12 @@ Record evaluate(const Workload& workload, std::span<const std::span<const float>
   std::vector<float> mean(elements);
   for (std::size_t e = 0; e < elements; ++e)
     mean[e] = static_cast<float>(sum[e] / static_cast<double>(models.size()));
+  return mean;
+}
+
+Record evaluate(const Workload& workload, std::span<const std::span<const float>> models) {
+  const std::vector<float> mean = mean_of(models);
+  const std::size_t elements = mean.size();
   double square = 0;
   for (const auto model : models) {
     for (std::size_t e = 0; e < elements; ++e)

@@ -88,6 +88,8 @@ struct LearningRun {
 /// The mean over the records after the first third.
 [[nodiscard]] double stationary_loss(const LearningRun& run);
 
+/// The mean of `models`, which all have the same length; there is at least one.
+[[nodiscard]] std::vector<float> mean_of(std::span<const std::span<const float>> models);
 /// Evaluates the mean of `models`, which all have the same length.
 [[nodiscard]] Record evaluate(const Workload& workload, std::span<const std::span<const float>> models);
 /// Fills in worst_accuracy and worst_loss.

@@ -68,7 +68,7 @@ class GossipRun {
       result.records.push_back(measure());
     }
     evaluate_nodes(workload_, live_models(), result);
-    add_counters(result);
+    add_measures(result);
     return result;
   }
 
@@ -110,22 +110,14 @@ class GossipRun {
     return record;
   }
 
-  void add_counters(LearningRun& run) const {
-    using Counters = gossip::ReplicaCounters;
-    Counters& sums = run.counters;
-    for (const auto counter : {&Counters::initiated, &Counters::answered, &Counters::follow_ups,
-                               &Counters::busy_received, &Counters::repeats_sent, &Counters::outer_steps,
-                               &Counters::publications, &Counters::blocks, &Counters::wide_blocks})
-      sums.*counter = cluster_.count(counter);
+  void add_measures(LearningRun& run) const {
+    sim::add_counters(cluster_, run);
     double computed_s = 0;
     for (std::size_t i = 0; i < experiment_.nodes; ++i) {
       const auto steps = static_cast<double>(cluster_.node(i).client.steps);
       computed_s += steps * static_cast<double>(experiment_.step_us) / us_per_s / experiment_.speed(i);
     }
     run.computing = computed_s / (run.records.back().time_s * static_cast<double>(experiment_.nodes));
-    for (std::size_t i = 0; i < cluster_.size(); ++i)
-      sums.shift_sum += cluster_.node(i).replica->counters().shift_sum;
-    if (sums.blocks > 0) run.wide_share = static_cast<double>(sums.wide_blocks) / static_cast<double>(sums.blocks);
   }
 
   const Workload& workload_;
@@ -140,6 +132,18 @@ class GossipRun {
 };
 
 }  // namespace
+
+void add_counters(const Cluster& cluster, LearningRun& run) {
+  using Counters = gossip::ReplicaCounters;
+  Counters& sums = run.counters;
+  for (const auto counter : {&Counters::initiated, &Counters::answered, &Counters::follow_ups, &Counters::busy_received,
+                             &Counters::repeats_sent, &Counters::outer_steps, &Counters::publications,
+                             &Counters::blocks, &Counters::wide_blocks})
+    sums.*counter = cluster.count(counter);
+  for (std::size_t i = 0; i < cluster.size(); ++i)
+    if (const auto& replica = cluster.node(i).replica) sums.shift_sum += replica->counters().shift_sum;
+  if (sums.blocks > 0) run.wide_share = static_cast<double>(sums.wide_blocks) / static_cast<double>(sums.blocks);
+}
 
 LearningRun run_gossip(const Workload& workload, const Experiment& experiment) {
   if (experiment.nodes < 2) throw UsageError("gossip takes at least 2 nodes");

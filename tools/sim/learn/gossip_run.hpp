@@ -7,6 +7,10 @@
 
 namespace gossamer::sim {
 
+class Cluster;
+
+/// Fills in what the cluster's replicas have counted, as sums over them, and the share of wide blocks.
+void add_counters(const Cluster& cluster, LearningRun& run);
 /// Throws UsageError for an experiment that cannot be run.
 [[nodiscard]] LearningRun run_gossip(const Workload& workload, const Experiment& experiment);
 

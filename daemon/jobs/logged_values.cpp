@@ -1,4 +1,4 @@
-#include "daemon/clients/logged_values.hpp"
+#include "daemon/jobs/logged_values.hpp"
 
 #include <algorithm>
 #include <bit>
@@ -11,11 +11,7 @@ namespace gossamer::daemon {
 
 namespace {
 
-template <class Logged>
-auto entries_of(Logged& memory) {
-  const std::uint32_t count = memory.count.load(std::memory_order_acquire);
-  return std::span(memory.entries).first(std::min<std::size_t>(count, layout::max_logged));
-}
+static_assert(max_logged == layout::max_logged && max_logged_name_bytes == layout::max_logged_name_bytes);
 
 std::string name_of(const layout::LoggedEntry& entry) {
   return {entry.name, ::strnlen(entry.name, sizeof entry.name)};
@@ -23,15 +19,15 @@ std::string name_of(const layout::LoggedEntry& entry) {
 
 }  // namespace
 
-std::vector<LoggedMean> means_of_logged(std::span<const layout::Logged* const> here,
-                                        std::span<const std::vector<LoggedValue>> others) {
+std::vector<LoggedStatus> means_of_logged(std::span<layout::Logged* const> here,
+                                          std::span<const std::vector<LoggedValue>> others) {
   struct Sum {
     double value = 0;
     int count = 0;
   };
   std::map<std::string, Sum> sums;
-  for (const layout::Logged* const memory : here) {
-    for (const layout::LoggedEntry& entry : entries_of(*memory)) {
+  for (layout::Logged* const memory : here) {
+    for (const layout::LoggedEntry& entry : memory->known()) {
       const std::string name = name_of(entry);
       if (name.empty() || !is_plain_text(name, layout::max_logged_name_bytes)) continue;
       if (!sums.contains(name) && sums.size() == max_logged) continue;
@@ -39,12 +35,12 @@ std::vector<LoggedMean> means_of_logged(std::span<const layout::Logged* const> h
       ++sums[name].count;
     }
   }
-  std::vector<LoggedMean> means;
+  std::vector<LoggedStatus> means;
   for (const auto& [name, sum] : sums)
     means.push_back({.name = name, .value = sum.value / sum.count, .mean = sum.value / sum.count, .nodes = 1});
   for (const std::vector<LoggedValue>& told : others) {
     for (const auto& [name, value] : told) {
-      const auto found = std::ranges::find(means, name, &LoggedMean::name);
+      const auto found = std::ranges::find(means, name, &LoggedStatus::name);
       if (found == means.end()) continue;
       ++found->nodes;
       found->mean += (value - found->mean) / static_cast<double>(found->nodes);
@@ -53,9 +49,9 @@ std::vector<LoggedMean> means_of_logged(std::span<const layout::Logged* const> h
   return means;
 }
 
-void tell_means(layout::Logged& memory, std::span<const LoggedMean> means) {
-  for (layout::LoggedEntry& entry : entries_of(memory)) {
-    const auto found = std::ranges::find(means, name_of(entry), &LoggedMean::name);
+void tell_means(layout::Logged& memory, std::span<const LoggedStatus> means) {
+  for (layout::LoggedEntry& entry : memory.known()) {
+    const auto found = std::ranges::find(means, name_of(entry), &LoggedStatus::name);
     if (found == means.end()) continue;
     entry.mean.store(std::bit_cast<std::uint64_t>(found->mean), std::memory_order_relaxed);
     entry.nodes.store(found->nodes, std::memory_order_release);

@@ -1,6 +1,6 @@
 // Tests the means of what programs have logged.
 
-#include "daemon/clients/logged_values.hpp"
+#include "daemon/jobs/logged_values.hpp"
 
 #include <bit>
 #include <catch2/catch.hpp>
@@ -28,7 +28,7 @@ std::unique_ptr<layout::Logged> memory_with(const std::vector<LoggedValue>& valu
 TEST_CASE("logged values are averaged over the processes here, and over the nodes that tell of them") {
   const auto first = memory_with({{"loss", 1}, {"accuracy", 0.5}});
   const auto second = memory_with({{"loss", 2}});
-  const std::vector<const layout::Logged*> here = {first.get(), second.get()};
+  const std::vector<layout::Logged*> here = {first.get(), second.get()};
   const std::vector<std::vector<LoggedValue>> others = {{{"loss", 3}, {"other", 7}}, {}, {{"loss", 6}}};
   const auto means = means_of_logged(here, others);
   REQUIRE(means.size() == 2);
@@ -46,7 +46,7 @@ TEST_CASE("logged values are averaged over the processes here, and over the node
 TEST_CASE("a client may write what it likes where it logs") {
   const auto memory = memory_with({{"", 1}, {"a\nb", 2}, {"good", std::nan("")}, {std::string(32, 'x'), 4}});
   memory->count = 0xffffffff;
-  const std::vector<const layout::Logged*> here = {memory.get()};
+  const std::vector<layout::Logged*> here = {memory.get()};
   const auto means = means_of_logged(here, {});
   REQUIRE(means.size() == 1);
   CHECK(means[0].name == "good");
@@ -61,6 +61,6 @@ TEST_CASE("no more names are told than may be") {
     values.push_back({"a" + std::to_string(i), 0});
   const auto first = memory_with(values);
   const auto second = memory_with({{"b", 1}});
-  const std::vector<const layout::Logged*> here = {first.get(), second.get()};
+  const std::vector<layout::Logged*> here = {first.get(), second.get()};
   CHECK(means_of_logged(here, {}).size() == max_logged);
 }

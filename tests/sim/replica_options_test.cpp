@@ -116,7 +116,7 @@ TEST_CASE("Partners follow the rule, and the replicas agree whichever it is", "[
   }
 }
 
-TEST_CASE("A fragment is exchanged with its owner only, also after an owner's death") {
+TEST_CASE("A fragment is exchanged with its owner only, also after an owner's death", "[figures]") {
   constexpr std::size_t nodes = 6;
   const std::size_t keepers = GENERATE(0, 1, 2);
   CAPTURE(keepers);

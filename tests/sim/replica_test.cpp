@@ -220,7 +220,7 @@ TEST_CASE("replicas that finish agree, all know it, and one is to save") {
   }
 }
 
-TEST_CASE("replicas that finish agree in each element, also where they were apart alike everywhere") {
+TEST_CASE("replicas that finish agree in each element, also where they were apart alike everywhere", "[figures]") {
   // After a large difference everywhere, steps are coarse: a smaller one in few elements seldom shows.
   const Codec codec = GENERATE(Codec::q8, Codec::q4);
   const std::size_t nodes = GENERATE(2, 3);

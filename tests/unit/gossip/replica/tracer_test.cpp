@@ -149,7 +149,7 @@ std::vector<std::size_t> all_offsets(std::size_t n) {
 
 }  // namespace
 
-TEST_CASE("the estimate is the spectral gap of pairs met by chance", "[tracer]") {
+TEST_CASE("the estimate is the spectral gap of pairs met by chance", "[tracer][figures]") {
   struct Case {
     const char* graph;
     std::size_t n;

@@ -369,10 +369,10 @@ void Node::schedule_tick() {
 }
 
 void Node::tick() {
-  const bool settled = overlay_->settled();
+  const bool all_dialled = overlay_->all_dialled();
   for (auto& [name, held] : jobs_)
-    held.job->tick(settled);
-  averages_.tick(settled);
+    held.job->tick(all_dialled);
+  averages_.tick(all_dialled);
   give_failed_gpus_up();
   devices_.look_at_overflow();
   gpu_sums_.tick();

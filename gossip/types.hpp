@@ -23,7 +23,7 @@ using TimeUs = std::int64_t;
 inline constexpr TimeUs us_per_ms = 1'000;
 inline constexpr TimeUs us_per_s = 1'000'000;
 
-/// Elements in a fragment unless a job says otherwise.
+/// Elements in a fragment of a large model, unless the program says otherwise.
 inline constexpr std::uint32_t default_fragment_elements = 1u << 20;
 /// Upper bound on a fragment. It bounds every message and every allocation for a fragment.
 inline constexpr std::uint32_t max_fragment_elements = 1u << 22;

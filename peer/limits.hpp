@@ -10,8 +10,8 @@ namespace gossamer::peer {
 /// Protocol versions this build speaks.
 inline constexpr std::uint16_t protocol_version_low = 1;
 inline constexpr std::uint16_t protocol_version_high = 1;
-/// Abilities that a node may lack within a version, a bit each, as hello and welcome tell them. A link has the
-/// abilities that both ends name. Unknown bits are ignored.
+/// Features that a node may lack within a version, a bit each, as hello and welcome tell them. A link has the features
+/// that both ends name. Unknown bits are ignored.
 inline constexpr std::uint64_t feature_sealed_bulk = 1;  ///< bulk is sealed message by message (peer/links/seal.hpp)
 inline constexpr std::uint64_t feature_fast_aes = 2;     ///< the processor has instructions for AES
 inline constexpr std::uint64_t feature_plain_bulk = 4;   ///< the operator wants bulk not to be encrypted
@@ -71,7 +71,8 @@ inline constexpr TimeUs stranger_patience_us = 10 * us_per_s;
 /// A connection that has brought more than this and is not admitted is closed. ZeroMQ keeps what it has of a frame,
 /// whose size bounds what admitted nodes send.
 inline constexpr std::uint64_t max_stranger_bytes = 64 * 1024;
-/// So many hellos are looked at at once, then so many a second. The rest are dropped; diallers try again.
+/// At most hello_burst hellos are handled at once, and then hellos_per_s a second. The rest are dropped; diallers try
+/// again.
 inline constexpr std::uint32_t hello_burst = 128;
 inline constexpr std::uint32_t hellos_per_s = 128;
 

@@ -19,11 +19,11 @@ struct AverageForm {
 
   /// The bytes that a fragment with so many elements takes.
   [[nodiscard]] std::size_t bytes(std::uint32_t fragment, std::size_t elements) const;
-  /// The fragment's values with what was carried over, which becomes what rounding has taken away now.
+  /// Encodes the fragment's values plus `carried`. `carried` then holds what rounding has taken away.
   [[nodiscard]] Bytes encode(std::uint32_t fragment, std::span<const float> values, std::span<float> carried) const;
   void decode(std::uint32_t fragment, std::span<const std::byte> in, std::span<float> out) const;
-  /// The mean of what was encoded, added in this order in fp32, so that the same bits come whoever adds. Not of
-  /// nothing.
+  /// The mean of encoded contributions. They are added in this order in fp32, so the bits do not depend on who adds.
+  /// `contributions` is not empty.
   void mean(std::uint32_t fragment, std::span<const Bytes> contributions, std::span<float> out) const;
 
  private:

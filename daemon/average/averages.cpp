@@ -36,21 +36,21 @@ using layout::AverageStatus;
 
 namespace {
 
-/// A process that waits is told whom for, this often.
+/// How often a waiting process is told whom it waits for.
 constexpr TimeUs waiting_period_us = us_per_s;
-/// The log is told after so long, and then this often.
+/// When a wait is logged first, and how often after that.
 constexpr TimeUs log_after_us = 10 * us_per_s;
 constexpr TimeUs log_period_us = 60 * us_per_s;
 /// Processes that have connected and not yet said what they want.
 constexpr std::size_t max_opening = 64;
 /// A process that connects has so long to say what it wants.
 constexpr TimeUs open_patience_us = 5 * us_per_s;
-/// Contribution, results, the last round's, and what others send to an owner. The eight-bit form also keeps what
-/// rounding has taken away.
+/// How many times a process's numbers are in memory: its contribution, the results, those of the last round, and what
+/// others send to an owner. The eight-bit form also keeps what rounding has taken away.
 constexpr std::uint64_t copies_of_values = 4;
 constexpr std::uint64_t copies_of_rounded_values = 6;
-/// A process that has gone is given so long to leave as the others agree on it. That takes until those are known to be
-/// dead that are.
+/// How long a process that has gone may take to leave. The others must agree on it, which they can do once all dead
+/// members are known to be dead.
 constexpr TimeUs leave_patience_us = 20 * us_per_s;
 
 std::uint64_t hash_of(std::string_view job, std::string_view name, std::uint32_t form) {
@@ -418,7 +418,7 @@ bool Averages::send(const NodeId& to, const Message& message) {
 
 // --- turns --------------------------------------------------------------------------------------------------------
 
-void Averages::tick(bool settled) {
+void Averages::tick(bool all_dialled) {
   const TimeUs now_us = host_.now_us();
   for (const auto& session : sessions_) {
     if (!session->member) {
@@ -426,7 +426,7 @@ void Averages::tick(bool settled) {
         refuse(*session, "nothing was asked for in time");
       continue;
     }
-    if (settled) session->member->allow_founding(now_us, time_of_day_us());
+    if (all_dialled) session->member->allow_founding(now_us, time_of_day_us());
     session->member->tick(now_us);
     tell_what_is_waited_for(*session);
   }

@@ -1,9 +1,9 @@
 // The collectives in which this node's processes average exactly (sdk/layout/average.hpp), and the socket where they
 // come.
 //
-// Every process is a member by itself, also of several on one node. What is for other processes of this node does not
-// leave it. Everything runs on the loop's thread. A message or client against the rules changes nothing; the client is
-// told why it is refused.
+// Every process is a participant by itself, also where several are on one node. What is for other processes of this
+// node does not leave it. Everything runs on the loop's thread. A message or client against the rules changes nothing;
+// the client is told why it is refused.
 
 #pragma once
 
@@ -54,8 +54,8 @@ class Averages {
   void node_dead(const NodeId& node);
   void received(const NodeId& from, gossip::AverageNote&& note);
   void received(const NodeId& from, gossip::AverageValues&& values);
-  /// `settled`: who is to be linked soon is linked.
-  void tick(bool settled);
+  /// `all_dialled`: each contact is linked, or has failed once.
+  void tick(bool all_dialled);
 
  private:
   struct Session;

@@ -236,20 +236,20 @@ bool CollectiveMember::InTurn::operator()(const Averaging::SendPart& a, const Av
   return order(a) < order(b);
 }
 
-/// Once per contribution, so that the same bytes go out however often.
+/// Encodes this process's contribution once, so that it has the same bytes each time it is sent.
 void CollectiveMember::encode_contribution() {
   if (!form_.eight_bits) return;
   for (std::uint32_t f = 0; f < rounded_.size(); ++f)
     rounded_[f] = form_.encode(f, slice(memory_.values, f), slice(carried_, f));
 }
 
-/// This process's own.
+/// This process's contribution to a fragment, as it is sent.
 Bytes CollectiveMember::contribution(std::uint32_t fragment) const {
   if (form_.eight_bits) return rounded_[fragment];
   return {memory_.owner, std::as_bytes(slice(memory_.values, fragment))};
 }
 
-/// What rounding takes from the mean of n this node adds to its own next contribution, n times.
+/// Rounds the mean of n contributions. What rounding takes away is added n times to this process's next contribution.
 Bytes CollectiveMember::rounded(std::uint32_t fragment, std::span<const float> mean, float n) {
   std::vector<float> lost(mean.size());
   Bytes rounded = form_.encode(fragment, mean, lost);

@@ -44,7 +44,13 @@ std::string uuid_text(std::span<const std::uint8_t, 16> uuid) {
 }
 
 std::filesystem::path Plugin::usual_path() {
-  return GOSSAMER_PLUGIN_PATH;
+  std::error_code error;
+  const std::filesystem::path installed = GOSSAMER_PLUGIN_PATH;
+  if (std::filesystem::exists(installed, error)) return installed;
+  // In a Python wheel.
+  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
+  const std::filesystem::path beside = program.parent_path().parent_path() / installed.filename();
+  return !error && std::filesystem::exists(beside, error) ? beside : installed;
 }
 
 std::expected<Plugin, std::string> Plugin::load(const std::filesystem::path& path) {

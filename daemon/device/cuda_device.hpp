@@ -31,7 +31,7 @@ namespace gossamer::device {
 /// safely.
 class Plugin {
  public:
-  /// The path where the plug-in is installed.
+  /// The path where the plug-in is installed, or where it is in the wheel that this program runs from.
   [[nodiscard]] static std::filesystem::path usual_path();
   [[nodiscard]] static std::expected<Plugin, std::string> load(const std::filesystem::path& path = usual_path());
 

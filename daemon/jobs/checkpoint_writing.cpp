@@ -30,7 +30,7 @@ CheckpointWriting::CheckpointWriting(Checkpoints& checkpoints, CheckpointSource&
 void CheckpointWriting::tick(TimeUs now_us, bool running) {
   now_us_ = now_us;
   if (writing_ && writing_->asked != 0 && now_us - writing_->asked_us > publication_patience_us) {
-    fail(fmt::format("the training process has taken no step for {} s, in which it could have handed its model over",
+    fail(fmt::format("the training process has taken no step for {} s, in which it could have published its model",
                      publication_patience_us / us_per_s));
   }
   const TimeUs period_us = checkpoints_.options().period_s * us_per_s;

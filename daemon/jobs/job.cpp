@@ -671,7 +671,7 @@ LayoutReply Job::layout(std::uint32_t first) const {
 
 // --- time and status ----------------------------------------------------------------------------------------------
 
-void Job::tick(bool settled) {
+void Job::tick(bool all_dialled) {
   if (ended_) return;
   const TimeUs now_us = host_.now_us();
   read_clock();
@@ -679,7 +679,7 @@ void Job::tick(bool settled) {
     for (const auto& [node, round_trip_us] : host_.round_trips_us())
       beginning_.set_round_trip(node, round_trip_us);
   }
-  beginning_.tick(settled);
+  beginning_.tick(all_dialled);
   if (awaited_clients_ > 0) run_if_joined();
   if (now_us - time_taken_at_us_ >= time_taken_period_us) {
     measure_time_taken(now_us);
@@ -690,7 +690,7 @@ void Job::tick(bool settled) {
   }
   for (const NodeId& node : linked_)
     replica_.set_link(node, host_.link_load(node));
-  decide([&](Actions& out) { replica_.tick(now_us, out, settled); });
+  decide([&](Actions& out) { replica_.tick(now_us, out, all_dialled); });
   tick_group();
   look_whether_left_behind(now_us);
   if (now_us - told_clients_us_ >= tell_clients_period_us) {

@@ -96,8 +96,8 @@ class Job : public std::enable_shared_from_this<Job>,
   /// An exchange that a former replica of the job has answered must not be answered again.
   [[nodiscard]] gossip::ReplyCache& replies() { return replica_.book().replies(); }
 
-  /// `settled`: each configured peer is linked, or has failed once.
-  void tick(bool settled);
+  /// `all_dialled`: each configured peer is linked, or has failed once.
+  void tick(bool all_dialled);
   /// Starts nothing new; done() says when nothing is under way.
   void drain();
   /// The operator's drain: the job takes no part in exchanges until it is ended, but keeps its clients and its place.

@@ -187,7 +187,7 @@ constexpr Row<JobStatus> job_rows[] = {
     {"gossamer_job_neighbours", gauge, "", "Replicas of the job in reach.",
      "0 while others train it: links are down, names or layouts differ; the note in gossamerctl jobs says so.",
      &JobStatus::neighbours},
-    {"gossamer_job_publications_total", counter, "", "Snapshots of fragments that clients handed over.",
+    {"gossamer_job_publications_total", counter, "", "Snapshots of fragments that clients published.",
      "Stands still while the clock runs: the client does not call step().", &JobStatus::publications},
     {"gossamer_job_exchanges_initiated_total", counter, "", "Completed exchanges that this node began.",
      "No growth in a minute although there are neighbours: all are busy or refuse; see those counters.",

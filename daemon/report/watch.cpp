@@ -265,7 +265,7 @@ void look_for_age(const Scene& scene, const Partner& partner) {
       "stale", partner.now.node,
       fmt::format("the values of {} are {:.0f} of its publication intervals old, and so get less weight",
                   scene.name_of(partner.now.node), partner.now.age_intervals),
-      "its training process hands its model over late: raise its step_budget, or look why its steps take so long");
+      "its training process publishes its model late: raise its step_budget, or look why its steps take so long");
 }
 
 void look_for_slow_link(const Scene& scene, const Partner& partner) {
@@ -420,7 +420,7 @@ void look_for_own_age(const Scene& scene) {
       "stale", "",
       fmt::format("the values of this node are {:.0f} of its publication intervals old, and so get less weight",
                   age / exchanges),
-      "the training process hands its model over late: raise its step_budget, or look why its steps take so long");
+      "the training process publishes its model late: raise its step_budget, or look why its steps take so long");
 }
 
 void look_for_rarity(const Scene& scene) {

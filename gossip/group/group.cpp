@@ -317,7 +317,7 @@ void Group::note_copy(std::uint32_t f, const LocalGroup::Work& work) {
 }
 
 /// Does nothing if the client is gone, or if its correction could not be written.
-void Group::hand_over(std::uint32_t f, Member& member, const LocalGroup::Part& part, const LocalMeanOutcome& outcome) {
+void Group::offer_to(std::uint32_t f, Member& member, const LocalGroup::Part& part, const LocalMeanOutcome& outcome) {
   if (!outcome.written) {
     local_->withheld(f, part);
     if (!outcome.reached) note_unreached(f, member, part);
@@ -373,7 +373,7 @@ void Group::offer_rest(std::uint32_t f, Mean&& rest, LocalGroup::Work&& round, s
            outcome.finite = taken[i].finite;
            outcome.reached = taken[i].reached;
            outcome.written = outcome.written && taken[i].reached;
-           hand_over(f, *members[i], round.parts[i], outcome);
+           offer_to(f, *members[i], round.parts[i], outcome);
          }
          replica_.finished(f, Done{}, host_.replica_now_us(), out);
          end_round_if_over(f);

@@ -140,7 +140,7 @@ class Group : private GroupWork {
   void mean_done(std::uint32_t f, bool kept, const LocalGroup::Work& work,
                  const std::vector<LocalMeanOutcome>& outcomes, std::uint64_t number);
   void offer_rest(std::uint32_t f, Mean&& rest, LocalGroup::Work&& round, std::vector<LocalMeanOutcome>&& taken);
-  void hand_over(std::uint32_t f, Member& member, const LocalGroup::Part& part, const LocalMeanOutcome& outcome);
+  void offer_to(std::uint32_t f, Member& member, const LocalGroup::Part& part, const LocalMeanOutcome& outcome);
   void end_round_if_over(std::uint32_t f);
   void store_copy(std::uint32_t f, std::uint64_t number);
 

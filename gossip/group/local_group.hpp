@@ -61,11 +61,12 @@ class LocalGroup {
   /// A round ends after this many times the time that the first client took to publish.
   static constexpr TimeUs patience = 2;
   static constexpr TimeUs least_patience_us = 2 * us_per_ms;
-  /// Clients with NaN or infinity that follow nobody are looked at this often.
+  /// How often a client with NaN or infinity that follows nobody is looked at.
   static constexpr TimeUs recovery_us = 1 * us_per_s;
   /// A client that is gone is given up after so many tasks could not reach its memory.
   static constexpr std::uint32_t farewell_tries = 16;
-  /// So often y is handed out after nobody has trained. A model in wider numbers than y moves it for ever, by rounding.
+  /// How many more times y is offered after training has stopped. Without a bound, a model in wider numbers than y
+  /// would move y for ever by rounding.
   static constexpr std::uint32_t most_moves = 4;
 
   /// `clock`: the node's clock.

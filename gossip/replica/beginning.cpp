@@ -125,7 +125,7 @@ void Beginning::set_round_trip(const NodeId& node, TimeUs round_trip_us) {
   if (joining() != nullptr) joining()->set_round_trip(node, round_trip_us);
 }
 
-void Beginning::tick(bool settled) {
+void Beginning::tick(bool all_dialled) {
   const TimeUs now_us = work_.beginning_now_us();
   if (is_searching() && now_us - began_us_ >= search_patience_us) {
     stage_ = Over{};
@@ -133,7 +133,7 @@ void Beginning::tick(bool settled) {
     job_.begin();
   }
   decide([&](Joining& joining, Joining::Actions& out) {
-    joining.tick(settled || now_us - began_us_ > settle_timeout_us, now_us, out);
+    joining.tick(all_dialled || now_us - began_us_ > settle_timeout_us, now_us, out);
   });
   for (auto& [from, reply] : std::exchange(pulls_held_back_, {}))
     pulled(from, std::move(reply));

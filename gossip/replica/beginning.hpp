@@ -142,14 +142,14 @@ class Beginning {
   void info(const NodeId& from, const JobInfo& info);
   void set_round_trip(const NodeId& node, TimeUs round_trip_us);
   void pulled(const NodeId& from, PullReply&& reply);
-  /// `settled`: each configured peer is linked, or has failed once.
-  void tick(bool settled);
+  /// `all_dialled`: each configured peer is linked, or has failed once.
+  void tick(bool all_dialled);
 
   // --- results of what was asked of BeginningWork
   /// The best first.
   void searched(std::vector<Saved> found);
   void copied(const NodeId& from, PullReply&& reply, const PulledCopy& copy);
-  /// `target`: as asked. `problem`: empty if the values are there.
+  /// `target`: where BeginningWork was asked to put the values. `problem`: empty if the values are there.
   void read(const Saved& saved, std::uint32_t f, const float* target, const std::string& problem);
 
  private:

@@ -101,7 +101,7 @@ void Initiator::begin_waiting(std::uint32_t f, TimeUs now_us, Actions& out) {
   if (const auto partner = choose_partner(f, now_us)) begin(f, *partner, now_us, out);
 }
 
-/// Starts exchanges in the order of the fragments, within a bounded look.
+/// Starts exchanges in the order of the fragments. It looks at a bounded number of them.
 void Initiator::start_last_exchanges(TimeUs now_us, Actions& out) {
   Leaving& leaving = *data_.leaving;
   const std::uint32_t count = data_.fragments.count();

@@ -1,7 +1,8 @@
 // How far a job is, in samples; programs use it for their schedules. It is the largest believable clock of any replica
 // in reach. A replica reports its own clock, and nobody can check it, so a false one must not end the runs of others,
-// be it that of one replica or of a third of them. A clock is therefore compared with those of the others, this replica
-// among them, of which as many of the furthest are left out as may lie together with the one that claims it:
+// be it that of one replica or of a third of them. A clock is therefore compared with the clocks of all replicas, this
+// one included. A third of them may lie. So the furthest are left out: as many as make a third together with the
+// replica that claims the clock:
 //
 // - A clock beyond `max_lead` times the furthest of the rest, plus `free_lead_samples`, is ignored.
 // - Any other is followed at `max_pace` times the speed of the fastest of the rest: at once where all train

@@ -80,8 +80,8 @@ void Joining::pulled(const NodeId& from, const PullReply& reply, TimeUs now_us, 
   decide(now_us, out);
 }
 
-void Joining::tick(bool settled, TimeUs now_us, Actions& out) {
-  settled_ = settled_ || settled;
+void Joining::tick(bool all_dialled, TimeUs now_us, Actions& out) {
+  all_dialled_ = all_dialled_ || all_dialled;
   for (auto& [node, neighbour] : neighbours_) {
     if (now_us - neighbour.asked_us < options_.answer_timeout_us) continue;
     neighbour.asked_us = now_us;
@@ -130,7 +130,7 @@ void Joining::decide(TimeUs now_us, Actions& out) {
     finished_ = out.finished = true;
     return;
   }
-  if (!settled_) return;
+  if (!all_dialled_) return;
   if (somebody_gives(ReplicaState::running) || somebody_gives(ReplicaState::draining))
     return ask_for_fragments(now_us, out);
   bool wanted = !keeps_;

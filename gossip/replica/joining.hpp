@@ -62,8 +62,8 @@ class Joining {
   /// The round trip as measured. 0: not yet measured; the neighbour then counts as far away.
   void set_round_trip(const NodeId& node, TimeUs round_trip_us);
   void pulled(const NodeId& from, const PullReply& reply, TimeUs now_us, Actions& out);
-  /// `settled`: every neighbour to be dialled is linked or has failed once. Nothing is decided before that.
-  void tick(bool settled, TimeUs now_us, Actions& out);
+  /// `all_dialled`: every neighbour to be dialled is linked or has failed once. Nothing is decided before that.
+  void tick(bool all_dialled, TimeUs now_us, Actions& out);
 
   [[nodiscard]] std::uint32_t fragments_pulled() const { return pulled_count_; }
   /// Number of donors that fragments are being pulled from.
@@ -116,7 +116,7 @@ class Joining {
   std::map<NodeId, Neighbour> neighbours_;
   std::uint32_t pulled_count_ = 0;
   std::vector<std::byte> cursor_;
-  bool settled_ = false;
+  bool all_dialled_ = false;
   bool finished_ = false;
 };
 

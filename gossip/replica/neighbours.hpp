@@ -96,7 +96,7 @@ class Neighbours {
   /// Null: there is none, or more than one.
   [[nodiscard]] const NodeId* only_partner() const;
   /// A partner with which this node averages: one that trains, or a server.
-  [[nodiscard]] bool is_peer(const Neighbour& neighbour, bool servers) const {
+  [[nodiscard]] bool averages_with(const Neighbour& neighbour, bool servers) const {
     return is_partner(neighbour) && (servers || !neighbour.info.keeps);
   }
   /// This node and its partners, ascending.

@@ -75,7 +75,7 @@ class Pace {
   /// True if an own exchange may be begun. `fragment_bytes`: its size. `hurry`: the node leaves or finishes; the share
   /// does not count.
   [[nodiscard]] bool may_spend(std::size_t fragment_bytes, bool hurry, TimeUs now_us) const;
-  /// True if that is so after a request for which the client's publication is awaited.
+  /// Like may_spend(), but counts `awaited_bytes` as sent: requests that wait for the client's publication.
   [[nodiscard]] bool may_spend_after(std::size_t awaited_bytes, TimeUs now_us) const {
     return budget_.open(now_us, awaited_bytes) && own_budget_.open(now_us, awaited_bytes);
   }

@@ -20,8 +20,8 @@ constexpr std::uint64_t pull_cadences = 2;
 constexpr TimeUs pull_patience_us = 3 * us_per_s;
 constexpr int pull_patience_steps = 3;
 constexpr std::uint32_t copies_ahead = 8;  // fragments that are asked for before they are copied
-/// A joiner pulls all fragments, and a client publishes at its next step what is asked for by then: up to so much of
-/// what follows the fragment that is pulled.
+/// How many bytes of the next fragments are asked for with a pull. A joiner pulls all fragments, and a client publishes
+/// only at its next step.
 constexpr std::size_t pull_ahead_bytes = std::size_t{16} << 20;
 
 /// True if the program's last values were checked and hold NaN or infinity.
@@ -32,9 +32,10 @@ bool is_spoiled(const ReplicaData& data) {
   });
 }
 
-bool has_peers(const ReplicaData& data) {
-  return std::ranges::any_of(
-      data.neighbours, [&data](const auto& item) { return data.neighbours.is_peer(item.second, data.has_servers()); });
+bool averages_with_anyone(const ReplicaData& data) {
+  return std::ranges::any_of(data.neighbours, [&data](const auto& item) {
+    return data.neighbours.averages_with(item.second, data.has_servers());
+  });
 }
 
 }  // namespace
@@ -161,12 +162,13 @@ void Replica::finish_with_others(TimeUs now_us, Actions& out) {
 }
 
 void Replica::update_finishing(TimeUs now_us, Actions& out) {
-  if (!data_.runs() || has_peers(data_) || !all_dialled_ || accompanied_us_ == 0) accompanied_us_ = now_us;
+  if (!data_.runs() || averages_with_anyone(data_) || !all_dialled_ || accompanied_us_ == 0) accompanied_us_ = now_us;
   if (!data_.finish) return;
   Finish& finish = *data_.finish;
   finish.partners = data_.neighbours.finishing_partners();
   finish.awaits_training = std::ranges::any_of(data_.neighbours, [this](const auto& item) {
-    return data_.neighbours.is_peer(item.second, data_.has_servers()) && item.second.info.finishing == Finishing::no;
+    return data_.neighbours.averages_with(item.second, data_.has_servers()) &&
+           item.second.info.finishing == Finishing::no;
   });
   if (finish.stage == Finishing::over) return;
   const bool sound = data_.fragments.quarantined() == 0 && !finish.spoiled_programs;
@@ -187,7 +189,7 @@ void Replica::update_finishing(TimeUs now_us, Actions& out) {
   // Whoever has just gone may be back soon; and of those that a new daemon is to meet, not all may be linked yet.
   const bool may_return = now_us - expects_since_us_.value_or(now_us) < finish_alone_us;
   const bool waits = may_train_again || may_return ||
-                     (!has_peers(data_) && !may_go_alone && now_us - accompanied_us_ < finish_alone_us);
+                     (!averages_with_anyone(data_) && !may_go_alone && now_us - accompanied_us_ < finish_alone_us);
   const bool settled = !waits && finish.is_sound() && data_.runs() && all_settled;
   // The last corrections must have reached the client as well.
   const bool delivered =
@@ -195,7 +197,7 @@ void Replica::update_finishing(TimeUs now_us, Actions& out) {
         return fragment.is_pending({Pending::work, Pending::own, Pending::client, Pending::correction});
       });
   const bool others_settled = std::ranges::all_of(data_.neighbours, [&](const auto& item) {
-    return !data_.neighbours.is_peer(item.second, data_.has_servers()) || item.second.info.quarantined ||
+    return !data_.neighbours.averages_with(item.second, data_.has_servers()) || item.second.info.quarantined ||
            item.second.info.finishing >= Finishing::settled || finish.over.contains(item.first);
   });
   const Finishing stage = !settled                      ? Finishing::begun
@@ -570,7 +572,8 @@ void Replica::tick(TimeUs now_us, Actions& out, bool all_dialled) {
     tell_neighbours(out);
     end_the_old(now_us, out);
     if (has_model(data_.phase)) client_.look_at_quarantined(out);
-    if (data_.runs() && !data_.description.keeps && !data_.finish && !has_peers(data_)) client_.look_while_alone(out);
+    if (data_.runs() && !data_.description.keeps && !data_.finish && !averages_with_anyone(data_))
+      client_.look_while_alone(out);
     ask_at_once_ = true;
   }
   if (std::exchange(ask_at_once_, false)) responder_.inquire(out);

@@ -70,13 +70,14 @@ struct ReplicaData {
   [[nodiscard]] bool runs() const { return phase == Phase::running; }
   /// Enough of those that finish agree with the fragment.
   [[nodiscard]] bool settled(const Fragment& fragment) const;
-  /// It has all that was trained. The clock of a node that keeps the job follows the others', and says nothing of that.
+  /// The publication has all that was trained. A keeper is always current, because its clock follows the others' and
+  /// does not count training.
   [[nodiscard]] bool is_current(const Fragment& fragment) const {
     return description.keeps || fragment.publication_clock == clock;
   }
   /// True while finishing, if some finishing partner is not yet known to agree with the fragment.
   [[nodiscard]] bool hurries(const Fragment& fragment) const;
-  /// About one period, by chance; in periods.
+  /// A random time around one period (0.75 to 1.25), in periods.
   [[nodiscard]] double jitter() { return 0.75 + 0.5 * random.uniform(); }
   /// About how many bytes a request for the fragment takes, or an answer.
   [[nodiscard]] std::size_t sent_bytes(const Fragment& fragment) const;

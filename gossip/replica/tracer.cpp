@@ -107,7 +107,8 @@ void Tracer::observe(double square, TimeUs now_us) {
       std::erase_if(seen_.points, [&](const Point& point) { return point.exchange % seen_.stride != 0; });
     }
   }
-  // Half of the round's exchanges must find equal values: others may come late over a narrow way.
+  // At least half of the round's exchanges must have found equal values in a row, because nodes behind a slow part of
+  // the network become equal later.
   const std::uint32_t enough = std::max(equal_enough, seen_.exchanges / 2);
   const bool equal = seen_.equal_in_a_row >= enough && seen_.exchanges >= least_round_exchanges;
   if (!equal && seen_.exchanges < most_tracer_exchanges) return;

@@ -18,12 +18,12 @@ void RateEstimate::observe(const Progress& progress, bool filling, std::size_t w
   const std::uint64_t delivered = progress.delivered - part.delivered;
   const double rate = static_cast<double>(delivered) / static_cast<double>(took_us) * us_per_s;
   if (part.limited && rate <= value()) return;
-  // A shaper lets a little pass at once after a pause: that is not what it gives for long.
+  // After a pause a traffic shaper lets a short burst pass. The burst does not show the shaper's rate.
   if (part.limited && measured() && delivered < window_bytes / 2) return;
   now_ = std::max(now_, rate);
 }
 
-/// One message may take a small part of the span only.
+/// Measures over a whole span, because one message may take only a small part of it.
 void RateEstimate::observe_mean(const Progress& progress) {
   const TimeUs at = progress.arrived_at();
   const TimeUs since = std::exchange(span_at_, progress.last.limited ? 0 : at);

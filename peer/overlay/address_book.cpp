@@ -136,7 +136,7 @@ bool AddressBook::has_failed(const NodeId& node) const {
                              [&](const auto& item) { return item.second.node == node && item.second.failed_once; });
 }
 
-bool AddressBook::settled(const IsLinked& is_linked, bool all) const {
+bool AddressBook::all_dialled(const IsLinked& is_linked, bool all) const {
   return std::ranges::all_of(entries_, [&](const auto& item) {
     const BookEntry& entry = item.second;
     if ((!entry.configured && !all) || entry.failed_once) return true;

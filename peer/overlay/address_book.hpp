@@ -76,7 +76,7 @@ class AddressBook {
   /// True if dialling one of this node's addresses has failed since it was learned.
   [[nodiscard]] bool has_failed(const NodeId& node) const;
   /// True if every configured address (`all`: every address) is linked, is our own, or has failed once.
-  [[nodiscard]] bool settled(const IsLinked& is_linked, bool all = false) const;
+  [[nodiscard]] bool all_dialled(const IsLinked& is_linked, bool all = false) const;
   [[nodiscard]] const std::map<std::string, BookEntry>& entries() const { return entries_; }
 
  private:

@@ -34,9 +34,9 @@ void Links::start() {
                   gossip::Random(self_.random.next()), self_.now(), host);
 }
 
-bool Links::settled() const {
+bool Links::all_dialled() const {
   const bool alone = !roster_ || roster_->membership().view().empty();
-  if (!book_.settled([this](const NodeId& node) { return table_.is_linked(node); }, alone)) return false;
+  if (!book_.all_dialled([this](const NodeId& node) { return table_.is_linked(node); }, alone)) return false;
   // A link that is not shown yet will be as soon as the two know each other, and then there are others to be met.
   const bool meeting = std::ranges::any_of(table_.links(), [this](const LinkPtr& link) {
     return link->phase == LinkPhase::passing &&

@@ -32,7 +32,7 @@ class Links final : public OutgoingLinkEvents, private Roster::Host {
   void start();
   [[nodiscard]] std::optional<Roster>& roster() { return roster_; }
   [[nodiscard]] const std::optional<Roster>& roster() const { return roster_; }
-  [[nodiscard]] bool settled() const;
+  [[nodiscard]] bool all_dialled() const;
 
   /// The addresses in the book have changed.
   void tell_contacts();

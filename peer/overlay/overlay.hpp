@@ -42,7 +42,7 @@ class Overlay {
   [[nodiscard]] SendResult send(const NodeId& to, const Message& message) { return sender_.send(to, message); }
   /// True if every configured peer, and every node that links are kept to, is linked or has failed its first attempt.
   /// Nobody else is to be expected soon then.
-  [[nodiscard]] bool settled() const { return links_.settled(); }
+  [[nodiscard]] bool all_dialled() const { return links_.all_dialled(); }
   /// All known nodes, linked or not, ordered by id; then the addresses that have never answered.
   [[nodiscard]] std::vector<LinkStatus> links() const;
   /// The members, ordered by id. With partial views they are the active view.

@@ -103,7 +103,8 @@ class OpenAttachments {
 };
 
 Attachment::Attachment(FileDescriptor memory, std::uint64_t memory_bytes, int doorbell, std::string socket_path,
-                       std::atomic<std::uint64_t>& attached_signal, std::uint64_t signal_value, DeviceHandover device)
+                       std::atomic<std::uint64_t>& attached_signal, std::uint64_t signal_value,
+                       DeviceDescriptors device)
     : memory_(std::move(memory)),
       memory_bytes_(memory_bytes),
       doorbell_(doorbell),

@@ -1,8 +1,8 @@
-// The connection to the daemon, kept by one background thread per run. The thread connects, hands over the memory,
+// The connection to the daemon, kept by one background thread per run. The thread connects, sends the memory,
 // waits for the socket to close, and tries again with a growing back-off, for as long as the run is open. The training
 // thread only asks for the present state.
 //
-// For a run on a GPU the thread also hands over the GPU memory, until a daemon answers that it cannot work there. It
+// For a run on a GPU the thread also sends the GPU memory, until a daemon answers that it cannot work there. It
 // also watches the words that the GPU will store, and tells the daemon when they are stored, so that the training
 // thread does not wait.
 //
@@ -45,8 +45,8 @@ struct AttachmentStatus {
   std::chrono::steady_clock::time_point lost_at{};
 };
 
-/// The further things that a run on a GPU hands over.
-struct DeviceHandover {
+/// The further things that a run on a GPU sends.
+struct DeviceDescriptors {
   WordsUnderWay* under_way = nullptr;  ///< null: the tensors are in host memory. It must outlive the attachment
   FileDescriptor memory;               ///< of the GPU memory; none: the buffers are in the run's memory
   layout::DeviceOffer offer{};
@@ -59,7 +59,7 @@ class Attachment {
   /// `attached_signal` is set to `signal_value` after each acceptance, so that the training thread looks at every
   /// fragment once. `socket_path` may be empty: the usual places are then tried.
   Attachment(FileDescriptor memory, std::uint64_t memory_bytes, int doorbell, std::string socket_path,
-             std::atomic<std::uint64_t>& attached_signal, std::uint64_t signal_value, DeviceHandover device = {});
+             std::atomic<std::uint64_t>& attached_signal, std::uint64_t signal_value, DeviceDescriptors device = {});
   Attachment(const Attachment&) = delete;
   Attachment& operator=(const Attachment&) = delete;
   /// Ends the thread and closes the socket.
@@ -121,7 +121,7 @@ class Attachment {
   std::atomic<std::uint64_t>& attached_signal_;
   const std::uint64_t signal_value_;
 
-  DeviceHandover device_;
+  DeviceDescriptors device_;
   FileDescriptor stop_;        ///< eventfd: readable once the run is being closed
   FileDescriptor wake_;        ///< eventfd: there are words under way, or something else to offer
   int thread_memory_ = -1;     ///< the memfd in the thread's own table; used by the thread only

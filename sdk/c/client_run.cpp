@@ -106,7 +106,7 @@ ClientRun::ClientRun(ClientReplica replica, std::unique_ptr<OpenTensors> open_te
       socket_path_(options.socket_path == nullptr ? "" : options.socket_path),
       attachment_(memory_.take_file(), memory_.size_bytes(), doorbell_.get(),
                   options.socket_path == nullptr ? "" : options.socket_path, seen_due_sequence_, look_again,
-                  handover()) {}
+                  device_descriptors()) {}
 
 Result<std::unique_ptr<ClientRun>> ClientRun::open(const gossamer_options& options,
                                                    std::span<const gossamer_tensor> tensors) {
@@ -219,7 +219,7 @@ ClientRun::Served ClientRun::serve_fragment(std::uint32_t fragment) {
   layout::Word word = layout::Word::unpack(entry.word.load(std::memory_order_acquire));
   if (!word.valid() || (word.empty && memory_.window_bytes() == 0)) return Served::impossible;
   if (!word.with_client || word.serving) return Served::nothing;
-  // From here on the daemon cannot recall the fragment. If it has just done so, it will hand the fragment over again.
+  // From here on the daemon cannot recall the fragment. If it has just done so, it will offer the fragment again.
   std::uint64_t due = word.pack();
   word.serving = true;
   if (!entry.word.compare_exchange_strong(due, word.pack(), std::memory_order_acq_rel)) return Served::nothing;
@@ -321,7 +321,7 @@ Result<void> ClientRun::settle() {
   return {};
 }
 
-DeviceHandover ClientRun::handover() {
+DeviceDescriptors ClientRun::device_descriptors() {
   if (device_ == nullptr) return {};
   return {.under_way = &device_->words_under_way(),
           .memory = device_->take_descriptor(),

@@ -92,7 +92,7 @@ class ClientRun {
   [[nodiscard]] bool prepare(std::uint32_t fragment, const layout::Word& word) const;
   [[nodiscard]] bool load(std::uint32_t fragment) const;
   void store(std::uint32_t fragment) const;
-  [[nodiscard]] DeviceHandover handover();
+  [[nodiscard]] DeviceDescriptors device_descriptors();
   [[nodiscard]] Result<bool> tend_device();
   [[nodiscard]] Result<bool> move_to_host_memory();
   void count_launched(const DevicePass::Launch& launch);

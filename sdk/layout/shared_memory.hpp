@@ -19,12 +19,12 @@
 // The replica is the concatenation, in the table's order, of the tensors whose role is not `local`. Fragment f holds
 // elements [f · fragment_elements, (f+1) · fragment_elements) of it.
 //
-// Life of a fragment. Its three buffers play three parts: `publication` (the last snapshot s the client handed over),
-// `correction` (what the client is to add, if the word says it is valid), and the spare. y = s + correction is the
-// daemon's best copy of the live fragment.
+// Life of a fragment. Its three buffers play three parts: `publication` (the last snapshot s that the client
+// published), `correction` (what the client is to add, if the word says it is valid), and the spare. y = s + correction
+// is the daemon's best copy of the live fragment.
 //   1. The daemon owns the word. It may write a new correction into the spare and then store a word in which that
 //      buffer is the correction: a commit is one store.
-//   2. To hand over, it stores the word with `owner = client` (the fragment is *due*) and raises Header::due_sequence.
+//   2. To offer it, it stores the word with `owner = client` (the fragment is *due*) and raises Header::due_sequence.
 //   3. At its next step the client marks the word as `serving` and does one pass: x += correction (or x = correction if
 //      `replace`), s = x into the spare. It stores the word with owner = daemon, publication = that spare, correction
 //      invalid, generation + 1.
@@ -37,7 +37,7 @@
 // until then the fragment is due.
 //
 // In *lean* memory (Header::window_bytes is not 0) a fragment that nothing is done with is `empty`: there is no
-// publication, and its buffers have no pages. Before the daemon hands an empty fragment over it provides pages for all
+// publication, and its buffers have no pages. Before the daemon offers an empty fragment, it provides pages for all
 // three buffers, so that the client's pass never takes memory; when nothing is done with the fragment any more it
 // stores an empty word and gives the pages back.
 

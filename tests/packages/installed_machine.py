@@ -27,15 +27,16 @@ def this_release() -> str:
     return next(line.split("=")[1] for line in text.splitlines() if line.startswith("VERSION_CODENAME="))
 
 
-def base_root() -> Path:
-    """The base root, which is made once; it is either whole or not there."""
-    root = options.roots / options.release
+def base_root(release: Optional[str] = None) -> Path:
+    """The base root (of another release), which is made once; it is either whole or not there."""
+    release = release or options.release
+    root = options.roots / release
     if not root.exists():
         options.roots.mkdir(parents=True, exist_ok=True)
-        begun = options.roots / f"{options.release}.begun"
+        begun = options.roots / f"{release}.begun"
         shutil.rmtree(begun, ignore_errors=True)
         subprocess.run(
-            ["debootstrap", "--variant=minbase", "--include=systemd,systemd-sysv", options.release, str(begun)],
+            ["debootstrap", "--variant=minbase", "--include=systemd,systemd-sysv", release, str(begun)],
             stdout=subprocess.DEVNULL,
             timeout=DEBOOTSTRAP_TIMEOUT_S,
             check=True,

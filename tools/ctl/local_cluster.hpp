@@ -63,8 +63,8 @@ struct LocalCluster {
 /// `text` as one word of a shell.
 [[nodiscard]] std::string shell_word(const std::string& text);
 
-/// What people are told. `answer` has the members that gossamerctl.schema.json names for the commands. `option`: what
-/// the commands that are named need, to find this folder.
+/// Texts for people. `answer` has the members that gossamerctl.schema.json names for the commands. `option`: what must
+/// be added to the commands in the text so that they find this folder.
 [[nodiscard]] std::string local_cluster_table(const nlohmann::json& answer, bool colour);
 [[nodiscard]] std::string how_to_use(const nlohmann::json& answer, const std::string& option);
 /// Whether all nodes run, and each has a link to every other.

@@ -89,7 +89,7 @@ std::string content_of(const fs::path& path) {
   return content.str();
 }
 
-/// Writes the whole file or leaves the old one. Whether it was another before.
+/// Writes the whole file, or leaves the old one. Returns whether the content has changed.
 Or<bool> write_file(const fs::path& path, const std::string& content) {
   if (content_of(path) == content) return false;
   const fs::path fresh = path.string() + ".new";

@@ -305,7 +305,7 @@ std::size_t Cluster::add_node(std::span<const float> model, TrainStep train, dou
   Node& node = nodes_.emplace_back();
   node.client.train = std::move(train);
   node.client.speed = speed;
-  node.settled = settled_;
+  node.all_dialled = all_dialled_;
   start_client(i, model);
   return i;
 }
@@ -820,11 +820,11 @@ void Cluster::tick(std::size_t i) {
   Node& node = nodes_[i];
   if (node.client.alive && !node.beginning->is_under_way())
     node.replica->set_clock(node.client.clock_base + node.client.clock);
-  node.beginning->tick(node.settled);
+  node.beginning->tick(node.all_dialled);
   tell_time_taken(i);
   decide(i, [&](Actions& out) {
     if (node.client.alive && !node.keeps) tell_finishing(i, out);
-    node.replica->tick(now_us(), out, node.settled);
+    node.replica->tick(now_us(), out, node.all_dialled);
   });
   const bool given_up = now_us() - node.client_gone_us >= options_.client_grace_us;
   if (!node.client.alive && (node.replica->idle() || given_up)) return let_go(i);

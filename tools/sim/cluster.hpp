@@ -150,7 +150,7 @@ class Cluster {
     bool joins = false;                            ///< its client is new
     bool keeps = false;                            ///< its client does not train (set before start_daemon())
     bool paused = false;
-    bool settled = true;
+    bool all_dialled = true;
     std::deque<Schedule::Action> held_back;  ///< events that came while it was paused
     std::uint64_t daemon_life = 0;
     std::uint64_t replica_life = 0;
@@ -211,12 +211,12 @@ class Cluster {
   /// Node i's failure detector declares node j dead.
   void declare_dead(std::size_t i, std::size_t j);
   /// Says whether every neighbour to be dialled has been tried, so that a joining replica may decide. Initially true.
-  void set_settled(bool settled) {
-    settled_ = settled;
+  void set_all_dialled(bool all_dialled) {
+    all_dialled_ = all_dialled;
     for (Node& node : nodes_)
-      node.settled = settled;
+      node.all_dialled = all_dialled;
   }
-  void set_settled(std::size_t i, bool settled) { nodes_[i].settled = settled; }
+  void set_all_dialled(std::size_t i, bool all_dialled) { nodes_[i].all_dialled = all_dialled; }
 
   // --- readings
   [[nodiscard]] std::size_t size() const { return nodes_.size(); }
@@ -302,7 +302,7 @@ class Cluster {
   void decide(std::size_t i, Feed feed) {
     nodes_[i].executor->decide(feed);
   }
-  /// Does what the job's settings say, as far as a node here knows them: codec.
+  /// Applies the one setting that simulated nodes know: the codec.
   void follow_settings(std::size_t i);
   void begin(std::size_t i);
   void run_if_joined(std::size_t i);
@@ -316,7 +316,7 @@ class Cluster {
   std::deque<Node> nodes_;
   std::set<std::pair<std::size_t, std::size_t>> links_;
   std::map<std::pair<std::size_t, std::size_t>, std::uint64_t> link_lives_;
-  bool settled_ = true;
+  bool all_dialled_ = true;
 };
 
 }  // namespace gossamer::sim

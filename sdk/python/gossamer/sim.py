@@ -233,8 +233,9 @@ class _Nodes:
 
 def _program() -> str:
     given = os.environ.get(_VARIABLE)
-    beside = Path(__file__).resolve().parents[2] / "bin" / "gossamer-sim"  # of a build folder
-    found = given or (str(beside) if beside.exists() else shutil.which("gossamer-sim"))
+    here = Path(__file__).resolve()
+    beside = [parent / "bin" / "gossamer-sim" for parent in (here.parent, here.parents[2])]  # a wheel, a build folder
+    found = given or next((str(program) for program in beside if program.exists()), shutil.which("gossamer-sim"))
     if not found:
         raise FileNotFoundError(
             f"the program gossamer-sim is not found: install the package gossamer, or name it in {_VARIABLE}"

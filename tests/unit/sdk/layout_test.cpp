@@ -266,7 +266,7 @@ TEST_CASE("socket paths that do not fit an address are refused with their length
   CHECK_FALSE(layout::socket_address(""));
 }
 
-TEST_CASE("docs/reference/shared-memory.md states the offsets in the code") {
+TEST_CASE("docs/reference/shared-memory.md states the offsets and the version in the code") {
   std::ifstream file(GOSSAMER_SHARED_MEMORY_DOCUMENT);
   REQUIRE(file);
   std::stringstream text;
@@ -316,6 +316,7 @@ TEST_CASE("docs/reference/shared-memory.md states the offsets in the code") {
   CHECK_FIELD(Header, exchanges);
   CHECK_FIELD(Header, clock_base);
   CHECK_FIELD(Header, version);
+  CHECK(document.find("| client, once, last | " + std::to_string(layout::version) + ";") != std::string::npos);
   CHECK_FIELD(Header, job_cursor);
   CHECK_FIELD(Header, members);
   CHECK_FIELD(Header, bytes_sent);

@@ -336,7 +336,7 @@ void Life::tell_places() {
     one->client().place_count = std::max(static_cast<std::uint32_t>(trainers), awaited_);
 }
 
-/// Like Job::detached(), of a node that is settled.
+/// Like Job::detached(), of a node whose contacts have all been dialled.
 void Life::detach(std::size_t index) {
   woken();
   const auto found = std::ranges::find(members, index, &SimMember::index);

@@ -147,14 +147,14 @@ void OverlayMembership::declare_dead(std::size_t i, std::size_t j) {
 
 /// A joining node may decide once it knows somebody, if anybody is there, and has the links it looks for.
 void OverlayMembership::settle(std::size_t i) {
-  if (cluster_.node(i).settled) return;
+  if (cluster_.node(i).all_dialled) return;
   bool alone = true;
   for (std::size_t j = 0; j < cluster_.size(); ++j) {
     if (j == i || !reachable(i, j) || !network_.can_link(i, j)) continue;
     alone = false;
     if (wanted(i, j) && !cluster_.linked(i, j)) return;
   }
-  if (alone || !members_.membership(i).view().empty()) cluster_.set_settled(i, true);
+  if (alone || !members_.membership(i).view().empty()) cluster_.set_all_dialled(i, true);
 }
 
 // --- judgements ---------------------------------------------------------------------------------------------------

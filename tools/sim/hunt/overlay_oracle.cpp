@@ -62,13 +62,13 @@ void OverlayOracle::said_goodbye(std::size_t i) {
 /// A joining node may decide once it has a link to every node that it can reach.
 void OverlayOracle::settle() {
   for (std::size_t i = 0; i < cluster_.size(); ++i) {
-    if (cluster_.node(i).settled || !cluster_.daemon_alive(i)) continue;
+    if (cluster_.node(i).all_dialled || !cluster_.daemon_alive(i)) continue;
     bool all = true;
     for (std::size_t j = 0; j < cluster_.size() && all; ++j) {
       const bool could = j != i && reachable(i, j) && network_.can_link(i, j);
       all = !could || cluster_.linked(i, j);
     }
-    if (all) cluster_.set_settled(i, true);
+    if (all) cluster_.set_all_dialled(i, true);
   }
 }
 

@@ -423,7 +423,7 @@ std::size_t World::add_node() {
   trainers_.emplace_back();
   joins_.push_back(false);
   const double speed = swarm_.speeds > 1 ? drawn(random_, 1 / swarm_.speeds, swarm_.speeds) : 1;
-  cluster_.set_settled(false);
+  cluster_.set_all_dialled(false);
   return cluster_.add_node(
       model(), [this, i](std::span<float> values) { return train(i, values); }, speed);
 }
@@ -457,7 +457,7 @@ void World::populate() {
   }
   for (std::size_t i = 0; i < swarm_.nodes; ++i) {
     cluster_.node(i).keeps = i > 0 && i <= swarm_.keepers;
-    cluster_.set_settled(i, !swarm_.founders_join);
+    cluster_.set_all_dialled(i, !swarm_.founders_join);
     joins_[i] = swarm_.founders_join;
     if (joins_[i]) prepare_to_join(i);
     cluster_.start_daemon(i, swarm_.founders_join);
@@ -478,7 +478,7 @@ void World::restart(std::size_t i) {
   if (cluster_.node(i).replica) return;
   if (joins_[i]) prepare_to_join(i);
   if (cluster_.daemon_alive(i)) return cluster_.attach(i, joins_[i]);
-  cluster_.set_settled(i, false);
+  cluster_.set_all_dialled(i, false);
   cluster_.start_daemon(i, joins_[i]);
 }
 

@@ -138,7 +138,8 @@ TEST_CASE("a file that is none of the format is refused by its first bytes") {
 }
 
 TEST_CASE("a header that no reader would take is not written") {
-  const std::vector<SafetensorsTensor> tensors(2'000, SafetensorsTensor{std::string(60'000, 'a'), "F32", {1, 2, 3, 4}, 0, 96});
+  const std::vector<SafetensorsTensor> tensors(2'000,
+                                               SafetensorsTensor{std::string(60'000, 'a'), "F32", {1, 2, 3, 4}, 0, 96});
   const auto bytes = header_bytes(tensors, {});
   REQUIRE_FALSE(bytes);
   CHECK_THAT(bytes.error(), Contains("2000 tensors"));

@@ -47,9 +47,9 @@ struct Newcomer {
   void link_down(std::uint8_t from) { joining.link_down(node_id(from), now_us, out); }
   void hear(std::uint8_t from, const JobInfo& what) { joining.info(node_id(from), what, now_us, out); }
   void pulled(std::uint8_t from, const PullReply& reply) { joining.pulled(node_id(from), reply, now_us, out); }
-  void tick(TimeUs later_us = 0, bool settled = true) {
+  void tick(TimeUs later_us = 0, bool all_dialled = true) {
     now_us += later_us;
-    joining.tick(settled, now_us, out);
+    joining.tick(all_dialled, now_us, out);
   }
   /// The fragments asked of a node since the last call of forget().
   std::vector<std::uint32_t> pulls_from(std::uint8_t donor) const {
@@ -150,7 +150,7 @@ TEST_CASE("one that keeps the job begins nothing without a trained model, and no
   CHECK_FALSE(waiting.out.finished);
 }
 
-TEST_CASE("nothing is decided before the neighbours to be dialled are settled", "[joining]") {
+TEST_CASE("nothing is decided before the neighbours to be dialled have all been dialled", "[joining]") {
   Newcomer one(1);
   one.link_up(2);
   CHECK(one.queries_to(2) == 1);
@@ -160,7 +160,7 @@ TEST_CASE("nothing is decided before the neighbours to be dialled are settled", 
   CHECK_FALSE(one.out.finished);
   one.tick(0, true);
   CHECK(one.pulls_from(2).size() == 2);
-  // Once settled it stays so, though more neighbours come.
+  // Once they have been, it stays so, though more neighbours come.
   one.forget();
   one.link_up(3);
   one.hear(3, info(ReplicaState::running, 100));
@@ -601,8 +601,8 @@ class Founding {
         event();
       } else {
         const auto i = random_.below(nodes_.size());
-        const bool settled = links_[i] + 1 >= nodes_.size();
-        nodes_[i]->tick(static_cast<TimeUs>(random_.below(links_break_ ? 100'000 : 1'000)), settled);
+        const bool all_dialled = links_[i] + 1 >= nodes_.size();
+        nodes_[i]->tick(static_cast<TimeUs>(random_.below(links_break_ ? 100'000 : 1'000)), all_dialled);
         act(i);
       }
       if (links_break_ && turn < 2'000 && random_.below(50) == 0) blink();

@@ -31,14 +31,14 @@ TEST_CASE("a configured address is dialled at once, then later and later, with j
   AddressBook book({}, id(9));
   gossip::Random random(1);
   book.set_configured({at(1)}, 1000);
-  CHECK_FALSE(book.settled(nobody));
+  CHECK_FALSE(book.all_dialled(nobody));
   REQUIRE(book.take_due(1000, 10, nobody).size() == 1);
   CHECK(book.take_due(1000, 10, nobody).empty());  // it is being dialled
   TimeUs now = 1000;
   // back-off / ms: 100 200 400 800 1600 3200 5000 5000, each halved at most by jitter
   for (const TimeUs wait : {100, 200, 400, 800, 1600, 3200, 5000, 5000, 5000}) {
     CHECK(book.failed(at(1), "no answer", now, random) == (wait == 100));  // news once
-    CHECK(book.settled(nobody));
+    CHECK(book.all_dialled(nobody));
     const TimeUs next = book.entries().at(at(1).text()).next_attempt;
     CHECK(next >= now + wait * us_per_ms / 2);
     CHECK(next <= now + wait * us_per_ms);
@@ -108,8 +108,8 @@ TEST_CASE("its own address and linked nodes are not dialled, and settle it") {
   book.identified(at(1), id(1));
   book.released(at(1), 0, random);
   book.identified(at(2), id(2));
-  CHECK_FALSE(book.settled(nobody));
-  CHECK(book.settled(everybody));
+  CHECK_FALSE(book.all_dialled(nobody));
+  CHECK(book.all_dialled(everybody));
   CHECK(book.take_due(us_per_s * 100, 10, everybody).empty());
 }
 
@@ -134,13 +134,13 @@ TEST_CASE("a remembered address is dialled like a learned one, by whoever is the
   AddressBook book({}, id(1));
   gossip::Random random(1);
   book.remember(at(2), 0);
-  CHECK(book.settled(nobody));
-  CHECK_FALSE(book.settled(nobody, true));
+  CHECK(book.all_dialled(nobody));
+  CHECK_FALSE(book.all_dialled(nobody, true));
   REQUIRE(book.take_due(0, 10, nobody).size() == 1);
   book.identified(at(2), id(2));
-  CHECK(book.settled(everybody, true));
+  CHECK(book.all_dialled(everybody, true));
   book.failed(at(2), "no answer", 0, random);
-  CHECK(book.settled(nobody, true));
+  CHECK(book.all_dialled(nobody, true));
   CHECK(book.take_due(601 * us_per_s, 10, nobody).empty());
   CHECK(book.entries().empty());
 }

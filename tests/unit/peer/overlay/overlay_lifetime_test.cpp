@@ -160,7 +160,7 @@ TEST_CASE("redials wait longer and longer, and find the peer when it comes") {
   const HeldPort port(loop);
   const std::string address = port.address();
   auto b = Node::started(loop, keys, with_peers({address}));
-  run_until(loop, [&] { return b->overlay->settled() && b->overlay->counters().attempts_failed >= 4; });
+  run_until(loop, [&] { return b->overlay->all_dialled() && b->overlay->counters().attempts_failed >= 4; });
   CHECK(b->logged("nobody answers") >= 4);
   CHECK(b->logged("[warning] no link: nobody answers at " + address) == 1);
   CHECK(b->overlay->links().at(0).last_error == "nobody answers at " + address);

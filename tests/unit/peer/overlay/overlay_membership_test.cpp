@@ -179,7 +179,7 @@ TEST_CASE("a node without contacts finds its cluster through those it remembers"
   const auto before = std::move(nodes[0]);
   before->overlay.reset();
   nodes[0] = Node::started(loop, keys, options, before->identity);
-  CHECK_FALSE(nodes[0]->overlay->settled());
+  CHECK_FALSE(nodes[0]->overlay->all_dialled());
   run_until(loop, [&] { return all_linked(nodes); });
 }
 
@@ -206,6 +206,6 @@ TEST_CASE("a joining node is settled when it has met those that its contact know
   auto nodes = start_together(loop, keys, 3);
   run_until(loop, [&] { return all_linked(nodes); });
   const auto joins = Node::started(loop, keys, with_peers({nodes[0]->overlay->address()}));
-  run_until(loop, [&] { return joins->overlay->settled(); });
+  run_until(loop, [&] { return joins->overlay->all_dialled(); });
   CHECK(neighbours(*joins) == 3);
 }

@@ -15,9 +15,9 @@ TEST_CASE("one end dials and both see the link and can send") {
   OverlaySettings options = with_peers({a->overlay->address()});
   options.name = "bée";
   const auto b = Node::started(loop, keys, options);
-  CHECK_FALSE(b->overlay->settled());
+  CHECK_FALSE(b->overlay->all_dialled());
   run_until(loop, [&] { return a->linked(*b) && b->linked(*a); });
-  CHECK(b->overlay->settled());
+  CHECK(b->overlay->all_dialled());
   CHECK(a->count("up", *b) == 1);
   CHECK(b->count("up", *a) == 1);
   CHECK(a->link(*b).name == "bée");
@@ -64,7 +64,7 @@ TEST_CASE("both ends dial at once and keep one link") {
     REQUIRE(b->overlay->set_peers({a->overlay->address()}));
     run_until(loop, [&] {
       return a->linked(*b) && b->linked(*a) && a->link(*b).dialled_by_us != b->link(*a).dialled_by_us &&
-             a->overlay->settled() && b->overlay->settled();
+             a->overlay->all_dialled() && b->overlay->all_dialled();
     });
     // Many heartbeats later there is still exactly that link.
     const auto before = a->link(*b).traffic.messages_received;
@@ -212,7 +212,7 @@ TEST_CASE("a node that dials itself, or one node by two names, keeps one link an
   const auto b =
       Node::started(loop, keys, with_peers({address, "tcp://localhost" + address.substr(address.rfind(':'))}));
   REQUIRE(b->overlay->set_peers({b->overlay->address()}));
-  run_until(loop, [&] { return b->linked(*a) && b->overlay->settled(); });
+  run_until(loop, [&] { return b->linked(*a) && b->overlay->all_dialled(); });
   const auto before = b->link(*a).traffic.messages_received;
   run_until(loop, [&] { return b->link(*a).traffic.messages_received > before + 20; });
   CHECK(b->events.size() == 1);

@@ -359,7 +359,8 @@ struct Logged {
   std::uint32_t reserved;
   LoggedEntry entries[max_logged];
 
-  /// Those that are there, whatever the count says.
+  /// The entries that are in use. A count that is too large, which only a wrong client writes, is taken for all of
+  /// them.
   [[nodiscard]] std::span<LoggedEntry> known() {
     return std::span(entries).first(std::min<std::size_t>(count.load(std::memory_order_acquire), max_logged));
   }

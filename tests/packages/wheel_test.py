@@ -70,11 +70,6 @@ class Wheel(unittest.TestCase):
         said = chroot(root, "runuser", "-u", "alice", "--", "sh", "/packages/script")
         self.assertEqual(said.count("agreed True members 3"), 3, said)
         self.assertIn("simulated", said)
-        # A package without the programs says how to get them.
-        [programs] = root.glob("home/alice/gossamer/lib/*/site-packages/gossamer/bin")
-        shutil.rmtree(programs)
-        said = chroot(root, "sh", "-c", "! /home/alice/gossamer/bin/gossamerd 2>&1")
-        self.assertIn("tools/packages --wheel", said)
 
 
 if __name__ == "__main__":

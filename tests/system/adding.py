@@ -25,7 +25,7 @@ ELEMENTS = FRAGMENT + FRAGMENT // 2
 # This is much less than the share of one client in one step, and more than the fp32 rounding of thousands of additions,
 # or the remaining difference of two nodes that agree.
 NEAR = 5e-3
-# Beside other tests, they leave these the time.
+# They have a low priority, so that they do not take the time of tests that run at once.
 BUSY_LOOPS = 2
 
 

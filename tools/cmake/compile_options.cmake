@@ -29,8 +29,8 @@ if(GOSSAMER_SANITIZE)
     string(TOUPPER "__SANITIZE_${first_sanitizer}__" sanitizer_definition)
     target_compile_definitions(gossamer_options INTERFACE ${sanitizer_definition})
   endif()
-  # Two of Highway's targets, and what the compiler's own may add: each takes long to compile so. The build without
-  # sanitizers tests them all.
+  # Under a sanitizer each of Highway's targets takes long to compile, so most are left out. The build without sanitizers
+  # tests them all.
   target_compile_definitions(gossamer_options INTERFACE
     "HWY_DISABLED_TARGETS=(HWY_SSSE3|HWY_SSE4|HWY_AVX3|HWY_AVX3_DL)")
   # The vptr check needs a descriptor to look at memory, and mistakes a lack of descriptors for a wrong object.

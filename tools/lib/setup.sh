@@ -6,6 +6,7 @@
 #   setup_tests                     installs what only single tests need, as far as it can be had; after setup_build
 #   setup_frameworks                installs the frameworks that tests/python knows and Debian has not; after setup_tests
 #   setup_hivemind                  installs hivemind in a Python of its own
+#   setup_environment FOLDER PKG... makes such a Python, with packages from PyPI
 #   setup_python MODULE...          sets python to an interpreter that has the modules, or ends with a message
 
 set -euo pipefail
@@ -99,11 +100,18 @@ setup_hivemind() {
   local folder=$build_dir/hivemind
   has_modules "$folder/bin/python" hivemind sklearn && return
   say "installing hivemind and PyTorch from PyPI in ${folder#"$repository"/}"
+  setup_environment "$folder" hivemind scikit-learn || say "hivemind could not be installed: it is left out"
+}
+
+# setup_environment FOLDER PACKAGE...: a Python in the folder with packages from PyPI; none of it if they cannot be had.
+setup_environment() {
+  local folder=$1
+  shift
   setup_packages python3-venv
   { /usr/bin/python3 -m venv "$folder" &&
-    "$folder/bin/python" -m pip install --quiet --disable-pip-version-check --no-input hivemind scikit-learn </dev/null >&2; } || {
+    "$folder/bin/python" -m pip install --quiet --disable-pip-version-check --no-input "$@" </dev/null >&2; } || {
     rm -rf "$folder"
-    say "hivemind could not be installed: it is left out"
+    return 1
   }
 }
 

@@ -19,6 +19,8 @@ from typing import Iterable, Set
 REPOSITORY = Path(__file__).resolve().parents[2]
 PACKAGE = REPOSITORY / "sdk" / "python"
 PROGRAMS = ("gossamerd", "gossamerctl", "gossamer-sim")
+# Functions of gossamer/_programs.py.
+COMMANDS = "[console_scripts]\n" + "".join(f"{name} = gossamer._programs:{name.replace('-', '_')}\n" for name in PROGRAMS)
 # Where each of them looks: sdk/c/device_plugin.cpp, daemon/device/cuda_device.cpp.
 PLUGINS = ("libgossamer_client_cuda.so", "libgossamer_cuda.so")
 
@@ -35,9 +37,11 @@ def only(folder: Path, pattern: str) -> Path:
     return found
 
 
-def add_programs(build: Path, package: Path) -> None:
-    """Adds what the build folder has to the unpacked package. The programs find the client library beside the package's
+def add_programs(build: Path, tree: Path) -> None:
+    """Adds what the build folder has to the unpacked wheel. The programs find the client library beside the package's
     modules, and the other libraries where auditwheel puts them."""
+    package = tree / "gossamer"
+    (only(tree, "*.dist-info") / "entry_points.txt").write_text(COMMANDS, encoding="utf-8")
     (package / "bin").mkdir()
     added = [(build / "bin" / name, package / "bin" / name) for name in PROGRAMS]
     added += [(build / "lib" / name, package / name) for name in PLUGINS if (build / "lib" / name).exists()]
@@ -83,7 +87,7 @@ def main() -> None:
         tool = [options.tools, "-m", "wheel"]
         run(*tool, "unpack", "-d", folder / "tree", only(folder / "client", "*.whl"))
         tree = only(folder / "tree", "*")
-        add_programs(options.build, tree / "gossamer")
+        add_programs(options.build, tree)
         (folder / "whole").mkdir()
         run(*tool, "pack", "-d", folder / "whole", tree)
         run(options.tools, "-m", "auditwheel", "repair", "-w", folder / "repaired", only(folder / "whole", "*.whl"))

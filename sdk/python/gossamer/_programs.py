@@ -1,4 +1,6 @@
-"""The commands gossamerd, gossamerctl and gossamer-sim of a wheel that has the programs inside (tools/packages --wheel)."""
+"""The commands of a wheel that has the programs inside. tools/lib/wheel.py makes them: no other installation has them,
+because they would come before the programs of a Debian package.
+"""
 
 import os
 import sys
@@ -9,13 +11,7 @@ FOLDER = Path(__file__).resolve().parent / "bin"
 
 
 def _become(name: str) -> NoReturn:
-    program = FOLDER / name
-    if not program.exists():
-        sys.exit(
-            f"{name}: this installation of gossamer-sgd has the Python package and the client library only. Install the "
-            f"Debian package gossamer, or a wheel with the programs: tools/packages --wheel makes one"
-        )
-    os.execv(program, [name, *sys.argv[1:]])
+    os.execv(FOLDER / name, [name, *sys.argv[1:]])
 
 
 def gossamerd() -> NoReturn:

@@ -100,7 +100,7 @@ TEST_CASE("learned addresses are forgotten when they have failed for long, or th
   CHECK(book.entries().size() == 1);
 }
 
-TEST_CASE("its own address and linked nodes are not dialled, and settle it") {
+TEST_CASE("its own address and linked nodes are not dialled, and count as dialled") {
   AddressBook book({}, id(1));
   gossip::Random random(1);
   book.set_configured({at(1), at(2)}, 0);

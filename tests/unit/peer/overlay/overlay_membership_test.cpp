@@ -200,7 +200,7 @@ TEST_CASE("two clusters grow together when one node of one is told of the other"
     CHECK(node->events.size() == 3);
 }
 
-TEST_CASE("a joining node is settled when it has met those that its contact knows") {
+TEST_CASE("a joining node has dialled all when it has met those that its contact knows") {
   asio::io_context loop;
   const ClusterKeys keys = new_keys();
   auto nodes = start_together(loop, keys, 3);

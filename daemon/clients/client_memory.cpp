@@ -256,10 +256,11 @@ Checked ClientMemory::take_header(const Objection& objection) {
     return bad(fmt::format("the job's name must be 1 to {} letters, digits, '.', '_' or '-', and not begin with '.'",
                            layout::max_job_bytes));
   key_ = {job_name_hash(job_), declared.layout_hash};
-  if ((declared.flags & ~layout::flag_keeps) != 0)
+  if ((declared.flags & ~(layout::flag_keeps | layout::flags_parts)) != 0)
     return bad(fmt::format("flags is {:#x}, which this daemon does not know: it is older than the client library",
                            declared.flags));
   keeps_ = (declared.flags & layout::flag_keeps) != 0;
+  parts_ = std::max<std::uint32_t>(1, (declared.flags & layout::flags_parts) >> layout::flags_parts_shift);
   if (Checked settings = take_settings(declared.settings_bytes); !settings) return settings;
   if (Checked tensors = check_tensors(declared.tensor_count, declared.layout_hash); !tensors) return tensors;
   return check_words(load_words());

@@ -81,6 +81,8 @@ class ClientMemory {
   [[nodiscard]] std::uint32_t fragment_count() const { return plan_.fragment_count; }
   /// Nobody trains with the client: it holds the model for other nodes.
   [[nodiscard]] bool keeps() const { return keeps_; }
+  /// Processes that hold the replica together.
+  [[nodiscard]] std::uint32_t parts() const { return parts_; }
   [[nodiscard]] std::uint32_t tensor_count() const { return layout::tensor_count(plan_); }
   /// At most `most` tensors of the layout from `first` on, with those that are not averaged. Empty if the client has
   /// changed them since it attached.
@@ -218,6 +220,7 @@ class ClientMemory {
   std::uint64_t inode_ = 0;
   bool on_device_ = false;
   bool keeps_ = false;
+  std::uint32_t parts_ = 1;
   std::shared_ptr<const DeviceMemory> shared_;
   FileDescriptor memfd_;  // for lean memory only
   std::uint64_t window_bytes_ = 0;

@@ -796,7 +796,8 @@ JobStatus Job::status() const {
                                 .steps = client->memory().steps(),
                                 .published_s = static_cast<double>(host_.now_us() - client->published_us()) / us_per_s,
                                 .buffers = client->memory().on_device() ? client->memory().gpu() : "host",
-                                .keeps = client->keeps()});
+                                .keeps = client->keeps(),
+                                .parts = client->memory().parts()});
     status.steps += client->memory().steps();
   }
   status.clock = clock();

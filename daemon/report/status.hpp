@@ -137,6 +137,7 @@ struct ClientStatus {
   double published_s = 0;    ///< time since its last publication, or since it attached
   std::string buffers = {};  ///< where its shared memory is: host, or the UUID of a GPU
   bool keeps = false;        ///< it does not train: gossamerctl keep
+  std::uint32_t parts = 1;   ///< processes that hold the replica together; the others have no connection of their own
 };
 
 /// A neighbour as one job sees it.
@@ -262,7 +263,7 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(PeerStatus, node, name, address, up, dialled_
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ClusterMemberStatus, node, name, address, state, linked, incarnation, heard_s)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(JobSummaryStatus, job, state, clock, consensus, tracer_round, mixing_per_s)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(SummaryStatus, node, name, age_s, neighbours, goodput_mbit_s, jobs)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ClientStatus, pid, state, clock, steps, published_s, buffers, keeps)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ClientStatus, pid, state, clock, steps, published_s, buffers, keeps, parts)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(PartnerStatus, node, state, linked, keeps, clock, exchanges, busy, exchanged_s,
                                    answer_ms, goodput_mbit_s, consensus, blocks, wide_blocks, unresolved, age_intervals,
                                    quarantined_fragments)

@@ -116,6 +116,11 @@ Attachment::Attachment(FileDescriptor memory, std::uint64_t memory_bytes, int do
   status_.message = "no daemon has been tried yet";
 }
 
+void Attachment::end_when_readable(int descriptor, std::function<std::string()> why) {
+  ends_when_readable_ = descriptor;
+  why_ended_ = std::move(why);
+}
+
 Result<void> Attachment::start() {
   stop_ = FileDescriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   wake_ = FileDescriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
@@ -168,6 +173,10 @@ void Attachment::offer_host_memory() {
 
 void Attachment::end(const std::string& message) {
   end_thread();
+  end_status(message);
+}
+
+void Attachment::end_status(const std::string& message) {
   const std::lock_guard lock(mutex_);
   status_.attached = false;
   status_.rejected = status_.rejected_for_good = true;
@@ -203,6 +212,10 @@ void Attachment::run() {
     }
     closing = pause(device_opens_ ? min_pause_ms : pause_ms);
     pause_ms = std::min(2 * pause_ms, max_pause_ms);
+    if (const std::string why = why_ended_ ? why_ended_() : ""; !why.empty()) {
+      end_status(why);
+      closing = true;
+    }
   }
   keep(-1);
 }
@@ -223,6 +236,7 @@ void Attachment::own_descriptors() {
     std::vector<unsigned> kept = {static_cast<unsigned>(memory_.get()), static_cast<unsigned>(doorbell_),
                                   static_cast<unsigned>(stop_.get()), static_cast<unsigned>(wake_.get())};
     if (thread_device_ >= 0) kept.push_back(static_cast<unsigned>(thread_device_));
+    if (ends_when_readable_ >= 0) kept.push_back(static_cast<unsigned>(ends_when_readable_));
     std::ranges::sort(kept);
     unsigned next = STDERR_FILENO + 1;
     for (const unsigned descriptor : kept) {
@@ -389,8 +403,9 @@ Result<AttachReply> Attachment::receive_reply(int socket) {
 }
 
 void Attachment::wait_for_close(int socket) {
-  std::array<pollfd, 3> waits = {pollfd{socket, POLLIN, 0}, pollfd{stop_.get(), POLLIN, 0},
-                                 pollfd{wake_.get(), POLLIN, 0}};
+  // A negative descriptor is never ready.
+  std::array<pollfd, 4> waits = {pollfd{socket, POLLIN, 0}, pollfd{stop_.get(), POLLIN, 0},
+                                 pollfd{wake_.get(), POLLIN, 0}, pollfd{ends_when_readable_, POLLIN, 0}};
   bool open = true;
   std::chrono::nanoseconds interval = look_at_words(first_look);
   while (open) {
@@ -403,7 +418,7 @@ void Attachment::wait_for_close(int socket) {
     }
     interval = look_at_words(interval);
     const bool ended = waits[0].revents != 0 && !hear(socket);
-    open = !ended && waits[1].revents == 0;
+    open = !ended && waits[1].revents == 0 && waits[3].revents == 0;
   }
   const std::lock_guard lock(mutex_);
   status_.attached = false;
@@ -434,11 +449,13 @@ std::chrono::nanoseconds Attachment::look_at_words(std::chrono::nanoseconds inte
 bool Attachment::pause(int milliseconds) {
   using Clock = std::chrono::steady_clock;
   const Clock::time_point until = Clock::now() + std::chrono::milliseconds(milliseconds);
-  std::array<pollfd, 2> waits = {pollfd{stop_.get(), POLLIN, 0}, pollfd{wake_.get(), POLLIN, 0}};
+  std::array<pollfd, 3> waits = {pollfd{stop_.get(), POLLIN, 0}, pollfd{wake_.get(), POLLIN, 0},
+                                 pollfd{ends_when_readable_, POLLIN, 0}};
   while (true) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now());
     if (poll(waits.data(), waits.size(), std::max(static_cast<int>(left.count()), 0)) <= 0) return false;
     if (waits[0].revents != 0) return true;
+    if (waits[2].revents != 0) return false;
     drain(wake_);
     if (has_host_memory_instead()) return false;
   }

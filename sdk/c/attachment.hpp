@@ -19,6 +19,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <mutex>
 #include <string>
 
@@ -43,6 +44,8 @@ struct AttachmentStatus {
   std::string message;                     ///< why no daemon has the run; while attached, why it is pinned, or empty
   /// When the last attachment ended, if there is none now.
   std::chrono::steady_clock::time_point lost_at{};
+
+  bool operator==(const AttachmentStatus&) const = default;
 };
 
 /// The further things that a run on a GPU sends.
@@ -66,6 +69,9 @@ class Attachment {
   ~Attachment();
 
   [[nodiscard]] Result<void> start();
+  /// Call it before start(). Once the descriptor is readable the attachment ends for good, and `why` says to people
+  /// why.
+  void end_when_readable(int descriptor, std::function<std::string()> why);
   [[nodiscard]] AttachmentStatus status() const;
   /// For a child after fork(), where the thread does not exist: nothing is stopped or closed.
   void abandon();
@@ -113,6 +119,7 @@ class Attachment {
   [[nodiscard]] bool pause(int milliseconds);
   void set_message(const std::string& message);
   bool hear(int socket);
+  void end_status(const std::string& message);
 
   FileDescriptor memory_;
   const std::uint64_t memory_bytes_;
@@ -120,6 +127,8 @@ class Attachment {
   const std::string socket_path_;
   std::atomic<std::uint64_t>& attached_signal_;
   const std::uint64_t signal_value_;
+  int ends_when_readable_ = -1;
+  std::function<std::string()> why_ended_;
 
   DeviceDescriptors device_;
   FileDescriptor stop_;        ///< eventfd: readable once the run is being closed

@@ -41,12 +41,36 @@ constexpr const char* dtype_names[dtype_count] = {"float32", "float64", "float16
 }
 
 [[nodiscard]] Result<void> check_data(const ClientTensor& tensor, const void* data) {
-  if (tensor.role == Role::local || tensor.elements == 0) return {};
+  if (tensor.role == Role::local || tensor.held == 0) return {};
   if (data == nullptr) return fail(GOSSAMER_BAD_ARGUMENT, quoted(tensor) + " has no data: the pointer is NULL");
   if (reinterpret_cast<std::uintptr_t>(data) % element_bytes(tensor.dtype) != 0) {
     return fail(GOSSAMER_BAD_ARGUMENT, quoted(tensor) + " is not aligned to its element size");
   }
   return {};
+}
+
+/// How many bits from this one on are like it, at most `most`.
+[[nodiscard]] std::uint32_t alike(std::span<const std::uint64_t> bits, std::uint64_t first, std::uint32_t most) {
+  const bool set = (bits[first / 64] >> first % 64 & 1) != 0;
+  std::uint64_t count = 0;
+  while (count < most) {
+    const std::uint64_t at = (first + count) % 64;
+    const std::uint64_t word = bits[(first + count) / 64];
+    const std::uint64_t unlike = (set ? ~word : word) >> at;
+    if (unlike != 0) return std::min<std::uint64_t>(most, count + std::countr_zero(unlike));
+    count += 64 - at;
+  }
+  return most;
+}
+
+void set_bits(std::span<std::uint64_t> bits, std::uint64_t first, std::uint64_t count) {
+  while (count > 0) {
+    const std::uint64_t at = first % 64;
+    const std::uint64_t here = std::min(count, 64 - at);
+    bits[first / 64] |= (here == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << here) - 1) << at;
+    first += here;
+    count -= here;
+  }
 }
 
 }  // namespace
@@ -85,7 +109,8 @@ Result<void> ClientReplica::add_tensor(const gossamer_tensor& description, std::
     return fail(GOSSAMER_BAD_ARGUMENT, position + " needs a name of 1 to " + std::to_string(layout::max_name_bytes) +
                                            " bytes of UTF-8 without control or invisible characters");
   }
-  ClientTensor tensor{.name = description.name, .dtype = {}, .role = {}, .shape = {}};
+  ClientTensor tensor;
+  tensor.name = description.name;
   if (description.dtype >= dtype_count) {
     return fail(GOSSAMER_BAD_ARGUMENT, quoted(tensor) + " has the unknown dtype " + std::to_string(description.dtype));
   }
@@ -96,7 +121,7 @@ Result<void> ClientReplica::add_tensor(const gossamer_tensor& description, std::
     return fail(GOSSAMER_BAD_ARGUMENT, quoted(tensor) + " must have a shape of at most " +
                                            std::to_string(layout::max_dimensions) + " dimensions");
   }
-  if (description.reserved != 0 || description.reserved_more[0] != 0 || description.reserved_more[1] != 0) {
+  if (description.reserved != 0 || description.reserved_more != 0) {
     return fail(GOSSAMER_BAD_ARGUMENT, quoted(tensor) + ": the reserved fields must be zero");
   }
   tensor.dtype = static_cast<Dtype>(description.dtype);
@@ -110,6 +135,12 @@ Result<void> ClientReplica::add_tensor(const gossamer_tensor& description, std::
     }
     tensor.elements *= size;
   }
+  tensor.offset.assign(tensor.shape.size(), 0);
+  tensor.size = tensor.shape;
+  tensor.held = tensor.elements;
+  if (description.slice != nullptr) {
+    if (auto added = add_slice(tensor, *description.slice); !added) return added;
+  }
   if (auto mixable = check_mixable(tensor); !mixable) return mixable;
   if (auto usable = check_data(tensor, description.data); !usable) return usable;
   tensor.data = description.data;
@@ -119,6 +150,23 @@ Result<void> ClientReplica::add_tensor(const gossamer_tensor& description, std::
     if (elements_ > max_elements) return fail(GOSSAMER_BAD_ARGUMENT, "the model is larger than any machine's memory");
   }
   tensors_.push_back(std::move(tensor));
+  return {};
+}
+
+Result<void> ClientReplica::add_slice(ClientTensor& tensor, const gossamer_slice& slice) const {
+  if (tensor.shape.empty()) return {};
+  if (slice.offset == nullptr || slice.size == nullptr)
+    return fail(GOSSAMER_BAD_ARGUMENT, quoted(tensor) + " has a slice without offsets or sizes");
+  tensor.held = 1;
+  for (std::size_t d = 0; d < tensor.shape.size(); ++d) {
+    if (slice.offset[d] > tensor.shape[d] || slice.size[d] > tensor.shape[d] - slice.offset[d]) {
+      return fail(GOSSAMER_BAD_ARGUMENT, quoted(tensor) + " has a slice that goes beyond the tensor in dimension " +
+                                             std::to_string(d) + ": give offsets and sizes within its whole shape");
+    }
+    tensor.offset[d] = slice.offset[d];
+    tensor.size[d] = slice.size[d];
+    tensor.held *= slice.size[d];
+  }
   return {};
 }
 
@@ -136,13 +184,13 @@ Result<void> ClientReplica::check_names() const {
 Result<void> ClientReplica::check_overlap() const {
   std::vector<const ClientTensor*> mixed;
   for (const ClientTensor& tensor : tensors_) {
-    if (tensor.role != Role::local && tensor.elements > 0) mixed.push_back(&tensor);
+    if (tensor.role != Role::local && tensor.held > 0) mixed.push_back(&tensor);
   }
   const auto begin_of = [](const ClientTensor* t) { return reinterpret_cast<std::uintptr_t>(t->data); };
   std::ranges::sort(mixed, {}, begin_of);
   for (std::size_t i = 1; i < mixed.size(); ++i) {
     const ClientTensor& before = *mixed[i - 1];
-    if (begin_of(&before) + before.elements * element_bytes(before.dtype) > begin_of(mixed[i])) {
+    if (begin_of(&before) + before.held * element_bytes(before.dtype) > begin_of(mixed[i])) {
       return fail(GOSSAMER_BAD_ARGUMENT, quoted(before) + " and " + quoted(*mixed[i]) +
                                              " share memory, so corrections would be added twice: register it once");
     }
@@ -174,22 +222,88 @@ Result<void> ClientReplica::choose_fragments(std::uint32_t fragment_elements) {
 }
 
 void ClientReplica::cut_pieces() {
-  first_piece_ = {0};
-  std::uint64_t position = 0;  // in the replica
   for (std::uint32_t index = 0; index < tensors_.size(); ++index) {
-    if (tensors_[index].role == Role::local) continue;
-    std::uint64_t done = 0;
-    while (done < tensors_[index].elements) {
-      const auto offset = static_cast<std::uint32_t>(position % fragment_elements_);
-      const auto count = static_cast<std::uint32_t>(
-          std::min<std::uint64_t>(tensors_[index].elements - done, fragment_elements_ - offset));
-      pieces_.push_back({.tensor = index, .fragment_offset = offset, .count = count, .tensor_offset = done});
-      done += count;
-      position += count;
-      const bool fragment_ends = position % fragment_elements_ == 0 || position == elements_;
-      if (fragment_ends) first_piece_.push_back(static_cast<std::uint32_t>(pieces_.size()));
+    const ClientTensor& tensor = tensors_[index];
+    if (tensor.role == Role::local || tensor.held == 0) continue;
+    // The slice is made of runs, which follow each other in the tensor: over the dimensions that it has wholly, and the
+    // next further out.
+    std::size_t inner = tensor.shape.size();
+    std::uint64_t stride = 1;  // of the dimension `inner`
+    std::uint64_t run = 1;
+    while (inner > 0 && run == stride) {
+      --inner;
+      run = stride * tensor.size[inner];
+      stride *= tensor.shape[inner];
+    }
+    std::vector<std::uint64_t> at(tensor.offset);
+    for (std::uint64_t done = 0; done < tensor.held; done += run) {
+      std::uint64_t first = 0;
+      for (std::size_t d = 0; d < tensor.shape.size(); ++d)
+        first = first * tensor.shape[d] + at[d];
+      cut_run(index, tensor.first_element + first, run, done);
+      for (std::size_t d = inner; d-- > 0;) {
+        if (++at[d] < tensor.offset[d] + tensor.size[d]) break;
+        at[d] = tensor.offset[d];
+      }
     }
   }
+  index_pieces();
+}
+
+/// `position` is in the replica, and `at` in the slice.
+void ClientReplica::cut_run(std::uint32_t tensor, std::uint64_t position, std::uint64_t count, std::uint64_t at) {
+  while (count > 0) {
+    const auto offset = static_cast<std::uint32_t>(position % fragment_elements_);
+    const auto length = static_cast<std::uint32_t>(std::min<std::uint64_t>(count, fragment_elements_ - offset));
+    pieces_.push_back({.tensor = tensor, .fragment_offset = offset, .count = length, .tensor_offset = at});
+    first_piece_.push_back(static_cast<std::uint32_t>(position / fragment_elements_));
+    position += length;
+    at += length;
+    count -= length;
+  }
+}
+
+/// Until now `first_piece_` has the fragment of each piece, in order.
+void ClientReplica::index_pieces() {
+  const std::vector<std::uint32_t> fragments = std::move(first_piece_);
+  const std::uint64_t count = (elements_ + fragment_elements_ - 1) / fragment_elements_;
+  first_piece_.clear();
+  for (std::uint64_t fragment = 0; fragment <= count; ++fragment) {
+    const auto first = std::ranges::lower_bound(fragments, fragment);
+    first_piece_.push_back(static_cast<std::uint32_t>(first - fragments.begin()));
+  }
+}
+
+void ClientReplica::take(std::span<std::uint64_t> taken) {
+  std::vector<Piece> cut;
+  std::vector<std::uint32_t> fragments;
+  for (std::uint32_t fragment = 0; fragment < fragment_count(); ++fragment) {
+    for (Piece piece : pieces(fragment)) {
+      const std::uint64_t first = std::uint64_t{fragment} * fragment_elements_ + piece.fragment_offset;
+      const std::uint32_t end = piece.fragment_offset + piece.count;
+      for (std::uint64_t element = first; piece.fragment_offset < end; element += piece.count) {
+        piece.publishes = (taken[element / 64] >> element % 64 & 1) == 0;
+        piece.count = alike(taken, element, end - piece.fragment_offset);
+        cut.push_back(piece);
+        fragments.push_back(fragment);
+        piece.fragment_offset += piece.count;
+        piece.tensor_offset += piece.count;
+      }
+      set_bits(taken, first, end - (first - std::uint64_t{fragment} * fragment_elements_));
+    }
+  }
+  pieces_ = std::move(cut);
+  first_piece_ = std::move(fragments);
+  index_pieces();
+  not_published_.resize(fragment_elements_);
+}
+
+std::string ClientReplica::place_of(std::uint64_t element) const {
+  for (const ClientTensor& tensor : tensors_) {
+    if (tensor.role == Role::local || element >= tensor.first_element + tensor.elements) continue;
+    return "'" + tensor.name + "', element " + std::to_string(element - tensor.first_element);
+  }
+  return "element " + std::to_string(element);
 }
 
 void ClientReplica::serve(std::uint32_t fragment, Correction mode, const float* correction, const float* before,
@@ -211,7 +325,8 @@ void ClientReplica::serve(std::uint32_t fragment, Correction mode, const float* 
     const float* c = mode == Correction::none ? nullptr : correction + piece.fragment_offset;
     const bool within = mode == Correction::add && tensor.role == Role::buffer;
     const float* b = within ? before + piece.fragment_offset : nullptr;
-    float* s = snapshot + piece.fragment_offset;
+    float* s = piece.publishes ? snapshot + piece.fragment_offset : not_published_.data();
+    if (!piece.publishes && mode == Correction::none) continue;
     if (tensor.dtype == Dtype::f64) {
       pass(static_cast<double*>(tensor.data) + piece.tensor_offset, c, b, s, piece.count);
     } else if (tensor.dtype == Dtype::bf16) {
@@ -227,7 +342,7 @@ bool ClientReplica::finite() const {
   return std::ranges::all_of(tensors_, [](const ClientTensor& tensor) {
     if (tensor.role == Role::local) return true;
     const auto all = [&tensor](const auto* values) {
-      return std::all_of(values, values + tensor.elements,
+      return std::all_of(values, values + tensor.held,
                          [](const auto& value) { return std::isfinite(element::snapshot_of(value)); });
     };
     if (tensor.dtype == Dtype::f64) return all(static_cast<const double*>(tensor.data));

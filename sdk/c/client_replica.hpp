@@ -1,8 +1,11 @@
 // The caller's tensors as one replica cut into fragments, with the place of each stretch of each tensor.
 // gossamer_open() builds and checks it once; then only the training thread uses it.
 //
+// Where several processes hold a replica together (replica_parts.hpp), each has the whole model's tensors here, with
+// the slices that it holds. Offsets in the replica are those of the whole.
+//
 // Invariants: the tensors whose role is not `local` follow each other without gaps and do not overlap in memory; the
-// pieces of each fragment cover it exactly, in order.
+// pieces of each fragment are in order and do not overlap, and without slices they cover it exactly.
 
 #pragma once
 
@@ -22,12 +25,17 @@ namespace gossamer::client {
 
 struct ClientTensor {
   std::string name;
-  layout::Dtype dtype;
-  layout::Role role;
+  layout::Dtype dtype{};
+  layout::Role role{};
   std::vector<std::uint64_t> shape;
   std::uint64_t first_element = 0;  ///< in the replica; 0 for local
   std::uint64_t elements = 0;
-  void* data = nullptr;  ///< the caller's memory
+  void* data = nullptr;               ///< the caller's memory
+  std::vector<std::uint64_t> offset;  ///< of the slice that is at `data`, in each dimension
+  std::vector<std::uint64_t> size;    ///< the slice's shape
+  std::uint64_t held = 0;             ///< elements of the slice
+
+  [[nodiscard]] bool whole() const { return size == shape; }
 };
 
 class ClientReplica {
@@ -53,11 +61,16 @@ class ClientReplica {
     std::uint32_t tensor;
     std::uint32_t fragment_offset;  ///< elements from the fragment's start
     std::uint32_t count;
-    std::uint64_t tensor_offset;  ///< elements from the tensor's start
+    std::uint64_t tensor_offset;  ///< elements from the start of the tensor's slice
+    bool publishes = true;        ///< false: another process, which holds it too, does
   };
   [[nodiscard]] std::span<const Piece> pieces(std::uint32_t fragment) const {
     return std::span(pieces_).subspan(first_piece_[fragment], first_piece_[fragment + 1] - first_piece_[fragment]);
   }
+
+  /// For a replica in parts: what is not yet taken in `taken`, which has a bit for each element of the replica, is
+  /// taken and published by this process; of the rest it only gets the corrections.
+  void take(std::span<std::uint64_t> taken);
 
   /// The tensor's values are at `data` from now on.
   [[nodiscard]] Result<void> set_data(std::size_t index, void* data);
@@ -69,19 +82,26 @@ class ClientReplica {
   /// The bytes that serving the fragment publishes.
   [[nodiscard]] std::uint64_t fragment_bytes(std::uint32_t fragment) const;
   [[nodiscard]] std::uint64_t layout_hash() const;
+  /// The tensor, and the index in it, of an element of the replica: "'weight', element 7".
+  [[nodiscard]] std::string place_of(std::uint64_t element) const;
 
  private:
+  [[nodiscard]] Result<void> add_slice(ClientTensor& tensor, const gossamer_slice& slice) const;
   [[nodiscard]] Result<void> add_tensor(const gossamer_tensor& description, std::size_t index);
   [[nodiscard]] Result<void> choose_fragments(std::uint32_t fragment_elements);
   [[nodiscard]] Result<void> check_names() const;
   [[nodiscard]] Result<void> check_overlap() const;
   void cut_pieces();
+  void cut_run(std::uint32_t tensor, std::uint64_t position, std::uint64_t count, std::uint64_t at);
+  void index_pieces();
 
   std::vector<ClientTensor> tensors_;
   std::uint64_t elements_ = 0;
   std::uint32_t fragment_elements_ = 0;
   std::vector<Piece> pieces_;               ///< in the order of the replica
   std::vector<std::uint32_t> first_piece_;  ///< index of each fragment's first piece, and one past the last piece
+  /// Where a pass puts the snapshot of what another process publishes.
+  mutable std::vector<float> not_published_;
 };
 
 }  // namespace gossamer::client

@@ -45,7 +45,32 @@ void wait_to_look_again() {
 [[nodiscard]] Result<Placed> place_on_host(const ClientReplica& replica, const gossamer_options& options) {
   auto memory = RunMemory::create(replica, options);
   if (!memory) return std::unexpected(memory.error());
-  return Placed{std::move(*memory), nullptr};
+  return Placed{std::move(*memory), nullptr, {}, nullptr};
+}
+
+/// Waits for the other parts.
+[[nodiscard]] Result<Placed> place_part(ClientReplica& replica, const gossamer_options& options) {
+  if (options.part == 0) {
+    auto parts = ReplicaParts::found(options, replica);
+    if (!parts) return std::unexpected(parts.error());
+    auto placed = place_on_host(replica, options);
+    if (!placed) return placed;
+    if (placed->memory.window_bytes() != 0)
+      return fail(GOSSAMER_NO_MEMORY, "there is too little memory for a replica in parts, which cannot be lean");
+    placed->doorbell = FileDescriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    if (!placed->doorbell) return fail_errno("could not create an eventfd");
+    auto whole = (*parts)->gather(replica, placed->memory.file(), placed->doorbell.get());
+    if (!whole) return std::unexpected(whole.error());
+    placed->parts = std::move(*parts);
+    return placed;
+  }
+  auto joined = ReplicaParts::join(options, replica);
+  if (!joined) return std::unexpected(joined.error());
+  auto memory = RunMemory::share(std::move(joined->memory), replica);
+  if (!memory) return std::unexpected(memory.error());
+  memory->publish_part(replica);
+  if (auto whole = joined->parts->all_met(); !whole) return std::unexpected(whole.error());
+  return Placed{std::move(*memory), nullptr, std::move(joined->doorbell), std::move(joined->parts)};
 }
 
 [[nodiscard]] Result<Placed> place_on_device(const ClientReplica& replica, const gossamer_options& options) {
@@ -62,7 +87,7 @@ void wait_to_look_again() {
   if (published) published = device->publish_all(replica, options.initial_clock_samples);
   if (published) {
     memory.complete();
-    return Placed{std::move(memory), std::move(device)};
+    return Placed{std::move(memory), std::move(device), {}, nullptr};
   }
   // The memory is never unmapped while a kernel may still write to it. Otherwise the device releases it before it is
   // unmapped.
@@ -74,8 +99,13 @@ void wait_to_look_again() {
   return std::unexpected(published.error());
 }
 
-[[nodiscard]] Result<Placed> place(const ClientReplica& replica, const gossamer_options& options) {
+[[nodiscard]] Result<Placed> place(ClientReplica& replica, const gossamer_options& options) {
+  if (options.parts > 1) return place_part(replica, options);
   return options.device == GOSSAMER_CUDA ? place_on_device(replica, options) : place_on_host(replica, options);
+}
+
+[[nodiscard]] Result<void> cannot_load() {
+  return fail(GOSSAMER_NOT_LOADED, "the program could not bring a tensor's values to host memory");
 }
 
 std::string_view name_of_logged(const layout::LoggedEntry& entry) {
@@ -92,13 +122,14 @@ void copy_text(const std::string& text, char* target, std::size_t target_bytes) 
 }
 
 ClientRun::ClientRun(ClientReplica replica, std::unique_ptr<OpenTensors> open_tensors, Placed placed, ForkGuard guard,
-                     FileDescriptor doorbell, const gossamer_options& options)
+                     const gossamer_options& options)
     : replica_(std::move(replica)),
       open_tensors_(std::move(open_tensors)),
       memory_(std::move(placed.memory)),
       device_(std::move(placed.device)),
       guard_(std::move(guard)),
-      doorbell_(std::move(doorbell)),
+      doorbell_(std::move(placed.doorbell)),
+      parts_(std::move(placed.parts)),
       layout_hash_(memory_.header().layout_hash),
       step_budget_bytes_(step_budget_of(options)),
       initial_clock_(options.initial_clock_samples),
@@ -130,20 +161,116 @@ Result<std::unique_ptr<ClientRun>> ClientRun::open(const gossamer_options& optio
     return fail(GOSSAMER_BAD_ARGUMENT,
                 "the settings take more than " + std::to_string(layout::max_settings_bytes) + " bytes");
   }
+  if (options.parts > 1) {
+    if (auto sound = ReplicaParts::check(options); !sound) return std::unexpected(sound.error());
+  }
   auto replica = ClientReplica::create(tensors, options.fragment_elements);
   if (!replica) return std::unexpected(replica.error());
+  const auto& all = replica->tensors();
+  const auto cut = std::ranges::find_if_not(all, &ClientTensor::whole);
+  if (options.parts <= 1 && cut != all.end()) {
+    return fail(GOSSAMER_BAD_ARGUMENT,
+                "tensor '" + cut->name + "' has a slice, but nobody holds the rest: set `parts`, `part` and `replica`");
+  }
   auto open_tensors = OpenTensors::enter(*replica, options.job);
   if (!open_tensors) return std::unexpected(open_tensors.error());
   auto placed = place(*replica, options);
   if (!placed) return std::unexpected(placed.error());
   auto guard = ForkGuard::create();
   if (!guard) return std::unexpected(guard.error());
-  FileDescriptor doorbell(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!doorbell) return fail_errno("could not create an eventfd");
+  if (!placed->doorbell) placed->doorbell = FileDescriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!placed->doorbell) return fail_errno("could not create an eventfd");
   auto run = std::make_unique<ClientRun>(std::move(*replica), std::move(*open_tensors), std::move(*placed),
-                                         std::move(*guard), std::move(doorbell), options);
+                                         std::move(*guard), options);
+  if (!run->attaches()) return run;
+  if (ReplicaParts* parts = run->parts_.get(); parts != nullptr)
+    run->attachment_.end_when_readable(parts->watch(), [parts] { return parts->missing(); });
   if (auto started = run->attachment_.start(); !started) return std::unexpected(started.error());
   return run;
+}
+
+/// Part 0 counts for all, and looks for fragments that are due; each part makes its pass over those that have their
+/// turn.
+Result<void> ClientRun::step_with_parts(std::uint64_t samples) {
+  if (samples > layout::max_clock_samples - parts_->clock())
+    return fail(GOSSAMER_BAD_ARGUMENT, "the number of samples is negative, or brings the clock beyond 2^53");
+  parts_->add_samples(samples);
+  ++steps_;
+  if (parts_->set_finishing(false) && !parts_->leads()) last_finishing_ = parts_->finish().number;
+  tend_parts();
+  bool due = false;
+  layout::Header& header = memory_.header();
+  header.clock.store(parts_->clock(), std::memory_order_relaxed);
+  if (parts_->leads()) {
+    header.steps.store(steps_, std::memory_order_relaxed);
+    due = header.due_sequence.load(std::memory_order_acquire) != seen_due_sequence_.load(std::memory_order_relaxed);
+  }
+  return due || parts_->has_turns() ? serve_due_timed() : Result<void>{};
+}
+
+/// What part 0 does for all, and what each does for itself, at each step and while it waits.
+void ClientRun::tend_parts() {
+  const std::string& gone = parts_->gone(false);
+  if (!parts_->leads()) return;
+  // Two parts may have stored their clocks in the wrong order.
+  memory_.header().clock.store(parts_->clock(), std::memory_order_relaxed);
+  const AttachmentStatus status = attachment_.status();
+  parts_->tell_attachment(status);
+  if (gone.empty() && !parts_->ready() && is_ready(status) && parts_->quiet()) parts_->set_ready();
+}
+
+/// A replica in parts finishes while all its parts do.
+void ClientRun::tend_finishing() {
+  const bool finishes = parts_ == nullptr || parts_->all_finish();
+  if (finishing_ != 0 && !finishes) take_finishing_back();
+  if (finishing_ != 0 || !finishes) return;
+  last_finishing_ = std::max<std::uint32_t>(last_finishing_ + 1, 1);
+  finishing_ = last_finishing_;
+  memory_.header().finishing.store(finishing_, std::memory_order_release);
+  ring_doorbell();
+}
+
+Result<void> ClientRun::parts_are_whole() {
+  if (parts_ == nullptr) return {};
+  tend_parts();
+  const std::string& gone = parts_->gone(true);
+  return gone.empty() ? Result<void>{} : fail(GOSSAMER_REJECTED, gone);
+}
+
+AttachmentStatus ClientRun::attachment_status() const {
+  if (attaches()) return attachment_.status();
+  AttachmentStatus status = parts_->attachment();
+  const std::string& gone = parts_->gone(false);
+  if (gone.empty()) return status;
+  status.attached = false;
+  status.rejected = status.rejected_for_good = true;
+  status.message = gone;
+  return status;
+}
+
+/// Passes over what this part holds of fragments whose turn it is. False: something could not be loaded, and stays.
+bool ClientRun::make_turns(std::uint64_t step) {
+  bool loaded = true;
+  parts_->make_turns(step, [&](std::uint32_t fragment, const layout::Word& word) {
+    const bool made = make_turn(fragment, word) == Served::fragment;
+    loaded = loaded && made;
+    return made;
+  });
+  return loaded;
+}
+
+/// Parts that hold the same elements round their bfloat16 alike.
+ClientRun::Served ClientRun::make_turn(std::uint32_t fragment, const layout::Word& word) {
+  if (!(word.correction_valid && word.replace) && !load(fragment)) return Served::not_loaded;
+  pass(fragment, word, mix(mix(fragment) + word.generation));
+  ++publications_;
+  corrections_ += word.correction_valid ? 1 : 0;
+  if (parts_->is_last(fragment)) {
+    store_published(fragment, word, parts_->add_publication());
+    ring_doorbell();
+  }
+  if (word.correction_valid) store(fragment);
+  return Served::fragment;
 }
 
 /// Time is measured only when something is due, because measuring costs as much as many idle steps.
@@ -153,9 +280,11 @@ Result<void> ClientRun::serve_due_timed() {
   const std::uint64_t publications_before = publications_;
   auto result = serve_due(step_budget_bytes_);
   if (publications_ == publications_before) return result;
-  serving_ns_ += time.taken_ns();
+  const std::uint64_t taken_ns = time.taken_ns();
+  serving_ns_ += taken_ns;
   if (device_ != nullptr) serving_ns_ += device_->take_pass_ns();  // of passes that have ended since the last step
-  memory_.header().serving_ns.store(serving_ns_, std::memory_order_relaxed);
+  memory_.header().serving_ns.store(parts_ == nullptr ? serving_ns_ : parts_->add_serving(taken_ns),
+                                    std::memory_order_relaxed);
   return result;
 }
 
@@ -166,6 +295,9 @@ Result<void> ClientRun::serve_due(std::uint64_t budget_bytes) {
     if (!*ready) return {};
     device_->begin();
   }
+  const bool waits = budget_bytes == no_budget;
+  if (!attaches()) return make_turns(waits ? UINT64_MAX : steps_) ? Result<void>{} : cannot_load();
+  turns_at_ = waits ? steps_ : steps_ + 1;
   std::uint64_t seen = seen_due_sequence_.load(std::memory_order_acquire);
   const std::uint32_t due = memory_.header().due_sequence.load(std::memory_order_acquire);
   std::uint64_t served_bytes = 0;
@@ -191,7 +323,8 @@ Result<void> ClientRun::serve_due(std::uint64_t budget_bytes) {
     no_memory = no_memory || served == Served::no_memory;
   }
   DevicePass::Launch launch;
-  if (served_bytes > 0 && device_ == nullptr) ring_doorbell();
+  if (served_bytes > 0 && device_ == nullptr && parts_ == nullptr) ring_doorbell();
+  if (parts_ != nullptr && !make_turns(waits ? UINT64_MAX : steps_)) not_loaded = true;
   if (served_bytes > 0 && device_ != nullptr) {
     launch = device_->launch();
     count_launched(launch);
@@ -210,8 +343,7 @@ Result<void> ClientRun::serve_due(std::uint64_t budget_bytes) {
     return fail(GOSSAMER_NO_MEMORY,
                 "there is no memory for a fragment that gossamerd wants; it stays due. Training goes on");
   }
-  if (not_loaded) return fail(GOSSAMER_NOT_LOADED, "the program could not bring a tensor's values to host memory");
-  return {};
+  return not_loaded ? cannot_load() : Result<void>{};
 }
 
 ClientRun::Served ClientRun::serve_fragment(std::uint32_t fragment) {
@@ -223,6 +355,10 @@ ClientRun::Served ClientRun::serve_fragment(std::uint32_t fragment) {
   std::uint64_t due = word.pack();
   word.serving = true;
   if (!entry.word.compare_exchange_strong(due, word.pack(), std::memory_order_acq_rel)) return Served::nothing;
+  if (parts_ != nullptr) {
+    parts_->begin_turn(fragment, word, turns_at_);
+    return Served::fragment;
+  }
   const Served served = device_ != nullptr ? add_to_pass(fragment, word) : serve(fragment, word);
   if (served == Served::fragment) {
     corrections_ += word.correction_valid ? 1 : 0;
@@ -234,24 +370,31 @@ ClientRun::Served ClientRun::serve_fragment(std::uint32_t fragment) {
 }
 
 ClientRun::Served ClientRun::serve(std::uint32_t fragment, layout::Word word) {
-  layout::FragmentEntry& entry = memory_.fragment(fragment);
+  if (memory_.window_bytes() != 0 && !prepare(fragment, word)) return Served::no_memory;
+  if (!(word.correction_valid && word.replace) && !load(fragment)) return Served::not_loaded;
+  dither_ = mix(dither_ + 1);
+  pass(fragment, word, dither_);
+  store_published(fragment, word, ++publications_);
+  if (word.correction_valid) store(fragment);
+  return Served::fragment;
+}
+
+void ClientRun::pass(std::uint32_t fragment, const layout::Word& word, std::uint32_t dither) {
   const ClientReplica::Correction mode = !word.correction_valid ? ClientReplica::Correction::none
                                          : word.replace         ? ClientReplica::Correction::replace
                                                                 : ClientReplica::Correction::add;
-  if (memory_.window_bytes() != 0 && !prepare(fragment, word)) return Served::no_memory;
-  if (mode != ClientReplica::Correction::replace && !load(fragment)) return Served::not_loaded;
-  const std::uint8_t snapshot = word.spare();
-  dither_ = mix(dither_ + 1);
   replica_.serve(fragment, mode, memory_.buffer(fragment, word.correction), memory_.buffer(fragment, word.publication),
-                 memory_.buffer(fragment, snapshot), dither_);
-  entry.publication_clock.store(clock_, std::memory_order_relaxed);
-  memory_.header().publications.store(++publications_, std::memory_order_relaxed);
+                 memory_.buffer(fragment, word.spare()), dither);
+}
+
+void ClientRun::store_published(std::uint32_t fragment, layout::Word word, std::uint64_t publications) {
+  layout::FragmentEntry& entry = memory_.fragment(fragment);
+  entry.publication_clock.store(counted(), std::memory_order_relaxed);
+  memory_.header().publications.store(publications, std::memory_order_relaxed);
   ++word.generation;
-  word.publication = snapshot;
+  word.publication = word.spare();
   word.correction_valid = word.replace = word.with_client = word.empty = word.serving = false;
   entry.word.store(word.pack(), std::memory_order_release);
-  if (mode != ClientReplica::Correction::none) store(fragment);
-  return Served::fragment;
 }
 
 ClientRun::Served ClientRun::add_to_pass(std::uint32_t fragment, const layout::Word& word) {
@@ -333,11 +476,15 @@ DeviceDescriptors ClientRun::device_descriptors() {
 /// Memory that the device may still use after the limit is never unmapped.
 void ClientRun::serve_the_last() {
   if (device_ == nullptr) {
-    (void)serve_due(UINT64_MAX);
+    if (parts_ == nullptr) {
+      (void)serve_due(no_budget);
+    } else {
+      (void)make_turns(UINT64_MAX);  // the others may have gone, so none is begun
+    }
     return;
   }
   const auto until = std::chrono::steady_clock::now() + settle_limit;
-  while (serve_due(UINT64_MAX) && seen_due_sequence_.load(std::memory_order_relaxed) == look_again &&
+  while (serve_due(no_budget) && seen_due_sequence_.load(std::memory_order_relaxed) == look_again &&
          std::chrono::steady_clock::now() < until)
     wait_to_look_again();
   (void)settle();
@@ -409,11 +556,15 @@ Result<void> ClientRun::wait_ready(std::int64_t timeout_ms) {
   using Clock = std::chrono::steady_clock;
   const Clock::time_point begin = Clock::now();
   while (true) {
-    const AttachmentStatus status = attachment_.status();
+    if (auto whole = parts_are_whole(); !whole) return whole;
+    const AttachmentStatus status = attachment_status();
     // asked before serving, so that fragments that were due when the run became ready are served
-    const bool ready = is_ready(status);
-    if (auto served = serve_due(UINT64_MAX); !served) return served;
-    if (ready) return settle();
+    const bool ready = is_ready(status) && (attaches() || parts_->ready());
+    if (auto served = serve_due(no_budget); !served) return served;
+    if (ready && all_had_turns()) {
+      if (parts_ != nullptr && attaches()) parts_->set_ready();
+      return settle();
+    }
     if (auto sound = look_at_device(); !sound) return sound;
     if (status.rejected_for_good) return fail(GOSSAMER_REJECTED, status.message);
     if (timeout_ms >= 0 && Clock::now() - begin >= std::chrono::milliseconds(timeout_ms)) {
@@ -426,13 +577,13 @@ Result<void> ClientRun::wait_ready(std::int64_t timeout_ms) {
 }
 
 void ClientRun::info(gossamer_run_info& info) const {
-  const AttachmentStatus status = attachment_.status();
+  const AttachmentStatus status = attachment_status();
   const layout::Header& header = memory_.header();
   info.state = status.attached ? known_state(header.state.load(std::memory_order_acquire)) : GOSSAMER_DETACHED;
   info.attached = status.attached;
   info.clock_samples = clock();
   info.global_clock_samples = global_clock(info.clock_samples);
-  info.trained_samples = clock_ - initial_clock_;
+  info.trained_samples = counted() - initial_clock_;
   info.steps = steps_;
   info.exchanges = header.exchanges.load(std::memory_order_relaxed);
   info.publications = publications_;
@@ -467,6 +618,8 @@ void ClientRun::info(gossamer_run_info& info) const {
   const auto momentum = std::bit_cast<double>(header.outer_momentum.load(std::memory_order_relaxed));
   info.outer_momentum = momentum > 0 && momentum < 1 ? momentum : 0;
   info.corrections = corrections_;
+  info.parts = parts_ == nullptr ? 1 : parts_->count();
+  info.part = parts_ == nullptr ? 0 : parts_->part();
   info.client_index = std::min(static_cast<std::uint32_t>(place), info.clients - 1);
 }
 
@@ -474,7 +627,8 @@ void ClientRun::info(gossamer_run_info& info) const {
 /// say the same.
 std::uint64_t ClientRun::clock() const {
   const std::uint64_t base = memory_.header().clock_base.load(std::memory_order_relaxed);
-  return clock_ + std::min(base, layout::max_clock_samples - clock_);
+  const std::uint64_t own = counted();
+  return own + std::min(base, layout::max_clock_samples - own);
 }
 
 /// `clock` is clock() as the caller has read it: the daemon may raise it at any time.
@@ -485,6 +639,7 @@ std::uint64_t ClientRun::global_clock(std::uint64_t clock) const {
 }
 
 Result<void> ClientRun::log(std::string_view name, double value) {
+  if (!attaches()) return {};
   layout::Logged& logged = memory_.logged();
   const auto known = logged.known();
   const auto found = std::ranges::find(known, name, name_of_logged);
@@ -522,6 +677,7 @@ Result<void> ClientRun::set_cursor(std::span<const std::byte> cursor) {
                                            std::to_string(layout::max_cursor_bytes) +
                                            " travel with the model: keep positions in it, not data");
   }
+  if (!attaches()) return {};
   layout::Header& header = memory_.header();
   job_cursor_then_ = header.job_cursor.load(std::memory_order_relaxed);
   layout::store_slot(header.own_cursor, memory_.own_cursor(), cursor);
@@ -544,7 +700,7 @@ Result<void> ClientRun::get_cursor(std::span<std::byte> buffer, std::size_t& len
 }
 
 std::vector<std::byte> ClientRun::members() const {
-  const AttachmentStatus status = attachment_.status();
+  const AttachmentStatus status = attachment_status();
   if (status.attached) {
     std::vector<std::byte> ids = layout::load_slot(memory_.header().members, memory_.members());
     if (!ids.empty() && ids.size() % sizeof status.node_id == 0) return ids;
@@ -573,7 +729,14 @@ gossamer_finish_info ClientRun::finish_so_far(const AttachmentStatus& status, bo
   info.members = 1;
   info.saver = 1;
   info.clock_samples = global_clock(clock());
+  if (!attaches()) {
+    const PartsFinish told = parts_->finish();
+    if (told.number == last_finishing_) return info;
+    spoiled = told.spoiled;
+    return told.info;
+  }
   const layout::Header& header = memory_.header();
+  if (finishing_ == 0) return info;
   const auto answer = layout::FinishAnswer::unpack(header.finish_answer.load(std::memory_order_acquire));
   if (status.attached && answer.number == finishing_) {
     const auto distance = std::bit_cast<double>(header.finish_distance.load(std::memory_order_relaxed));
@@ -591,20 +754,24 @@ gossamer_finish_info ClientRun::finish_so_far(const AttachmentStatus& status, bo
 Result<void> ClientRun::finish(std::int64_t timeout_ms, gossamer_finish_info& info) {
   using Clock = std::chrono::steady_clock;
   const Clock::time_point begin = Clock::now();
-  if (finishing_ == 0) {
-    last_finishing_ = std::max<std::uint32_t>(last_finishing_ + 1, 1);
-    finishing_ = last_finishing_;
-    memory_.header().finishing.store(finishing_, std::memory_order_release);
-    ring_doorbell();
-  }
+  if (parts_ != nullptr) (void)parts_->set_finishing(true);
   while (true) {
+    if (attaches()) tend_finishing();
     bool spoiled = false;
     // asked before serving, so that fragments that are due by then are served
-    info = finish_so_far(attachment_.status(), spoiled);
-    auto served = serve_due(UINT64_MAX);
+    info = finish_so_far(attachment_status(), spoiled);
+    auto served = serve_due(no_budget);
     if (served) served = look_at_device();
-    const bool over = info.agreed != 0 || spoiled ||
-                      (timeout_ms >= 0 && Clock::now() - begin >= std::chrono::milliseconds(timeout_ms));
+    bool ended = (info.agreed != 0 || spoiled) && all_had_turns();
+    if (const auto whole = parts_are_whole(); served && !ended && !whole) {
+      // It may have gone because it has finished.
+      info = finish_so_far(attachment_status(), spoiled);
+      ended = !attaches() && (info.agreed != 0 || spoiled);
+      if (!ended) served = whole;
+    }
+    if (ended && parts_ != nullptr && attaches())
+      parts_->tell_finish({.number = finishing_, .spoiled = spoiled, .info = info});
+    const bool over = ended || (timeout_ms >= 0 && Clock::now() - begin >= std::chrono::milliseconds(timeout_ms));
     if (!served || over) {
       seen_due_sequence_.store(look_again, std::memory_order_relaxed);  // the next step ends finishing
       return served ? end_finish(info, spoiled) : served;
@@ -630,6 +797,7 @@ Result<void> ClientRun::end_finish(gossamer_finish_info& info, bool spoiled) {
 
 void ClientRun::abandon() {
   attachment_.abandon();
+  if (parts_ != nullptr) parts_->abandon();
   if (device_ != nullptr) device_->abandon();
   memory_.abandon();
 }

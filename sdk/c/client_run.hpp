@@ -25,6 +25,7 @@
 #include "sdk/c/error.hpp"
 #include "sdk/c/fork_guard.hpp"
 #include "sdk/c/open_tensors.hpp"
+#include "sdk/c/replica_parts.hpp"
 #include "sdk/c/run_memory.hpp"
 #include "sdk/layout/shared_memory.hpp"
 
@@ -33,10 +34,13 @@ namespace gossamer::client {
 /// Copies as much of `text` as fits, and ends it with a zero.
 void copy_text(const std::string& text, char* target, std::size_t target_bytes);
 
-/// The memory of a run, and its device if it has one.
+/// The memory of a run, its device if it has one, the doorbell (an eventfd that wakes the daemon), and the run's side
+/// of a replica in parts.
 struct Placed {
   RunMemory memory;
   std::unique_ptr<DevicePass> device;
+  FileDescriptor doorbell;
+  std::unique_ptr<ReplicaParts> parts;
 };
 
 class ClientRun {
@@ -44,7 +48,7 @@ class ClientRun {
   /// If `placed.device` is null, the tensors are in host memory. Otherwise it works in `placed.memory`, where every
   /// fragment has been published.
   ClientRun(ClientReplica replica, std::unique_ptr<OpenTensors> open_tensors, Placed placed, ForkGuard guard,
-            FileDescriptor doorbell, const gossamer_options& options);
+            const gossamer_options& options);
 
   [[nodiscard]] static Result<std::unique_ptr<ClientRun>> open(const gossamer_options& options,
                                                                std::span<const gossamer_tensor> tensors);
@@ -82,12 +86,25 @@ class ClientRun {
   static constexpr std::uint64_t look_again = std::uint64_t{1} << 32;
   static constexpr const char* default_average = "average";
 
+  /// For calls that wait, and serve all that is due. In a replica in parts a turn's step is not waited for then.
+  static constexpr std::uint64_t no_budget = UINT64_MAX;
+
   enum class Served { nothing, fragment, impossible, not_loaded, no_memory };
 
   [[nodiscard]] Result<void> serve_due(std::uint64_t budget_bytes);
   [[nodiscard]] Result<void> serve_due_timed();
   [[nodiscard]] Served serve_fragment(std::uint32_t fragment);
   [[nodiscard]] Served serve(std::uint32_t fragment, layout::Word word);
+  void pass(std::uint32_t fragment, const layout::Word& word, std::uint32_t dither);
+  void store_published(std::uint32_t fragment, layout::Word word, std::uint64_t publications);
+  [[nodiscard]] bool attaches() const { return parts_ == nullptr || parts_->leads(); }
+  [[nodiscard]] Result<void> step_with_parts(std::uint64_t samples);
+  [[nodiscard]] Served make_turn(std::uint32_t fragment, const layout::Word& word);
+  [[nodiscard]] bool make_turns(std::uint64_t step);
+  void tend_parts();
+  void tend_finishing();
+  [[nodiscard]] Result<void> parts_are_whole();
+  [[nodiscard]] AttachmentStatus attachment_status() const;
   [[nodiscard]] Served add_to_pass(std::uint32_t fragment, const layout::Word& word);
   [[nodiscard]] bool prepare(std::uint32_t fragment, const layout::Word& word) const;
   [[nodiscard]] bool load(std::uint32_t fragment) const;
@@ -101,10 +118,13 @@ class ClientRun {
   [[nodiscard]] Result<void> settle();
   void ring_doorbell() { add_one(doorbell_.get()); }
   [[nodiscard]] bool is_ready(const AttachmentStatus& status) const;
+  [[nodiscard]] bool all_had_turns() { return parts_ == nullptr || !parts_->leads() || parts_->quiet(); }
   void take_finishing_back();
   [[nodiscard]] static bool is_alone(const AttachmentStatus& status);
   [[nodiscard]] gossamer_finish_info finish_so_far(const AttachmentStatus& status, bool& spoiled) const;
   [[nodiscard]] Result<void> end_finish(gossamer_finish_info& info, bool spoiled);
+  /// Header::clock: what this process has counted, or all parts have.
+  [[nodiscard]] std::uint64_t counted() const { return parts_ == nullptr ? clock_ : parts_->clock(); }
   [[nodiscard]] std::uint64_t clock() const;
   [[nodiscard]] std::uint64_t global_clock(std::uint64_t clock) const;
 
@@ -114,8 +134,9 @@ class ClientRun {
   std::unique_ptr<DevicePass> device_;  ///< null: the tensors are in host memory
   bool given_up_ = false;               ///< the device has failed, and the daemon was left
   ForkGuard guard_;
-  FileDescriptor doorbell_;          ///< eventfd: wakes the daemon
-  const std::uint64_t layout_hash_;  ///< this copy counts, because the daemon could write the shared one
+  FileDescriptor doorbell_;              ///< eventfd: wakes the daemon
+  std::unique_ptr<ReplicaParts> parts_;  ///< null: this process holds all of the model
+  const std::uint64_t layout_hash_;      ///< this copy counts, because the daemon could write the shared one
   const std::uint64_t step_budget_bytes_;
   const std::uint64_t initial_clock_;
   /// Header::clock, in samples; this copy counts, because the daemon could write the shared one. It lacks what a model
@@ -130,8 +151,10 @@ class ClientRun {
   /// The value of due_sequence when every fragment was last looked at, or look_again, which the attachment's thread
   /// sets.
   std::atomic<std::uint64_t> seen_due_sequence_{look_again};
-  std::uint32_t finishing_ = 0;       ///< Header::finishing as it was last stored
-  std::uint32_t last_finishing_ = 0;  ///< the last number that was not 0
+  std::uint32_t finishing_ = 0;  ///< Header::finishing as it was last stored
+  /// The last number that was not 0. For a part that is not part 0, the number of the last end that it knows of.
+  std::uint32_t last_finishing_ = 0;
+  std::uint64_t turns_at_ = 0;  ///< the step of turns that begin now
   /// Header::job_cursor when the program set its own cursor; a later value is newer
   std::uint64_t job_cursor_then_ = 0;
   mutable std::uint64_t global_clock_ = 0;  ///< the largest value reported; it never goes back
@@ -146,6 +169,8 @@ class ClientRun {
 };
 
 inline Result<void> ClientRun::step(std::uint64_t samples) {
+  if (parts_ != nullptr) [[unlikely]]
+    return step_with_parts(samples);
   if (samples > layout::max_clock_samples - clock_) [[unlikely]]
     return fail(GOSSAMER_BAD_ARGUMENT, "the number of samples is negative, or brings the clock beyond 2^53");
   clock_ += samples;

@@ -153,7 +153,22 @@ typedef struct gossamer_options {
   const char* settings;           /* how the job is averaged, if it begins with this run: NAME=VALUE each, separated by
                                      white space, as for `gossamerctl job set`; 3072 bytes at most. A job that runs
                                      already keeps its own. NULL: the nodes' own options hold */
+  /* A replica may be in the memory of several processes of this machine: shards, tensor-parallel parts, stages of a
+     pipeline. Each opens the run as one of its parts, and lists all tensors of the whole model, each with the slice
+     that it holds; what several hold counts once. Other nodes may cut the model otherwise, or not at all. The processes
+     step together: each calls gossamer_step() as often as the others, with the samples that none of them counts, too.
+   */
+  uint32_t parts;      /* 0 or 1: this process holds all of the model. At most 64; gossamer_open() waits for all */
+  uint32_t part;       /* index of this process among them */
+  const char* replica; /* with more than one part: a name, with the rules for a job's, that the parts of this replica
+                          share, and no other open run of this machine has */
 } gossamer_options;
+
+/* The slice of a tensor that this process holds, of a replica in parts. */
+typedef struct gossamer_slice {
+  const uint64_t* offset; /* `dimensions` numbers: the first index in each dimension */
+  const uint64_t* size;   /* `dimensions` numbers: the slice's shape. With a zero, the process holds nothing of it */
+} gossamer_slice;
 
 typedef struct gossamer_tensor {
   const char* name;    /* UTF-8, 1 to 255 bytes, unique in the run */
@@ -161,9 +176,10 @@ typedef struct gossamer_tensor {
   uint32_t role;       /* gossamer_role */
   uint32_t dimensions; /* 0 to 8; 0 is a scalar */
   uint32_t reserved;
-  const uint64_t* shape; /* `dimensions` sizes, outermost first; zeros are allowed */
-  void* data;            /* contiguous, row-major; NULL is allowed if the tensor is local or empty */
-  uint64_t reserved_more[2];
+  const uint64_t* shape;       /* `dimensions` sizes, outermost first; zeros are allowed */
+  void* data;                  /* contiguous, row-major; NULL is allowed if the tensor is local or empty */
+  const gossamer_slice* slice; /* NULL: all of the tensor is at `data`. Otherwise this slice of it is, contiguous */
+  uint64_t reserved_more;
 } gossamer_tensor;
 
 typedef struct gossamer_run_info {
@@ -212,6 +228,8 @@ typedef struct gossamer_run_info {
   uint32_t average_codec;   /* with GOSSAMER_AVERAGE: gossamer_average_codec, for gradients */
   double outer_momentum;    /* for outer steps after exact means of models; 0: none */
   uint64_t corrections;     /* publications with which the exchange has changed the tensors' values */
+  uint32_t parts;           /* processes that hold the replica together; 1: this one holds it all */
+  uint32_t part;            /* index of this process among them */
 } gossamer_run_info;
 
 /* The end of a run: see gossamer_finish(). */

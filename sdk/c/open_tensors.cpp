@@ -23,13 +23,13 @@ void prepare_for_forks() {
   return reinterpret_cast<std::uintptr_t>(data);
 }
 [[nodiscard]] std::uintptr_t end_of(const ClientTensor& tensor, const void* data) {
-  return begin_of(data) + tensor.elements * element_bytes(tensor.dtype);
+  return begin_of(data) + tensor.held * element_bytes(tensor.dtype);
 }
 
 }  // namespace
 
 bool OpenTensors::counts(const ClientTensor& tensor) {
-  return tensor.role != layout::Role::local && tensor.elements > 0;
+  return tensor.role != layout::Role::local && tensor.held > 0;
 }
 
 /// The ranges of a run do not overlap each other, so among those that begin before the end only the last can reach

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cstring>
@@ -12,6 +13,9 @@
 
 namespace gossamer::client {
 namespace {
+
+/// The word of each fragment when the model has been published first.
+constexpr layout::Word first_publication{.generation = 1, .publication = 0, .correction = 1};
 
 [[nodiscard]] std::uint64_t names_bytes(const ClientReplica& replica) {
   std::uint64_t bytes = 0;
@@ -135,6 +139,21 @@ Result<RunMemory> RunMemory::create_for_device(const ClientReplica& replica, con
   return memory;
 }
 
+Result<RunMemory> RunMemory::share(FileDescriptor file, const ClientReplica& replica) {
+  const layout::Plan plan = plan_for(replica);
+  struct stat info;
+  if (fstat(file.get(), &info) != 0 || static_cast<std::uint64_t>(info.st_size) != plan.total_bytes)
+    return fail(GOSSAMER_REJECTED, "part 0's shared memory has another size: the libraries of the parts differ");
+  const auto base = map(file, plan, false);
+  if (!base) return std::unexpected(base.error());
+  return RunMemory(std::move(file), *base, plan, 0);
+}
+
+void RunMemory::publish_part(const ClientReplica& replica) const {
+  for (std::uint32_t f = 0; f < plan_.fragment_count; ++f)
+    replica.serve(f, ClientReplica::Correction::none, nullptr, nullptr, buffer(f, first_publication.publication), 0);
+}
+
 RunMemory::RunMemory(RunMemory&& other) noexcept
     : file_(std::move(other.file_)),
       base_(std::exchange(other.base_, nullptr)),
@@ -164,7 +183,8 @@ void RunMemory::describe(const ClientReplica& replica, const gossamer_options& o
   const std::string_view job = options.job;
   std::memcpy(header->job, job.data(), job.size());  // is_job_name() limits the length; the rest is zero
   header->window_bytes = window_bytes_;
-  header->flags = (options.flags & GOSSAMER_KEEPS) != 0 ? layout::flag_keeps : 0;
+  header->flags = ((options.flags & GOSSAMER_KEEPS) != 0 ? layout::flag_keeps : 0) | std::uint64_t{options.parts}
+                                                                                         << layout::flags_parts_shift;
   if (options.settings != nullptr) {
     header->settings_bytes = std::string_view(options.settings).size();  // ClientRun::open() limits it
     std::memcpy(base_ + layout::settings_offset, options.settings, header->settings_bytes);
@@ -189,13 +209,8 @@ void RunMemory::describe(const ClientReplica& replica, const gossamer_options& o
 }
 
 void RunMemory::publish_all(const ClientReplica& replica, std::uint64_t clock) {
-  constexpr layout::Word first{.generation = 1, .publication = 0, .correction = 1};
-  for (std::uint32_t f = 0; f < plan_.fragment_count; ++f) {
-    replica.serve(f, ClientReplica::Correction::none, nullptr, nullptr, buffer(f, first.publication), 0);
-    auto* entry = new (&fragment(f)) layout::FragmentEntry{};
-    entry->publication_clock.store(clock, std::memory_order_relaxed);
-    entry->word.store(first.pack(), std::memory_order_release);
-  }
+  publish_part(replica);
+  make_entries(clock, first_publication.pack());
 }
 
 void RunMemory::publish_nothing(std::uint64_t clock) {

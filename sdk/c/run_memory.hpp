@@ -32,6 +32,9 @@ class RunMemory {
   [[nodiscard]] static Result<RunMemory> create_for_device(const ClientReplica& replica,
                                                            const gossamer_options& options,
                                                            layout::BuffersIn buffers_in);
+  /// Maps the memory that part 0 of a replica in parts has made. The caller publishes its part.
+  [[nodiscard]] static Result<RunMemory> share(FileDescriptor file, const ClientReplica& replica);
+  void publish_part(const ClientReplica& replica) const;
   /// Call this when all fragments have been published.
   void complete() { header().version.store(layout::version, std::memory_order_release); }
 
@@ -63,6 +66,7 @@ class RunMemory {
 
   /// The memfd, which goes to the daemon. It can be taken once; the mapping stays.
   [[nodiscard]] FileDescriptor take_file() { return std::move(file_); }
+  [[nodiscard]] int file() const { return file_.get(); }
 
   /// Never touches the mapping again. For a child after fork(), which does not have it.
   void abandon() { base_ = nullptr; }

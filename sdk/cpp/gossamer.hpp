@@ -49,6 +49,9 @@ struct Tensor {
   gossamer_role role = GOSSAMER_PARAM;
   std::vector<std::uint64_t> shape;
   void* data = nullptr;  ///< the caller's memory, contiguous
+  /// If this process holds a slice of the tensor: the whole's shape, and where the slice, of `shape`, begins in it.
+  std::vector<std::uint64_t> whole = {};
+  std::vector<std::uint64_t> offset = {};
 };
 
 /// The upper half of a float, as the frameworks of the field define it.
@@ -102,6 +105,16 @@ template <std::ranges::contiguous_range Values>
   return {std::move(name), dtype, GOSSAMER_LOCAL, std::move(shape), nullptr};
 }
 
+/// A tensor of a replica in parts (Options::parts): `part` has the shape of what this process holds, and is the slice
+/// at `offset` of a tensor of the shape `whole`. Both have as many numbers as the part's shape.
+[[nodiscard]] inline Tensor slice(Tensor part, std::vector<std::uint64_t> whole, std::vector<std::uint64_t> offset) {
+  if (whole.size() != part.shape.size() || offset.size() != part.shape.size())
+    throw Error(GOSSAMER_BAD_ARGUMENT, "the slice of tensor '" + part.name + "' has a whole of other dimensions");
+  part.whole = std::move(whole);
+  part.offset = std::move(offset);
+  return part;
+}
+
 /// The fields of gossamer_options, explained there.
 struct Options {
   std::string job;
@@ -113,6 +126,9 @@ struct Options {
   gossamer_device device = GOSSAMER_HOST;
   void* stream = nullptr;  ///< a cudaStream_t, with GOSSAMER_CUDA
   std::string settings = {};
+  std::uint32_t parts = 0;
+  std::uint32_t part = 0;
+  std::string replica = {};
 };
 
 /// Zeros that Run::average() averages where they are. See gossamer_average_memory(). Throws std::bad_alloc.
@@ -155,8 +171,13 @@ class Run {
     c_options.device = static_cast<std::uint32_t>(options.device);
     c_options.stream = options.stream;
     c_options.settings = options.settings.c_str();
+    c_options.parts = options.parts;
+    c_options.part = options.part;
+    c_options.replica = options.replica.c_str();
     std::vector<gossamer_tensor> c_tensors;
     c_tensors.reserve(tensors.size());
+    std::vector<gossamer_slice> slices;
+    slices.reserve(tensors.size());  // they are pointed at
     for (const Tensor& tensor : tensors) {
       gossamer_tensor& c_tensor = c_tensors.emplace_back();  // with the reserved fields zero
       c_tensor.name = tensor.name.c_str();
@@ -165,6 +186,9 @@ class Run {
       c_tensor.dimensions = static_cast<std::uint32_t>(tensor.shape.size());
       c_tensor.shape = tensor.shape.data();
       c_tensor.data = tensor.data;
+      if (tensor.whole.empty()) continue;
+      c_tensor.shape = tensor.whole.data();
+      c_tensor.slice = &slices.emplace_back(gossamer_slice{tensor.offset.data(), tensor.shape.data()});
     }
     gossamer_run* run = nullptr;
     char message[512] = "";

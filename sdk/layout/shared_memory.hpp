@@ -273,6 +273,10 @@ enum class BuffersIn : std::uint64_t {
 
 /// Header::flags: nobody trains with the run, which holds the model for the other nodes.
 inline constexpr std::uint64_t flag_keeps = 1;
+/// Header::flags: these bits are the number of processes that hold the replica together; 0 means 1. The daemon only
+/// shows it: they attach as one client, and have an understanding of their own.
+inline constexpr std::uint64_t flags_parts = 0xff00;
+inline constexpr int flags_parts_shift = 8;
 
 struct Header {
   // The client writes these once before the memory is handed over. The daemon copies and validates them, and then uses

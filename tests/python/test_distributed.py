@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+from collections import OrderedDict
 
 try:
     import torch
@@ -73,6 +74,40 @@ def shards(rank, socket, folder):
     print([round(x, 3) for x in added.mean(1).tolist()], run.clock)
 
 
+def parts(rank, socket, folder):
+    """The shards of a model are one replica in parts. A correction of 1 is due at the first step."""
+    torch.manual_seed(1)
+    model = torch.nn.Sequential(torch.nn.Linear(3, 5), torch.nn.BatchNorm1d(5))
+    fully_shard(model, mesh=init_device_mesh("cpu", (RANKS,)))
+    before = model[0].weight.full_tensor().detach().clone()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    run = gossamer.attach(model, optimizer, job="test", socket=socket, samples_per_step=8)
+    wait_for_correction(rank, folder)
+    dist.barrier()
+    for _ in range(3):
+        model(torch.randn(8, 3)).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    dist.barrier()
+    added = model[0].weight.full_tensor().detach() - before
+    info = run.info()
+    print([round(x, 3) for x in added.mean(1).tolist()], run.clock, info.parts, info.part == rank, info.elements)
+
+
+def stages(rank, socket, folder):
+    """Each rank has a layer of a model. A correction of 1 is due at the first step."""
+    model = torch.nn.Sequential(OrderedDict([(str(rank), torch.nn.Linear(3, 3, bias=False))]))
+    before = model[0].weight.detach().clone()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    run = gossamer.attach(model, optimizer, job="test", socket=socket, group=dist.group.WORLD)
+    wait_for_correction(rank, folder)
+    dist.barrier()
+    for _ in range(3):
+        run.step(1)
+        dist.barrier()
+    print(round(float((model[0].weight.detach() - before).mean()), 3), run.clock, run.info().elements)
+
+
 class Distributed(unittest.TestCase):
     def run_ranks(self, what, attached, make_due):
         """Returns the lines that the ranks print. `make_due` is called with the daemon once this many ranks are
@@ -111,10 +146,20 @@ class Distributed(unittest.TestCase):
         lines = self.run_ranks("shards", RANKS, make_due)
         self.assertEqual(lines, ["[1.0, 1.0, 2.0, 2.0] 16"] * RANKS)
 
+    @unittest.skipUnless(fully_shard, "PyTorch has no distributed tensors (2.4 or later has)")
+    def test_shards_that_give_one_job_are_one_replica(self):
+        elements = 3 * 5 + 5 + 4 * 5  # with the batch norm's statistics
+        lines = self.run_ranks("parts", RANKS, lambda daemon: daemon.client().make_due([1.0] * elements))
+        self.assertEqual(lines, [f"[1.0, 1.0, 1.0, 1.0, 1.0] 48 2 True {elements}"] * RANKS)
+
+    def test_stages_of_a_pipeline_are_one_replica(self):
+        lines = self.run_ranks("stages", RANKS, lambda daemon: daemon.client().make_due([1.0] * 18))
+        self.assertEqual(lines, ["1.0 6 18"] * RANKS)
+
 
 def main(what, socket, folder, rank):
     dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=int(rank), world_size=RANKS)
-    {"data_parallel": data_parallel, "shards": shards}[what](int(rank), socket, folder)
+    {"data_parallel": data_parallel, "shards": shards, "parts": parts, "stages": stages}[what](int(rank), socket, folder)
     dist.destroy_process_group()
 
 

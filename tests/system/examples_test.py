@@ -10,7 +10,7 @@ import time
 import unittest
 from typing import List
 
-from support import BUILD, REPOSITORY, Node, SystemTest, wait_until
+from support import BUILD, REPOSITORY, Node, SystemTest, start_program, wait_until
 
 EXAMPLES = REPOSITORY / "sdk" / "examples"
 RUN_TIMEOUT_S = 150
@@ -69,6 +69,32 @@ class Examples(SystemTest):
         if not found:
             self.skipTest(f"{name}.py: no {framework} here (tools/test --frameworks installs it)")
         return self.run_two(name.replace("_", "-"), sys.executable, str(EXAMPLES / f"{name}.py"), str(steps))
+
+    def test_parts_torch(self) -> None:
+        """One model: whole, in two shards, and as a pipeline of two stages."""
+        try:
+            from torch.distributed.fsdp import fully_shard  # noqa: F401
+            from torch.distributed.pipelining import PipelineStage  # noqa: F401
+        except ImportError:
+            self.skipTest("parts_torch.py: PyTorch has no distributed tensors (2.6 or later has)")
+        nodes = self.start_nodes(3)
+        script = [str(EXAMPLES / "parts_torch.py"), "300", "--others", "2", "--how"]
+        torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+        environment = {**os.environ, "PYTHONPATH": str(BUILD / "python"), "OMP_NUM_THREADS": "1"}
+        runs = []
+        for node, how in zip(nodes, ("whole", "shards", "pipeline")):
+            command = [sys.executable, *([] if how == "whole" else torchrun), *script, how]
+            environment["GOSSAMER_SOCKET"] = str(node.client_socket)
+            runs.append(
+                start_program(
+                    self, command, env=dict(environment), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+                )
+            )
+        for run in runs:
+            output = run.communicate(timeout=RUN_TIMEOUT_S)[0]
+            self.assertEqual(run.returncode, 0, output)
+            accuracies = [float(found) for found in re.findall("accuracy ([0-9.]+)", output)]
+            self.assertGreater(min(accuracies), 0.95, output)
 
     def test_digits_mlp(self) -> None:
         self.assertGreater(min(self.run_two("digits-mlp", str(BUILD / "bin" / "digits_mlp"), "10000")), 0.94)

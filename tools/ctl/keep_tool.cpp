@@ -115,7 +115,8 @@ class Keeper {
                           .reserved = 0,
                           .shape = tensor.shape.data(),
                           .data = tensor.is_local() ? nullptr : next,
-                          .reserved_more = {}});
+                          .slice = nullptr,
+                          .reserved_more = 0});
       if (!tensor.is_local()) next += tensor.elements();
     }
   }

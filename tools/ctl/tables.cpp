@@ -194,13 +194,16 @@ std::string render_clients(const json& clients, const std::string& if_none, bool
   Table table{{"JOB", "PROCESS", "STATE", "CLOCK", "STEPS", "PUBLISHED", "BUFFERS"}, {}, if_none};
   for (const json& entry : clients) {
     const Members client{entry};
-    table.rows.push_back({client.text("job"),
-                          {fmt::format("{:.0f}", client.number("pid")), true},
-                          {client.string("state"), false, tone_of_state(client.string("state"))},
-                          client.as("clock", count_text),
-                          client.as("steps", count_text),
-                          {fmt::format("{} ago", duration_text(client.number("published_s"))), true},
-                          client.text("buffers")});
+    const double others = client.number("parts") - 1;
+    table.rows.push_back(
+        {client.text("job"),
+         {fmt::format("{:.0f}{}", client.number("pid"), others > 0 ? fmt::format(" and {:.0f} more", others) : ""),
+          true},
+         {client.string("state"), false, tone_of_state(client.string("state"))},
+         client.as("clock", count_text),
+         client.as("steps", count_text),
+         {fmt::format("{} ago", duration_text(client.number("published_s"))), true},
+         client.text("buffers")});
   }
   return table.render(colour);
 }

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Mapping, Optional, 
 from . import _library
 from ._library import GossamerError
 from ._options import AttachOptions
-from ._run import Run, TensorSpec, check_roles, roles_of
+from ._run import Run, TensorSpec, check_roles, roles_of, slices_of
 from ._shared import Finish
 
 if TYPE_CHECKING:
@@ -78,6 +78,9 @@ class ArraysRun(Run):
         self._names = list(named)
         self._keys: List[Any] = list(named) if isinstance(arrays, Mapping) else list(range(len(named)))
         specs = [_spec(name, array, role) for (name, array), role in zip(named.items(), self._roles)]
+        slices = slices_of(options, named)
+        for spec in specs:
+            spec.whole = slices.get(spec.name)
         self._kinds = [(spec.dtype, tuple(spec.shape)) for spec in specs]
         super().__init__(specs, options)
 
@@ -137,6 +140,11 @@ def attach(
         instance {"codec": "q4", "period_ms": 1000}. A job that runs already keeps its own.
     on_event: called when something happens to the run (see Run.on_event).
     progress: shows on standard error how far joining is; by default on a terminal.
+    part, replica, slices: for a replica that several processes of this machine hold together, each a part of it: the
+        index of this process and their number, such as (0, 2); a name that these processes share and no others; and
+        for arrays that are a slice of the whole, name -> (shape of the whole, offset of the slice in it). All processes
+        name all arrays; one that holds nothing of an array gives one with a length of 0. They step together. Other
+        nodes may cut the model otherwise, or not at all (docs/how-to/train-a-model-in-parts.md).
     """
     remedy = _other_framework(arrays)
     if remedy:

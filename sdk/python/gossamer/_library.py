@@ -72,7 +72,14 @@ class Options(ctypes.Structure):
         ("device", ctypes.c_uint32),
         ("stream", ctypes.c_void_p),
         ("settings", ctypes.c_char_p),
+        ("parts", ctypes.c_uint32),
+        ("part", ctypes.c_uint32),
+        ("replica", ctypes.c_char_p),
     ]
+
+
+class Slice(ctypes.Structure):
+    _fields_ = [("offset", ctypes.POINTER(ctypes.c_uint64)), ("size", ctypes.POINTER(ctypes.c_uint64))]
 
 
 class Tensor(ctypes.Structure):
@@ -84,7 +91,8 @@ class Tensor(ctypes.Structure):
         ("reserved", ctypes.c_uint32),
         ("shape", ctypes.POINTER(ctypes.c_uint64)),
         ("data", ctypes.c_void_p),
-        ("reserved_more", ctypes.c_uint64 * 2),
+        ("slice", ctypes.POINTER(Slice)),
+        ("reserved_more", ctypes.c_uint64),
     ]
 
 
@@ -128,6 +136,8 @@ class Info(ctypes.Structure):
         ("average_codec", ctypes.c_uint32),
         ("outer_momentum", ctypes.c_double),
         ("corrections", ctypes.c_uint64),
+        ("parts", ctypes.c_uint32),
+        ("part", ctypes.c_uint32),
     ]
 
 

@@ -5,7 +5,7 @@ Only type checkers need typing_extensions, for Unpack; they bring it.
 
 from __future__ import annotations
 
-from typing import Callable, Mapping, Optional, TypedDict, Union
+from typing import Callable, Mapping, Optional, Sequence, Tuple, TypedDict, Union
 
 from ._events import Event
 
@@ -26,6 +26,9 @@ class AttachOptions(_Required, total=False):
     settings: Optional[Mapping[str, Union[str, int, float]]]
     on_event: Optional[Callable[[Event], None]]
     progress: Optional[bool]
+    part: Optional[Tuple[int, int]]
+    replica: Optional[str]
+    slices: Optional[Mapping[str, Tuple[Sequence[int], Sequence[int]]]]
 
 
 def check_options(options: AttachOptions) -> None:

@@ -29,7 +29,7 @@ from ._events import LOOK_INTERVAL_S, Event, EventKind, events_between
 from ._library import GossamerError, GossamerWarning
 from ._options import AttachOptions, check_options
 from ._progress import Progress
-from ._shared import Shared, limit_of, slice_ms
+from ._shared import Finish, Shared, limit_of, slice_ms
 
 # A daemon on the same machine answers in milliseconds; one that is being started takes a little longer.
 DAEMON_TIMEOUT_S = 5.0
@@ -101,6 +101,8 @@ class RunInfo:
     average_codec: str  # with "average", of gradients: "f32", or "q8" for 8 bits
     outer_momentum: float  # for outer steps after exact means of models; 0: none
     corrections: int  # fragments with which the exchange has changed the tensors' values
+    parts: int  # processes that hold the replica together; 1: this one holds it all
+    part: int  # index of this process among them
 
     @property
     def ready(self) -> bool:
@@ -139,6 +141,8 @@ class TensorSpec:
     shape: Sequence[int]
     pointer: int
     owner: Any
+    # If this process holds a slice only: the whole tensor's shape, and where in it the slice begins.
+    whole: Optional[Tuple[Sequence[int], Sequence[int]]] = None
 
 
 def _bad_argument(message: str) -> GossamerError:
@@ -239,20 +243,64 @@ def _c_options(options: AttachOptions) -> _library.Options:
     result.initial_clock_samples = _count(options.get("initial_clock", 0), "initial_clock", MAX_CLOCK)
     result.memory = _library.MEMORIES[memory]
     result.settings = _settings_text(options.get("settings") or {})
+    part, replica = options.get("part"), options.get("replica")
+    if part is not None:
+        try:
+            index, parts = part
+        except (TypeError, ValueError):
+            raise _bad_argument(f"part must be the index of this process and the number of parts, not {part!r}") from None
+        result.part, result.parts = _count(index, "part", 2**32 - 1), _count(parts, "parts", 2**32 - 1)
+    if replica is not None:
+        _check_text(replica, "replica")
+        result.replica = replica.encode()
+    if (result.parts > 1) != (replica is not None):
+        raise _bad_argument("part and replica go together: part=(0, 2), and a replica's name that both processes share")
     return result
+
+
+def slices_of(options: AttachOptions, names: Iterable[str]) -> Dict[str, Tuple[Sequence[int], Sequence[int]]]:
+    """Where the slices of tensors are in the whole: name -> (shape of the whole, offset in it)."""
+    slices = options.get("slices") or {}
+    if not isinstance(slices, Mapping):
+        raise _bad_argument(f"slices must be a mapping of names to (shape of the whole, offset), not {slices!r}")
+    unknown = sorted(map(str, set(slices) - set(names)))
+    if unknown:
+        raise _bad_argument(f"slices are given for tensors that do not exist: {', '.join(unknown)}")
+    for name, value in slices.items():
+        try:
+            shape, offset = value
+            lengths = {len(shape), len(offset)}
+        except (TypeError, ValueError):
+            raise _bad_argument(f"the slice of '{name}' must be (shape of the whole, offset in it), not {value!r}") from None
+        for number in (*shape, *offset):
+            _count(number, f"the slice of '{name}'")
+        if len(lengths) != 1:
+            raise _bad_argument(f"the slice of '{name}' has a shape and an offset of different dimensions: {value!r}")
+    return dict(slices)
 
 
 def _c_tensor(spec: TensorSpec) -> _library.Tensor:
     _check_text(spec.name, "the name of a tensor")
     if spec.role not in _library.ROLES:
         raise _bad_argument(f"tensor '{spec.name}' has the unknown role '{spec.role}': use param, buffer or local")
+    dimensions = len(spec.shape)
+
+    def numbers_of(values: Sequence[int]) -> Any:
+        return (ctypes.c_uint64 * dimensions)(*values)
+
+    part = None
+    if spec.whole is not None:
+        if len(spec.whole[0]) != dimensions:
+            raise _bad_argument(f"tensor '{spec.name}' has {dimensions} dimensions, and its whole {len(spec.whole[0])}")
+        part = ctypes.pointer(_library.Slice(numbers_of(spec.whole[1]), numbers_of(spec.shape)))
     return _library.Tensor(
         name=spec.name.encode(),
         dtype=spec.dtype,
         role=_library.ROLES[spec.role],
-        dimensions=len(spec.shape),
-        shape=(ctypes.c_uint64 * len(spec.shape))(*spec.shape),
+        dimensions=dimensions,
+        shape=numbers_of(spec.shape if spec.whole is None else spec.whole[0]),
         data=spec.pointer or None,
+        slice=part,
     )
 
 
@@ -538,13 +586,16 @@ class Run(Shared):
         self._transfer = transfer
         self._job = options["job"]
         self._place = (self._pid, self._job, _socket_path(options))
-        self._layout = [(spec.name, spec.role, tuple(spec.shape)) for spec in tensors]
+        self._layout = [
+            (spec.name, spec.role, tuple(spec.shape if spec.whole is None else spec.whole[0])) for spec in tensors
+        ]
         _check_only_model(self)
         self._progress = options.get("progress")
         self._begin_s = time.monotonic()
         self._periodic: List[_Periodic] = [_Periodic(LOOK_INTERVAL_S, None)]
         self._alone_since_s: Optional[float] = None
         self._told_alone = False
+        self._finished_at: Optional[int] = None  # steps
         self._told_messages: Set[str] = set()
         self._detached_since_s: Optional[float] = self._begin_s  # None: the program was told
         self._last_calls: Optional[List[_Periodic]] = None  # set by close(): what is still to be called once more
@@ -739,6 +790,8 @@ class Run(Shared):
             average_codec=_library.AVERAGE_CODECS[min(c_info.average_codec, 1)],
             outer_momentum=c_info.outer_momentum,
             corrections=c_info.corrections,
+            parts=c_info.parts,
+            part=c_info.part,
         )
 
     def _publications(self) -> int:
@@ -889,6 +942,12 @@ class Run(Shared):
     def _set_next_look(self) -> None:
         self._next_look_s = min((entry.next_s for entry in self._periodic), default=None)
 
+    def finish(self, timeout_s: Optional[float] = 60.0) -> Finish:
+        found = super().finish(timeout_s)
+        if found.agreed:
+            self._finished_at = self.info().steps
+        return found
+
     def _look_for_events(self) -> None:
         before, self._seen = self._seen, self.info()
         self._warn_of(before, self._seen)
@@ -907,7 +966,9 @@ class Run(Shared):
         if now.attached:
             self._detached_since_s = time.monotonic()
         elif since_s is not None and (self._is_refused() or time.monotonic() - since_s > ALONE_S):
-            self._tell_detached(now.message)
+            # The parts of a replica may close one after the other when they have finished.
+            if now.parts == 1 or now.steps != self._finished_at:
+                self._tell_detached(now.message)
         if now.attached and now.path != "pinned" and now.message and now.message not in self._told_messages:
             self._told_messages.add(now.message)
             self._warn(f"job '{self._job}': {now.message}")

@@ -5,7 +5,8 @@
 
 From then on optimizer.step() also does run.step(). Parameters are averaged with the other replicas, and so are
 floating-point buffers (batch-norm statistics); integer buffers stay here. bfloat16 is averaged in float32, and rounded
-at random so that its mean is kept. For a distributed tensor, the shard in this process is averaged.
+at random so that its mean is kept. Processes of a machine that hold a model together (FSDP2, tensor parallelism, stages
+of a pipeline) are one replica of it, whose shards meet those of replicas that are cut otherwise, or not at all.
 
 A model on a CUDA GPU stays there: step() launches at most one kernel on the current stream, after the program's
 launches, and waits for nothing. Without the package gossamer-cuda the model goes through copies in host memory.
@@ -22,8 +23,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Set, Tuple
 
 import torch
+import torch.distributed
 
-from . import _library, _torch_cuda
+from . import _library, _torch_cuda, _torch_parts
 from ._events import Event, EventKind
 from ._library import GossamerError, GossamerWarning, version
 from ._options import AttachOptions
@@ -195,6 +197,7 @@ class TorchRun(Run):
         options: AttachOptions,
         samples_per_step: int,
         masters: Optional[Iterable[torch.Tensor]] = None,
+        group: Optional[torch.distributed.ProcessGroup] = None,
     ):
         model = _unwrapped(model)
         self._module = weakref.ref(model)
@@ -202,7 +205,15 @@ class TorchRun(Run):
         self._places = _places(model, roles_of(options))
         if masters is not None:
             self._places = _with_masters(self._places, len(list(model.parameters())), masters)
+        parts = _torch_parts.parts_of(self._places, options["job"], group)
+        if parts is not None:
+            if masters is not None:
+                raise _bad_argument("masters are for a model that one process holds")
+            self._places = parts.places
+            options = {**options, "part": (parts.part, parts.parts), "replica": parts.replica}
         self._specs = [_spec(place) for place in self._places]
+        for spec in self._specs:
+            spec.whole = None if parts is None else parts.wholes.get(spec.name)
         # Each tensor's dtype and shape when it was attached. They must not change.
         self._kinds = [(place.tensor().dtype, place.tensor().shape) for place in self._places]
         # index -> (index, where it is looked up, key, what is there, its pointer), for tensors that are averaged.
@@ -221,7 +232,7 @@ class TorchRun(Run):
         self._optimized = 0  # tensors that the optimizer had when it was last looked at
         device = _torch_cuda.common_device((p.name, p.tensor()) for p in self._places if p.role != "local")
         if device is not None and device.type == "cuda":
-            self._open_on_gpu(device.index, options)
+            self._open_on_gpu(device.index, options, parts is not None)
         else:
             super().__init__(self._specs, options, None if masters is None else _ModelCopies(self._places))
         self.samples_per_step = samples_per_step
@@ -258,24 +269,29 @@ class TorchRun(Run):
     def _model(self) -> Set[int]:  # the tensors, even if the C library works on copies of them
         return {spec.pointer for spec in self._specs if spec.role != "local" and 0 not in spec.shape}
 
-    def _open_on_gpu(self, index: int, options: AttachOptions) -> None:
+    def _open_on_gpu(self, index: int, options: AttachOptions, in_parts: bool) -> None:
         stream = _torch_cuda.TrainingStream(index)
+        if in_parts:
+            self._open_with_copies(options, "a model in parts does not go through the GPU's memory yet")
+            return
         try:
             super().__init__(self._specs, options, cuda_stream=stream.pointer)
         except GossamerError as error:
             if error.status != _torch_cuda.NO_DEVICE:
                 raise
-            copies = _HostCopies(self._places, self._specs)
-            super().__init__(copies.specs, options, copies)
-            self._host_copies = True
-            with self._closed_unless_done():  # warnings may be errors
-                self._warn(
-                    f"job '{self._job}' goes through copies in host memory, and steps that exchange wait for the GPU: "
-                    f"{error}"
-                )
+            self._open_with_copies(options, str(error))
             return
         self._stream = stream
         self._device_masters = [place for place in self._places if place.copy is not None]
+
+    def _open_with_copies(self, options: AttachOptions, why: str) -> None:
+        copies = _HostCopies(self._places, self._specs)
+        super().__init__(copies.specs, options, copies)
+        self._host_copies = True
+        with self._closed_unless_done():  # warnings may be errors
+            self._warn(
+                f"job '{self._job}' goes through copies in host memory, and steps that exchange wait for the GPU: {why}"
+            )
 
     @property
     def samples_per_step(self) -> int:
@@ -723,6 +739,7 @@ def attach(
     *wrong: Any,
     samples_per_step: int = 1,
     masters: Optional[Iterable[torch.Tensor]] = None,
+    group: Optional[torch.distributed.ProcessGroup] = None,
     **options: Unpack[AttachOptions],
 ) -> TorchRun:
     """Attaches a model to the daemon of this machine; if the job is already running elsewhere, takes over its model.
@@ -730,7 +747,8 @@ def attach(
     model: its parameters in float32, float64 or bfloat16, all in CPU memory or all on one CUDA GPU; wrapped or not.
     optimizer: optimizer.step() then also does run.step(); without it, call run.step() yourself. Of several, the one
         that steps last.
-    job: the name that all replicas of this model share. For a model in shards: that all replicas of one shard share.
+    job: the name that all replicas of this model share. If the processes that hold a model in shards give one name, they
+        are one replica in parts; if each gives another, a shard is a job of its own, and meets shards that are cut alike.
     samples_per_step: what each optimizer.step() adds to the clock: the batch size, times the batches whose gradients
         are accumulated.
     settings: of the job, if it begins with this run (docs/how-to/average-exactly.md). With {"method": "average"} the
@@ -740,12 +758,16 @@ def attach(
     masters: the float32 copies of the parameters, if the optimizer updates these, in the order of model.parameters().
         They are averaged, and changes are copied into the model (on a GPU: all values, after each step that has
         published something).
+    group: the processes that hold this model together, as stages of a pipeline for instance, each of which attaches what
+        it has; in the order of their ranks their tensors are those of the uncut model. For distributed tensors (FSDP2,
+        tensor parallelism) it is found out: the processes of their mesh. All of them call attach() together, and must
+        be on one machine (docs/how-to/train-a-model-in-parts.md).
     The other options are those of gossamer.attach().
     """
     if wrong:
         raise TypeError("attach() takes the model and the optimizer, and the rest by name: attach(model, optimizer, job=...)")
     _check_arguments(model, optimizer)
-    run = TorchRun(model, options, check_samples_per_step(samples_per_step), masters)
+    run = TorchRun(model, options, check_samples_per_step(samples_per_step), masters, group)
     _watch_all_optimizers()
     with run._closed_unless_done():
         if optimizer is not None:

@@ -20,6 +20,12 @@ int main(void) {
   FIELD(gossamer_options, device);
   FIELD(gossamer_options, stream);
   FIELD(gossamer_options, settings);
+  FIELD(gossamer_options, parts);
+  FIELD(gossamer_options, part);
+  FIELD(gossamer_options, replica);
+  STRUCTURE(gossamer_slice);
+  FIELD(gossamer_slice, offset);
+  FIELD(gossamer_slice, size);
   STRUCTURE(gossamer_tensor);
   FIELD(gossamer_tensor, name);
   FIELD(gossamer_tensor, dtype);
@@ -28,6 +34,7 @@ int main(void) {
   FIELD(gossamer_tensor, reserved);
   FIELD(gossamer_tensor, shape);
   FIELD(gossamer_tensor, data);
+  FIELD(gossamer_tensor, slice);
   FIELD(gossamer_tensor, reserved_more);
   STRUCTURE(gossamer_run_info);
   FIELD(gossamer_run_info, size);
@@ -68,6 +75,8 @@ int main(void) {
   FIELD(gossamer_run_info, average_codec);
   FIELD(gossamer_run_info, outer_momentum);
   FIELD(gossamer_run_info, corrections);
+  FIELD(gossamer_run_info, parts);
+  FIELD(gossamer_run_info, part);
   STRUCTURE(gossamer_finish_info);
   FIELD(gossamer_finish_info, size);
   FIELD(gossamer_finish_info, agreed);

@@ -132,8 +132,9 @@ TEST_CASE("tables show what the daemon says") {
   CHECK_THAT(ctl::jobs_table(daemon::jobs_answer({}), false), Contains("no training process"));
 
   daemon::JobStatus shared = some_job();
-  shared.processes = {{.pid = 41, .state = "running", .clock = 7, .steps = 3, .published_s = 2, .buffers = "GPU-1"},
-                      {.pid = 42, .state = "joining", .clock = 0, .steps = 0, .published_s = 0, .buffers = "host"}};
+  shared.processes = {
+      {.pid = 41, .state = "running", .clock = 7, .steps = 3, .published_s = 2, .buffers = "GPU-1", .parts = 4},
+      {.pid = 42, .state = "joining", .clock = 0, .steps = 0, .published_s = 0, .buffers = "host"}};
   const json clients = ctl::clients_of(daemon::jobs_answer({shared}));
   REQUIRE(clients.at("clients").size() == 2);
   CHECK(clients["clients"][1] == json{{"job", shared.job},
@@ -143,11 +144,13 @@ TEST_CASE("tables show what the daemon says") {
                                       {"steps", 0},
                                       {"published_s", 0.0},
                                       {"buffers", "host"},
-                                      {"keeps", false}});
+                                      {"keeps", false},
+                                      {"parts", 1}});
   daemon::JobStatus kept = some_job();
   kept.processes = {{.pid = 43, .state = "running", .keeps = true}};
   CHECK_THAT(ctl::jobs_table(daemon::jobs_answer({kept}), false), Contains("kept") && !Contains("running"));
-  CHECK_THAT(ctl::clients_table(clients, false), Contains("digits") && Contains(" 41 ") && Contains("2.0 s ago"));
+  CHECK_THAT(ctl::clients_table(clients, false),
+             Contains("digits") && Contains(" 41 and 3 more ") && Contains("2.0 s ago"));
   CHECK_THAT(ctl::clients_table(clients, false), Contains("GPU-1") && Contains("host"));
   CHECK_THAT(ctl::jobs_table(daemon::jobs_answer({shared}), false), Contains(" 42  joining"));
   CHECK_THAT(ctl::clients_table(ctl::clients_of(daemon::jobs_answer({})), false), Contains("no training process"));

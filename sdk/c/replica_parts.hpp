@@ -1,0 +1,155 @@
+// One process's side of a replica that several processes of a machine hold together (gossamer_options.parts). Part 0
+// has the attachment to the daemon, which sees one client with the whole model; the others share its memory, and take
+// turns with it as parts_memory.hpp says.
+//
+// The parts meet at an abstract Unix socket, which only processes of the same user may use, and keep the connections.
+// One that ends or leaves is noticed by these and by its process. The replica is then out of gossip for good: what the
+// part held is missing. One thread, the training thread, uses an object; missing() is for the attachment's thread.
+
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "sdk/c/attachment.hpp"
+#include "sdk/c/client_replica.hpp"
+#include "sdk/c/error.hpp"
+#include "sdk/c/parts_memory.hpp"
+#include "sdk/layout/file_descriptor.hpp"
+#include "sdk/layout/shared_memory.hpp"
+
+namespace gossamer::client {
+
+/// How finishing has ended, for all parts.
+struct PartsFinish {
+  std::uint32_t number = 0;  ///< part 0's Header::finishing
+  bool spoiled = false;
+  gossamer_finish_info info{};
+};
+
+class ReplicaParts {
+ public:
+  /// Checks the options of a replica in parts.
+  [[nodiscard]] static Result<void> check(const gossamer_options& options);
+
+  /// For part 0. Takes what it holds, before the others can.
+  [[nodiscard]] static Result<std::unique_ptr<ReplicaParts>> found(const gossamer_options& options,
+                                                                   ClientReplica& replica);
+  /// Waits for the other parts, which map the run's memory, publish what they hold in it, and get the doorbell.
+  [[nodiscard]] Result<void> gather(const ClientReplica& replica, int memory, int doorbell);
+
+  struct Joined {
+    std::unique_ptr<ReplicaParts> parts;
+    FileDescriptor memory;
+    FileDescriptor doorbell;
+  };
+  /// For the other parts. Waits for part 0, and takes what nobody has taken. After publish(), all_met().
+  [[nodiscard]] static Result<Joined> join(const gossamer_options& options, ClientReplica& replica);
+  /// What this part publishes is in the memory. Waits until the replica is whole.
+  [[nodiscard]] Result<void> all_met();
+
+  ReplicaParts(const ReplicaParts&) = delete;
+  ReplicaParts& operator=(const ReplicaParts&) = delete;
+  ~ReplicaParts();
+
+  [[nodiscard]] bool leads() const { return part_ == 0; }
+  [[nodiscard]] std::uint32_t count() const { return parts_; }
+  [[nodiscard]] std::uint32_t part() const { return part_; }
+
+  // --- turns
+  /// Part 0: the fragment has its turn at this step of all parts.
+  void begin_turn(std::uint32_t fragment, const layout::Word& marked, std::uint64_t at_step);
+  /// Whether there may be a turn that this part has to make now or later.
+  [[nodiscard]] bool has_turns() const {
+    return !to_make_.empty() || state().turns.load(std::memory_order_acquire) != seen_turns_;
+  }
+  /// Calls `pass(fragment, word)` for each turn of the steps until this one. If it returns false, the turn stays.
+  void make_turns(std::uint64_t step, const std::function<bool(std::uint32_t, layout::Word)>& pass);
+  /// After this part's pass over the fragment. True: it was the last.
+  [[nodiscard]] bool is_last(std::uint32_t fragment);
+  /// Part 0: no turn is under way.
+  [[nodiscard]] bool quiet();
+
+  // --- what the parts know together
+  void add_samples(std::uint64_t samples) { state().clock.fetch_add(samples, std::memory_order_relaxed); }
+  [[nodiscard]] std::uint64_t clock() const { return state().clock.load(std::memory_order_relaxed); }
+  std::uint64_t add_publication() { return state().publications.fetch_add(1) + 1; }
+  /// Returns the mean of all parts.
+  std::uint64_t add_serving(std::uint64_t ns) { return (state().serving_ns.fetch_add(ns) + ns) / parts_; }
+  void set_ready() { state().ready.store(1, std::memory_order_release); }
+  [[nodiscard]] bool ready() const { return state().ready.load(std::memory_order_acquire) != 0; }
+  /// Returns what it was.
+  bool set_finishing(bool finishing) { return state().finishing[part_].exchange(finishing); }
+  [[nodiscard]] bool all_finish() const;
+  /// Part 0 tells the others.
+  void tell_attachment(const AttachmentStatus& status);
+  void tell_finish(const PartsFinish& finish);
+  [[nodiscard]] AttachmentStatus attachment() const;
+  [[nodiscard]] PartsFinish finish() const;
+
+  /// Which part has gone, for people; empty: none. Looks at most every tenth of a second, or always if it is urgent.
+  [[nodiscard]] const std::string& gone(bool urgent);
+  /// A descriptor that becomes readable when a part goes.
+  [[nodiscard]] int watch() const { return watch_.get(); }
+  /// Says which part has made watch() readable.
+  [[nodiscard]] std::string missing() const;
+
+  /// For a forked child, which does not have the memory.
+  void abandon() { base_ = nullptr; }
+
+ private:
+  struct Other {
+    std::uint32_t part = 0;
+    FileDescriptor socket;
+    FileDescriptor process;  ///< pidfd; none: the kernel has refused
+  };
+
+  ReplicaParts(const gossamer_options& options, const ClientReplica& replica);
+  [[nodiscard]] Result<void> make_memory();
+  [[nodiscard]] Result<void> map_memory(FileDescriptor file);
+  [[nodiscard]] Result<void> listen();
+  void take(ClientReplica& replica);
+  [[nodiscard]] Result<void> meet(const ClientReplica& replica, int memory, int doorbell);
+  [[nodiscard]] Result<void> accept_one(FileDescriptor socket, int memory, int doorbell);
+  [[nodiscard]] Result<void> check_cover(const ClientReplica& replica) const;
+  [[nodiscard]] std::string absent() const;
+  [[nodiscard]] Result<void> keep(Other other);
+  [[nodiscard]] std::string called(std::uint32_t part) const;
+
+  [[nodiscard]] PartsState& state() const { return *reinterpret_cast<PartsState*>(base_); }
+  [[nodiscard]] FragmentTurn& turn(std::uint32_t fragment) const {
+    return reinterpret_cast<FragmentTurn*>(base_ + plan_.turns_offset)[fragment];
+  }
+  [[nodiscard]] std::span<std::uint64_t> taken() const {
+    return {reinterpret_cast<std::uint64_t*>(base_ + plan_.taken_offset), plan_.taken_words};
+  }
+
+  const std::uint32_t parts_;
+  const std::uint32_t part_;
+  const std::string replica_;
+  const std::uint64_t layout_hash_;
+  const PartsPlan plan_;
+  std::chrono::steady_clock::time_point deadline_;  ///< for meeting
+  FileDescriptor listener_;
+  FileDescriptor file_;
+  std::byte* base_ = nullptr;
+  std::vector<Other> others_;
+  FileDescriptor watch_;
+  std::string gone_;
+  AttachmentStatus told_;  ///< part 0: what the others know
+  std::chrono::steady_clock::time_point looked_{};
+
+  std::vector<bool> held_;           ///< for each fragment, whether this part holds something of it
+  std::vector<std::uint32_t> made_;  ///< for each fragment, the number of the last turn that is in to_make_ or over
+  std::vector<std::uint32_t> to_make_;
+  std::vector<std::uint32_t> begun_;  ///< part 0: fragments whose turns may be under way
+  std::uint32_t seen_turns_ = 0;
+};
+
+}  // namespace gossamer::client

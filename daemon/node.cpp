@@ -173,7 +173,7 @@ std::expected<void, AttachRefusal> Node::attach(std::shared_ptr<ClientSession> s
   }
   auto job = Job::make(*this, session, config_.gossip, counter_, random_.next());
   if (!job) return std::unexpected(std::move(job.error()));
-  (*job)->replies().begin_after(seen_);
+  (*job)->begin_after(seen_);
   jobs_[memory.key().name_hash] = {.job = *job};
   (*job)->start();
   if (drained_) (*job)->set_drained(true);
@@ -218,12 +218,9 @@ void Node::detached(ClientSession& session) {
 }
 
 void Node::remove(std::map<std::uint64_t, Held>::iterator position) {
-  JobInfo info = position->second.job->info();
-  info.state = ReplicaState::absent;
-  info.first_exchange = counter_.next();
+  const JobInfo info = position->second.job->farewell(seen_);
   for (const NodeId& node : neighbours())
     send(node, info);
-  position->second.job->replies().add_seen(seen_);
   if (gone_.size() < max_gone) gone_.insert(position->first);
   position->second.job->end();
   jobs_.erase(position);

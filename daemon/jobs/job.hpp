@@ -94,7 +94,9 @@ class Job : public std::enable_shared_from_this<Job>,
   /// False: the search for checkpoints goes on, and nobody is to be told of the job yet.
   [[nodiscard]] bool has_begun() const { return !beginning_.is_searching(); }
   /// An exchange that a former replica of the job has answered must not be answered again.
-  [[nodiscard]] gossip::ReplyCache& replies() { return replica_.book().replies(); }
+  /// See gossip::Replica::farewell() and gossip::ReplyCache::begin_after().
+  [[nodiscard]] JobInfo farewell(gossip::ReplyCache::Seen& seen) const { return replica_.farewell(seen); }
+  void begin_after(const gossip::ReplyCache::Seen& seen) { replica_.book().replies().begin_after(seen); }
 
   /// `all_dialled`: each configured peer is linked, or has failed once.
   void tick(bool all_dialled);

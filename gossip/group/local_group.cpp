@@ -303,14 +303,28 @@ LocalGroup::Work LocalGroup::take_in(std::uint32_t f) {
   return work;
 }
 
+/// Whether y was moved by what a client has learned, and not by rounding alone.
+bool LocalGroup::has_learned(std::uint32_t f, const Work& work,
+                             const std::vector<LocalMeanTask::Outcome>& outcomes) const {
+  for (std::size_t i = 0; i < outcomes.size(); ++i) {
+    const auto found = clients_.find(work.parts[i].id);
+    if (!outcomes[i].moved || found == clients_.end()) continue;
+    const Slot& slot = found->second.slots[f];
+    if (slot.learned || slot.of_before) return true;
+  }
+  return false;
+}
+
+void LocalGroup::count_move(std::uint32_t f, bool learned) {
+  Round& round = rounds_[f];
+  if (std::exchange(round.moved_at, trained_) != trained_) round.moves = 0;
+  if (learned || round.moves < most_moves) ++round.changes;
+  round.moves = std::min(round.moves + 1, most_moves);
+}
+
 void LocalGroup::done(std::uint32_t f, const Work& work, const std::vector<LocalMeanTask::Outcome>& outcomes) {
   GOSSAMER_CHECK(outcomes.size() == work.parts.size());
-  if (std::ranges::any_of(outcomes, &LocalMeanTask::Outcome::moved)) {
-    Round& round = rounds_[f];
-    if (std::exchange(round.moved_at, trained_) != trained_) round.moves = 0;
-    if (round.moves < most_moves) ++round.changes;
-    round.moves = std::min(round.moves + 1, most_moves);
-  }
+  if (std::ranges::any_of(outcomes, &LocalMeanTask::Outcome::moved)) count_move(f, has_learned(f, work, outcomes));
   for (std::size_t i = 0; i < outcomes.size(); ++i) {
     const auto found = clients_.find(work.parts[i].id);
     if (found == clients_.end()) continue;

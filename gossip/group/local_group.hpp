@@ -65,8 +65,8 @@ class LocalGroup {
   static constexpr TimeUs recovery_us = 1 * us_per_s;
   /// A client that is gone is given up after so many tasks could not reach its memory.
   static constexpr std::uint32_t farewell_tries = 16;
-  /// How many more times y is offered after training has stopped. Without a bound, a model in wider numbers than y
-  /// would move y for ever by rounding.
+  /// How many more times y is offered after training has stopped, unless a client has learned something. Without a
+  /// bound, a model in wider numbers than y would move y for ever by rounding.
   static constexpr std::uint32_t most_moves = 4;
 
   /// `clock`: the node's clock.
@@ -189,6 +189,9 @@ class LocalGroup {
   };
 
   void begin_round(std::uint32_t f, TimeUs now_us);
+  [[nodiscard]] bool has_learned(std::uint32_t f, const Work& work,
+                                 const std::vector<LocalMeanTask::Outcome>& outcomes) const;
+  void count_move(std::uint32_t f, bool learned);
   [[nodiscard]] Take take_of(const Client& client, const Slot& slot, Follows follows) const;
   [[nodiscard]] std::size_t in_mean(std::uint32_t f) const;
   [[nodiscard]] std::uint64_t taking_part() const;

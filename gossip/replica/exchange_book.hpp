@@ -37,6 +37,8 @@ class ExchangeBook {
 
   /// Exchanges with smaller numbers belong to earlier replicas of this node.
   [[nodiscard]] std::uint64_t first_counter() const { return first_counter_; }
+  /// No exchange of this replica has this number or a larger one.
+  [[nodiscard]] std::uint64_t next_counter() const { return counter_.next(); }
   std::uint64_t take_counter() { return counter_.take(); }
 
   // --- replies given

@@ -114,6 +114,14 @@ JobInfo Replica::own_info() const {
   return info;
 }
 
+JobInfo Replica::farewell(ReplyCache::Seen& seen) const {
+  data_.book.replies().add_seen(seen);
+  JobInfo info = own_info();
+  info.state = ReplicaState::absent;
+  info.first_exchange = data_.book.next_counter();
+  return info;
+}
+
 void Replica::tell_neighbours(Actions& out) const {
   const JobInfo info = own_info();
   for (const auto& [node, neighbour] : data_.neighbours) {

@@ -57,6 +57,9 @@ class Replica {
   /// True if no exchange is under way in any form, so that the replica may end without an effect on others.
   [[nodiscard]] bool idle() const;
   [[nodiscard]] JobInfo own_info() const;
+  /// For a replica that is given up: what the neighbours are to be told, so that they wait for nothing of it. Adds to
+  /// `seen` what it has answered, which a later replica of this node must not answer again.
+  [[nodiscard]] JobInfo farewell(ReplyCache::Seen& seen) const;
   /// True if exchanges may change the model here: see ReplicaOptions::exchanges.
   [[nodiscard]] bool takes() const { return data_.takes(); }
   void set_options(const ReplicaOptions& options);

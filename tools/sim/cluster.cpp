@@ -441,13 +441,12 @@ void Cluster::lose_client(std::size_t i) {
 
 void Cluster::let_go(std::size_t i) {
   Node& node = nodes_[i];
-  const JobInfo absent{.job = job, .name = "simulated", .first_exchange = node.counter->next()};
+  const JobInfo absent = node.replica->farewell(node.seen);
   node.let_go = true;
   for (std::size_t j = 0; j < nodes_.size(); ++j) {
     if (linked(i, j)) deliver(i, j, absent);
   }
   say({.kind = Event::Kind::let_go, .node = i});
-  node.replica->book().replies().add_seen(node.seen);
   ++node.replica_life;
   node.beginning.reset();
   node.replica.reset();

@@ -309,23 +309,31 @@ TEST_CASE("clients whose values are rounded for ever are even once nobody trains
     group.add(id, LocalGroup::Arrival::with_values, 0);
   TimeUs now_us = 0;
   group.gathered(0, std::nullopt, false, now_us);
+  std::map<LocalGroup::ClientId, std::uint64_t> clocks;
   const auto round = [&] {
     now_us += us_per_s;
     const LocalGroup::Work offers = group.begin(0, false, now_us);
     group.done(0, offers, std::vector<LocalMeanTask::Outcome>(offers.parts.size()));
     for (const LocalGroup::Part& part : offers.parts)
-      group.published(part.id, 0, now_us);
+      group.published(part.id, 0, now_us, clocks[part.id]);
     const LocalGroup::Work taken = group.take_in(0);
     group.done(0, taken, std::vector<LocalMeanTask::Outcome>(taken.parts.size(), {.moved = true}));
   };
   for (std::uint64_t clock = 1; clock <= 3; ++clock) {
     group.observe_clock(1, clock);
+    clocks[1] = clock;
     round();
     CHECK_FALSE(group.even());  // it trained, and the other has yet to be given that
     for (std::uint32_t i = 0; i < LocalGroup::most_moves; ++i)
       round();
     CHECK(group.even());
   }
+  // What a client has learned is given to all, however often the copy was moved by rounding before.
+  clocks[2] = 1;
+  round();
+  CHECK_FALSE(group.even());
+  round();
+  CHECK(group.even());
 }
 
 TEST_CASE("what a client trains between the first and the last fragment that it takes over is asked for") {

@@ -709,3 +709,29 @@ TEST_CASE("newcomers whose links come and go all end with a model", "[joining]")
     REQUIRE(founding.founders() >= 1);
   }
 }
+
+TEST_CASE("a donor that declines now and then, and gives in between, is a donor to the end", "[joining]") {
+  constexpr std::uint32_t count = 12;  // more than the failures in a row that a donor is allowed
+  Newcomer one(1, count);
+  one.link_up(2);
+  one.hear(2, info(ReplicaState::running, 20));
+  one.tick();
+  std::uint32_t given = 0;
+  std::uint32_t declined = 0;
+  for (int turns = 0; turns < 200 && !one.out.finished; ++turns) {
+    const auto asked = one.pulls_from(2);
+    one.forget();
+    for (const std::uint32_t f : asked) {
+      if (declined <= given) {
+        ++declined;
+        one.pulled(2, {.job = job, .fragment = f, .reason = RefuseReason::quarantined});
+      } else {
+        ++given;
+        one.pulled(2, values_of(f, 2, 22));
+      }
+    }
+    if (!one.out.finished) one.tick(us_per_s);
+  }
+  CHECK(one.out.finished);
+  CHECK(one.joining.fragments_pulled() == count);
+}

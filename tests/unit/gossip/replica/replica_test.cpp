@@ -690,6 +690,23 @@ TEST_CASE("what is told of a replica that is gone ends nothing that its successo
   CHECK(lone.replica->book().replies().unacknowledged() == 1);
 }
 
+TEST_CASE("the farewell of a replica names all that it began and answered", "[replica]") {
+  Lone lone({});
+  lone.meet(1);
+  lone.ask(1);
+  lone.work();
+  lone.tick();
+  lone.work();
+  const auto requests = lone.sent<ExchangeRequest>();
+  REQUIRE(requests.size() == 1);
+  ReplyCache::Seen seen{{node_id(2), 7}};
+  const JobInfo farewell = lone.replica->farewell(seen);
+  CHECK(farewell.state == ReplicaState::absent);
+  CHECK(farewell.job == lone.replica->own_info().job);
+  CHECK(farewell.first_exchange > requests[0].second.counter);
+  CHECK(seen == ReplyCache::Seen{{node_id(1), lone.asked}, {node_id(2), 7}});
+}
+
 TEST_CASE("of a node that dies its own exchanges are asked after, and those with it are given up", "[replica]") {
   Lone lone({}, 3);
   lone.meet(1);

@@ -416,3 +416,13 @@ TEST_CASE("what replicas have seen is bounded; who was away for longest is forgo
   for (const auto& [id, last] : seen)
     CHECK(last >= 1'010);
 }
+
+TEST_CASE("a reply that was repeated because it was overdue is given time again", "[reply_cache]") {
+  ReplyCache cache(lifetime_us);
+  answer(cache, {alice, 1}, 0);
+  CHECK(cache.mark_overdue(alice, 9, 10) == 0);
+  CHECK(cache.mark_overdue(alice, 10, 10) == 1);
+  CHECK(cache.take_unsent().size() == 1);
+  CHECK(cache.mark_overdue(alice, 19, 10) == 0);
+  CHECK(cache.mark_overdue(alice, 20, 10) == 1);
+}

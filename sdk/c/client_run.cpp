@@ -214,6 +214,7 @@ void ClientRun::tend_parts() {
   if (!parts_->leads()) return;
   // Two parts may have stored their clocks in the wrong order.
   memory_.header().clock.store(parts_->clock(), std::memory_order_relaxed);
+  memory_.header().serving_ns.store(parts_->serving_ns(), std::memory_order_relaxed);
   const AttachmentStatus status = attachment_.status();
   parts_->tell_attachment(status);
   if (gone.empty() && !parts_->ready() && is_ready(status) && parts_->quiet()) parts_->set_ready();
@@ -283,8 +284,11 @@ Result<void> ClientRun::serve_due_timed() {
   const std::uint64_t taken_ns = time.taken_ns();
   serving_ns_ += taken_ns;
   if (device_ != nullptr) serving_ns_ += device_->take_pass_ns();  // of passes that have ended since the last step
-  memory_.header().serving_ns.store(parts_ == nullptr ? serving_ns_ : parts_->add_serving(taken_ns),
-                                    std::memory_order_relaxed);
+  if (parts_ == nullptr) {
+    memory_.header().serving_ns.store(serving_ns_, std::memory_order_relaxed);
+  } else {
+    parts_->add_serving(taken_ns);
+  }
   return result;
 }
 

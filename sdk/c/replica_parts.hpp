@@ -80,8 +80,9 @@ class ReplicaParts {
   void add_samples(std::uint64_t samples) { state().clock.fetch_add(samples, std::memory_order_relaxed); }
   [[nodiscard]] std::uint64_t clock() const { return state().clock.load(std::memory_order_relaxed); }
   std::uint64_t add_publication() { return state().publications.fetch_add(1) + 1; }
-  /// Returns the mean of all parts.
-  std::uint64_t add_serving(std::uint64_t ns) { return (state().serving_ns.fetch_add(ns) + ns) / parts_; }
+  void add_serving(std::uint64_t ns) { state().serving_ns.fetch_add(ns, std::memory_order_relaxed); }
+  /// The mean of all parts.
+  [[nodiscard]] std::uint64_t serving_ns() const { return state().serving_ns.load(std::memory_order_relaxed) / parts_; }
   void set_ready() { state().ready.store(1, std::memory_order_release); }
   [[nodiscard]] bool ready() const { return state().ready.load(std::memory_order_acquire) != 0; }
   /// Returns what it was.

@@ -52,8 +52,10 @@ elif options.how == "tensor":
 elif options.how == "pipeline":
     from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 
-    # Each stage has the layers of the whole model under the names that they have there.
-    layers = [str(i) for i in range(len(model)) if i * parts // len(model) == rank]
+    # The first process cuts the model. Each stage has its layers under the names that they have in the whole.
+    cut = [gossamer.partition(model, images[: BATCH // 4], stages=parts).stages if rank == 0 else None]  # <- Gossamer
+    dist.broadcast_object_list(cut, 0)
+    layers = cut[0][rank]
     model = nn.Sequential(OrderedDict((name, model[int(name)]) for name in layers))
     stage = PipelineStage(model, rank, parts, torch.device("cpu"))
     schedule = Schedule1F1B(stage, n_microbatches=4, loss_fn=loss_of)

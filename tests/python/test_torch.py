@@ -2,8 +2,10 @@
 
 import copy
 import gc
+import itertools
 import math
 import pickle
+import random
 import sys
 import unittest
 import warnings
@@ -18,6 +20,7 @@ import numpy
 
 import gossamer.torch as gossamer
 from contract_daemon import GLOBAL_CLOCK, NOWHERE, ContractDaemon
+from gossamer._torch_partition import linear_partition
 from gossamer.sampling import ShuffledSampler
 
 
@@ -716,6 +719,94 @@ class Tensors(unittest.TestCase):
             daemon.client().make_due([0.0] * ELEMENTS)
             run.step()
             self.assertEqual(daemon.client().publication(2), [2.5, 2.5])
+
+
+class Partitioning(unittest.TestCase):
+    """Stages of a pipeline."""
+
+    def test_the_cut_is_the_best_of_all(self):
+        generator = random.Random(1)
+        for _ in range(300):
+            count = generator.randint(1, 9)
+            stages = generator.randint(1, count)
+            costs = [generator.choice([0, 1, 1, generator.random()]) for _ in range(count)]
+
+            def largest(begins):
+                return max(sum(costs[first:end]) for first, end in zip(begins, [*begins[1:], count]))
+
+            cuts = itertools.combinations(range(1, count), stages - 1)
+            found = linear_partition(costs, stages)
+            self.assertEqual(found, sorted(set(found)))
+            self.assertEqual((found[0], len(found)), (0, stages))
+            self.assertAlmostEqual(largest(found), min(largest([0, *cut]) for cut in cuts))
+
+    def test_layers_are_cut_by_what_they_take(self):
+        net = torch.nn.Sequential(
+            torch.nn.Linear(8, 512), torch.nn.BatchNorm1d(512), torch.nn.Linear(512, 512), torch.nn.Linear(512, 2)
+        )
+        before = copy.deepcopy(net.state_dict())
+        state = torch.get_rng_state()
+        for prefer in ("speed", "memory"):
+            cut = gossamer.partition(net, torch.randn(64, 8), stages=3, prefer=prefer)
+            self.assertIn(("2",), cut.stages, prefer)
+            self.assertEqual(max(cut.costs), cut.costs[cut.stages.index(("2",))])
+            self.assertEqual([name for stage in cut.stages for name in stage], ["0", "1", "2", "3"])
+        names = [name for stage in range(3) for name in cut.module(stage).state_dict()]
+        self.assertEqual(names, list(before))  # those of the uncut model, so that replicas of both meet
+        values = torch.randn(64, 8)
+        torch.set_rng_state(state)
+        net.eval()
+        whole = net(values)
+        for stage in range(3):
+            values = cut.module(stage)(values)
+        self.assertTrue(torch.equal(values, whole))
+        for name, value in net.state_dict().items():
+            self.assertTrue(torch.equal(value, before[name]), name)
+        self.assertTrue(all(parameter.grad is None for parameter in net.parameters()))
+        memory = gossamer.partition(net, torch.randn(64, 8), stages=1, prefer="memory").costs[0]
+        parameters = sum(4 * parameter.numel() for parameter in net.parameters())
+        self.assertGreater(memory, 4 * parameters)
+        self.assertLess(memory, 4 * parameters + 64 * 4 * 4 * 1024)
+
+    def test_lists_of_layers_are_cut_within(self):
+        class Net(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.first = torch.nn.Linear(4, 4)
+                self.layers = torch.nn.ModuleList([torch.nn.Linear(4, 4) for _ in range(3)])
+
+            def forward(self, x, y):
+                x = self.first(x) + y
+                for layer in self.layers:
+                    x = x + layer(x)
+                return x
+
+        cut = gossamer.partition(Net(), (torch.randn(2, 4), torch.randn(2, 4)), stages=4)
+        self.assertEqual(cut.stages, (("first",), ("layers.0",), ("layers.1",), ("layers.2",)))
+        with self.assertRaisesRegex(gossamer.GossamerError, "no torch.nn.Sequential"):
+            cut.module(0)
+
+    def test_what_cannot_be_cut(self):
+        layer = torch.nn.Linear(4, 4)
+        net = torch.nn.Sequential(layer, torch.nn.Linear(4, 4))
+        for options, why in (
+            ({"stages": 3}, "from 1 to the number of the model's layers, 2"),
+            ({"stages": 0}, "from 1"),
+            ({"stages": 1, "prefer": "beauty"}, "prefer must be"),
+        ):
+            with self.assertRaisesRegex(gossamer.GossamerError, why):
+                gossamer.partition(net, torch.randn(2, 4), **options)
+
+        class Twice(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.layer = layer
+
+            def forward(self, x):
+                return self.layer(self.layer(x))
+
+        with self.assertRaisesRegex(gossamer.GossamerError, "'layer' is called several times"):
+            gossamer.partition(Twice(), torch.randn(2, 4), stages=1)
 
 
 if __name__ == "__main__":

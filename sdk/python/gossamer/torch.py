@@ -35,13 +35,14 @@ from ._run import (
 )
 from ._shared import Finish
 from ._torch_average import ExactAverages, local_part
+from ._torch_partition import Partition, partition
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 __all__ = [
-    "attach", "average_hook", "TorchRun", "Event", "EventKind", "GossamerError", "GossamerWarning", "Run", "RunInfo", "RunStats",
-    "State", "version",
+    "attach", "average_hook", "partition", "Partition", "TorchRun", "Event", "EventKind", "GossamerError", "GossamerWarning",
+    "Run", "RunInfo", "RunStats", "State", "version",
 ]
 
 _DTYPES = {
@@ -210,7 +211,8 @@ class TorchRun(Run):
             if masters is not None:
                 raise _bad_argument("masters are for a model that one process holds")
             self._places = parts.places
-            options = {**options, "part": (parts.part, parts.parts), "replica": parts.replica}
+            options = options.copy()
+            options["part"], options["replica"] = (parts.part, parts.parts), parts.replica
         self._specs = [_spec(place) for place in self._places]
         for spec in self._specs:
             spec.whole = None if parts is None else parts.wholes.get(spec.name)

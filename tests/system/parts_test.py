@@ -12,6 +12,7 @@ from typing import Any, Dict, List
 import numpy as np
 
 import part as held
+from checkpoint_test import read as read_safetensors
 from support import BUILD, JOB, PATIENCE_S, QUICK, Node, SystemTest, gossamer, gossamerctl, start_program, wait_until
 
 PART = Path(__file__).with_name("part.py")
@@ -52,6 +53,13 @@ class Parts(SystemTest):
                 np.testing.assert_allclose(piece["vector"], pieces[0]["vector"], atol=ROUNDING)
         return np.concatenate([matrix.ravel(), pieces[0]["vector"]])
 
+    def serve_until(self, whole: Dict[str, Any], condition: Any, what: str) -> None:
+        def step() -> bool:
+            whole["run"].step()
+            return bool(condition())
+
+        wait_until(step, PATIENCE_S, what)
+
     def attach_whole(self, node: Node) -> Dict[str, Any]:
         arrays = {
             "matrix": np.random.default_rng(1).normal(size=held.SHAPE).astype(np.float32),
@@ -63,6 +71,31 @@ class Parts(SystemTest):
         self.addCleanup(run.close)
         return {"arrays": arrays, "run": run, "model": lambda: np.concatenate([a.ravel() for a in arrays.values()])}
 
+    def test_a_checkpoint_is_of_the_whole_model(self) -> None:
+        nodes = self.start_nodes(2, {**QUICK, "checkpoints": {"keep": 1, "restore": "latest"}})
+        whole = self.attach_whole(nodes[0])
+        self.start_parts(nodes[1], "three", 3, 0)
+        command = [str(BUILD / "bin" / "gossamerctl"), "--socket", str(nodes[1].control_socket), "checkpoint", JOB]
+        self.serve_until(whole, lambda: self.is_ready("three", 3), "three parts take part")
+        tool = start_program(self, command, stdout=subprocess.PIPE, text=True)
+        self.serve_until(whole, lambda: tool.poll() is not None, "the checkpoint is written")
+        tensors, _ = read_safetensors(Path(tool.communicate()[0].strip()))
+        for name, array in whole["arrays"].items():
+            np.testing.assert_allclose(tensors[name], array, atol=AGREEMENT)
+        # A cluster of this node alone goes on with it, whole.
+        whole["run"].close()
+        nodes[0].stop()
+        for process in self.processes:
+            process.kill()
+            process.wait()
+        nodes[1].stop()
+        nodes[1].start()
+        again = {name: np.zeros_like(array) for name, array in whole["arrays"].items()}
+        options = {"job": JOB, "socket": str(nodes[1].client_socket), "fragment_elements": held.FRAGMENT_ELEMENTS}
+        with gossamer.attach(again, **options):
+            for name, array in again.items():
+                np.testing.assert_array_equal(array, tensors[name])
+
     def test_any_cut_meets_any_other(self) -> None:
         nodes = self.start_nodes(3, QUICK)
         whole = self.attach_whole(nodes[0])
@@ -72,11 +105,7 @@ class Parts(SystemTest):
             self.start_parts(node, replica, parts, dimension)
 
         def serve_until(condition: Any, what: str) -> None:
-            def step() -> bool:
-                whole["run"].step()
-                return bool(condition())
-
-            wait_until(step, PATIENCE_S, what)
+            self.serve_until(whole, condition, what)
 
         serve_until(lambda: all(self.is_ready(name, parts) for name, parts, _ in cuts), "all parts take part")
         for name, parts, dimension in cuts:  # they took the model over as it was
@@ -110,11 +139,7 @@ class Parts(SystemTest):
         parts = self.start_parts(nodes[1], "three", 3, 0)
 
         def serve_until(condition: Any, what: str) -> None:
-            def step() -> bool:
-                whole["run"].step()
-                return bool(condition())
-
-            wait_until(step, PATIENCE_S, what)
+            self.serve_until(whole, condition, what)
 
         serve_until(lambda: self.is_ready("three", 3), "three parts take part")
         serve_until(lambda: nodes[0].job(JOB)["exchanges"] > 10, "they exchange")

@@ -196,6 +196,7 @@ Result<void> ClientRun::step_with_parts(std::uint64_t samples) {
     return fail(GOSSAMER_BAD_ARGUMENT, "the number of samples is negative, or brings the clock beyond 2^53");
   parts_->add_samples(samples);
   ++steps_;
+  trained_steps_ += samples > 0 ? 1 : 0;
   if (parts_->set_finishing(false) && !parts_->leads()) last_finishing_ = parts_->finish().number;
   tend_parts();
   bool due = false;
@@ -210,7 +211,7 @@ Result<void> ClientRun::step_with_parts(std::uint64_t samples) {
 
 /// What part 0 does for all, and what each does for itself, at each step and while it waits.
 void ClientRun::tend_parts() {
-  const std::string& gone = parts_->gone(false);
+  const std::string gone = parts_->gone(false);
   if (!parts_->leads()) return;
   // Two parts may have stored their clocks in the wrong order.
   memory_.header().clock.store(parts_->clock(), std::memory_order_relaxed);
@@ -234,14 +235,14 @@ void ClientRun::tend_finishing() {
 Result<void> ClientRun::parts_are_whole() {
   if (parts_ == nullptr) return {};
   tend_parts();
-  const std::string& gone = parts_->gone(true);
+  const std::string gone = parts_->gone(true);
   return gone.empty() ? Result<void>{} : fail(GOSSAMER_REJECTED, gone);
 }
 
 AttachmentStatus ClientRun::attachment_status() const {
   if (attaches()) return attachment_.status();
   AttachmentStatus status = parts_->attachment();
-  const std::string& gone = parts_->gone(false);
+  const std::string gone = parts_->gone(false);
   if (gone.empty()) return status;
   status.attached = false;
   status.rejected = status.rejected_for_good = true;
@@ -250,9 +251,9 @@ AttachmentStatus ClientRun::attachment_status() const {
 }
 
 /// Passes over what this part holds of fragments whose turn it is. False: something could not be loaded, and stays.
-bool ClientRun::make_turns(std::uint64_t step) {
+bool ClientRun::make_turns(bool waits) {
   bool loaded = true;
-  parts_->make_turns(step, [&](std::uint32_t fragment, const layout::Word& word) {
+  parts_->make_turns(trained_steps_, waits, [&](std::uint32_t fragment, const layout::Word& word) {
     const bool made = make_turn(fragment, word) == Served::fragment;
     loaded = loaded && made;
     return made;
@@ -300,8 +301,8 @@ Result<void> ClientRun::serve_due(std::uint64_t budget_bytes) {
     device_->begin();
   }
   const bool waits = budget_bytes == no_budget;
-  if (!attaches()) return make_turns(waits ? UINT64_MAX : steps_) ? Result<void>{} : cannot_load();
-  turns_at_ = waits ? steps_ : steps_ + 1;
+  if (!attaches()) return make_turns(waits) ? Result<void>{} : cannot_load();
+  turns_at_ = waits ? 0 : trained_steps_ + 1;
   std::uint64_t seen = seen_due_sequence_.load(std::memory_order_acquire);
   const std::uint32_t due = memory_.header().due_sequence.load(std::memory_order_acquire);
   std::uint64_t served_bytes = 0;
@@ -328,7 +329,7 @@ Result<void> ClientRun::serve_due(std::uint64_t budget_bytes) {
   }
   DevicePass::Launch launch;
   if (served_bytes > 0 && device_ == nullptr && parts_ == nullptr) ring_doorbell();
-  if (parts_ != nullptr && !make_turns(waits ? UINT64_MAX : steps_)) not_loaded = true;
+  if (parts_ != nullptr && !make_turns(waits)) not_loaded = true;
   if (served_bytes > 0 && device_ != nullptr) {
     launch = device_->launch();
     count_launched(launch);
@@ -483,7 +484,7 @@ void ClientRun::serve_the_last() {
     if (parts_ == nullptr) {
       (void)serve_due(no_budget);
     } else {
-      (void)make_turns(UINT64_MAX);  // the others may have gone, so none is begun
+      (void)make_turns(true);  // the others may have gone, so none is begun
     }
     return;
   }
@@ -733,11 +734,15 @@ gossamer_finish_info ClientRun::finish_so_far(const AttachmentStatus& status, bo
   info.members = 1;
   info.saver = 1;
   info.clock_samples = global_clock(clock());
-  if (!attaches()) {
+  if (parts_ != nullptr) {
     const PartsFinish told = parts_->finish();
-    if (told.number == last_finishing_) return info;
-    spoiled = told.spoiled;
-    return told.info;
+    // What part 0 has once told as the end stays so: the others may go before it looks again.
+    const bool is_end = told.number == finishing_ && (told.info.agreed != 0 || told.spoiled);
+    if (attaches() ? is_end : told.number > last_finishing_) {
+      spoiled = told.spoiled;
+      return told.info;
+    }
+    if (!attaches()) return info;
   }
   const layout::Header& header = memory_.header();
   if (finishing_ == 0) return info;
@@ -767,14 +772,10 @@ Result<void> ClientRun::finish(std::int64_t timeout_ms, gossamer_finish_info& in
     auto served = serve_due(no_budget);
     if (served) served = look_at_device();
     bool ended = (info.agreed != 0 || spoiled) && all_had_turns();
-    if (const auto whole = parts_are_whole(); served && !ended && !whole) {
-      // It may have gone because it has finished.
-      info = finish_so_far(attachment_status(), spoiled);
-      ended = !attaches() && (info.agreed != 0 || spoiled);
-      if (!ended) served = whole;
+    if (parts_ != nullptr) {
+      const auto whole = finish_with_parts(info, spoiled, ended);
+      if (served) served = whole;
     }
-    if (ended && parts_ != nullptr && attaches())
-      parts_->tell_finish({.number = finishing_, .spoiled = spoiled, .info = info});
     const bool over = ended || (timeout_ms >= 0 && Clock::now() - begin >= std::chrono::milliseconds(timeout_ms));
     if (!served || over) {
       seen_due_sequence_.store(look_again, std::memory_order_relaxed);  // the next step ends finishing
@@ -782,6 +783,26 @@ Result<void> ClientRun::finish(std::int64_t timeout_ms, gossamer_finish_info& in
     }
     wait_to_look_again();
   }
+}
+
+/// Part 0 tells the others how far finishing has come. At its end each part says whether what it holds is finite, so
+/// that all of them return the same.
+Result<void> ClientRun::finish_with_parts(gossamer_finish_info& info, bool& spoiled, bool& ended) {
+  auto whole = parts_are_whole();
+  if (!ended) info.agreed = info.saver = 0;
+  if (attaches() && finishing_ != 0)
+    parts_->tell_finish({.number = finishing_, .spoiled = ended && spoiled, .info = info});
+  if (!ended) return whole;
+  const std::uint32_t number = attaches() ? finishing_ : parts_->finish().number;
+  if (std::exchange(verdict_of_, number) != number) parts_->set_verdict(number, replica_.finite());
+  const std::optional<bool> finite = parts_->verdict(number);
+  ended = finite.has_value();
+  if (!ended) {
+    info.agreed = info.saver = 0;
+    return whole;
+  }
+  spoiled = spoiled || !*finite;
+  return {};  // a part that has gone by now has finished
 }
 
 /// A replica without a partner has its model checked by nobody else, so it is checked here before the program is told

@@ -100,7 +100,8 @@ class ClientRun {
   [[nodiscard]] bool attaches() const { return parts_ == nullptr || parts_->leads(); }
   [[nodiscard]] Result<void> step_with_parts(std::uint64_t samples);
   [[nodiscard]] Served make_turn(std::uint32_t fragment, const layout::Word& word);
-  [[nodiscard]] bool make_turns(std::uint64_t step);
+  [[nodiscard]] bool make_turns(bool waits);
+  [[nodiscard]] Result<void> finish_with_parts(gossamer_finish_info& info, bool& spoiled, bool& ended);
   void tend_parts();
   void tend_finishing();
   [[nodiscard]] Result<void> parts_are_whole();
@@ -154,7 +155,9 @@ class ClientRun {
   std::uint32_t finishing_ = 0;  ///< Header::finishing as it was last stored
   /// The last number that was not 0. For a part that is not part 0, the number of the last end that it knows of.
   std::uint32_t last_finishing_ = 0;
-  std::uint64_t turns_at_ = 0;  ///< the step of turns that begin now
+  std::uint64_t trained_steps_ = 0;  ///< of a part: steps with samples
+  std::uint64_t turns_at_ = 0;       ///< the step, of these, of turns that begin now
+  std::uint32_t verdict_of_ = 0;     ///< the finish at whose end this part has said whether it is finite
   /// Header::job_cursor when the program set its own cursor; a later value is newer
   std::uint64_t job_cursor_then_ = 0;
   mutable std::uint64_t global_clock_ = 0;  ///< the largest value reported; it never goes back

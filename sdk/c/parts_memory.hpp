@@ -11,9 +11,11 @@
 //   taken            one bit for each element of the replica: some part publishes it. Used only while the parts meet
 //
 // A fragment's turn. Part 0 sees that the daemon wants the fragment, marks its word as `serving`, and stores the turn.
-// In the call of gossamer_step() that has the turn's number, each part that holds something of the fragment makes its
-// pass over what it holds. Whoever is the last of them stores the word, so that the daemon sees a publication of the
-// whole fragment, from the same step of all parts. Another turn of this fragment begins only after that.
+// In the training step that has the turn's number, each part that holds something of the fragment makes its pass over
+// what it holds. Whoever is the last of them stores the word, so that the daemon sees a publication of the whole
+// fragment, from the same step of all parts. Another turn of this fragment begins only after that. Steps without
+// samples do not count, since parts that wait for something make as many of them as they like. A part whose count of
+// steps is another, or that does not train, has the turn a little later than it sees it.
 
 #pragma once
 
@@ -31,6 +33,7 @@ inline constexpr std::uint32_t max_parts = 64;
 
 struct PartsState {
   std::atomic<std::uint32_t> turns;         ///< grows by 1 with each turn of any fragment; stored after it
+  std::atomic<std::uint32_t> gone;          ///< 1 + the index of the first part that has gone; 0: none has
   std::atomic<std::uint32_t> ready;         ///< 1: the daemon has been ready, and all that was due has had its turn
   std::atomic<std::uint64_t> clock;         ///< in samples: those of all parts
   std::atomic<std::uint64_t> serving_ns;    ///< the sum over all parts
@@ -38,12 +41,14 @@ struct PartsState {
   std::atomic<std::uint64_t> attachment;    ///< SlotWord
   std::atomic<std::uint64_t> finish;        ///< SlotWord
   std::atomic<bool> finishing[max_parts];   ///< each part's own: it is in gossamer_finish(), or has been last
+  /// Each part's own, at the end of finishing: 2 * PartsFinish::number, and 1 more if what it holds is finite.
+  std::atomic<std::uint64_t> verdicts[max_parts];
 };
 static_assert(sizeof(PartsState) <= layout::page_bytes);
 
 struct FragmentTurn {
   std::atomic<std::uint64_t> word;     ///< the fragment's layout::Word, as part 0 has marked it
-  std::atomic<std::uint64_t> at_step;  ///< the number of the step
+  std::atomic<std::uint64_t> at_step;  ///< the number of the step, of those with samples
   std::atomic<std::uint32_t> number;   ///< grows by 1 with each turn of this fragment; stored after the above
   std::atomic<std::uint32_t> done;     ///< parts that have made their pass
   std::atomic<std::uint32_t> holders;  ///< parts that hold something of the fragment

@@ -31,6 +31,12 @@ constexpr std::uint32_t hello_version = 1;
 constexpr std::chrono::seconds meeting_limit{60};
 constexpr std::chrono::milliseconds meet_again{5};
 constexpr std::chrono::milliseconds look_again_after{100};
+/// A meeting that fails is kept open for so long, to tell those that have not come yet.
+constexpr std::chrono::seconds refusal_time{2};
+/// A turn is had so many steps after it was seen, if the part's own count of steps does not say so before; or after so
+/// many calls without samples, while nobody trains.
+constexpr std::uint64_t most_steps_later = 2;
+constexpr std::uint32_t most_idle_calls = 3;
 
 /// What a part says first.
 struct PartHello {
@@ -40,6 +46,7 @@ struct PartHello {
   std::uint32_t parts;
   std::uint32_t reserved;
   std::uint64_t layout_hash;
+  char job[layout::max_job_bytes + 1];
 };
 
 /// What follows, either way: with the descriptors from part 0; that it has published, from the part; that the replica
@@ -210,6 +217,7 @@ ReplicaParts::ReplicaParts(const gossamer_options& options, const ClientReplica&
     : parts_(options.parts),
       part_(options.part),
       replica_(options.replica),
+      job_(options.job),
       layout_hash_(replica.layout_hash()),
       plan_(parts_plan(replica.elements(), replica.fragment_count())),
       deadline_(Clock::now() + meeting_limit),
@@ -281,21 +289,39 @@ Result<void> ReplicaParts::listen() {
 
 Result<void> ReplicaParts::gather(const ClientReplica& replica, int memory, int doorbell) {
   auto met = meet(replica, memory, doorbell);
-  const Say said = met ? Say{} : failure(met.error());
   for (const Other& other : others_) {
-    auto told = send_message(other.socket.get(), said);
-    if (met && !told) met = std::unexpected(told.error());
+    const auto told = send_message(other.socket.get(), met ? Say{} : failure(met.error()));
+    if (met && !told) met = fail(GOSSAMER_SYSTEM_ERROR, called(other.part) + " has ended while the parts met");
   }
+  if (!met) refuse_the_rest(met.error());
   listener_.reset();
   file_.reset();
   return met;
+}
+
+/// Those that wait for this part, or come in the next moment, are told what is wrong, instead of waiting for a minute.
+void ReplicaParts::refuse_the_rest(const ClientError& error) {
+  const Clock::time_point end = std::min(deadline_, Clock::now() + refusal_time);
+  for (auto told = others_.size() + 1; told < parts_ && readable(listener_.get(), end); ++told) {
+    const FileDescriptor socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    if (socket && of_this_user(socket.get())) (void)send_message(socket.get(), failure(error));
+  }
+}
+
+Result<void> ReplicaParts::look_for_gone() const {
+  epoll_event event{};
+  if (epoll_wait(watch_.get(), &event, 1, 0) <= 0) return {};
+  return fail(GOSSAMER_SYSTEM_ERROR, called(event.data.u32) + " has ended while the parts met");
 }
 
 Result<void> ReplicaParts::meet(const ClientReplica& replica, int memory, int doorbell) {
   watch_ = FileDescriptor(epoll_create1(EPOLL_CLOEXEC));
   if (!watch_) return fail_errno("could not watch the other parts of the replica");
   while (others_.size() + 1 < parts_) {
-    if (!readable(listener_.get(), deadline_)) {
+    std::array<pollfd, 2> waits = {pollfd{listener_.get(), POLLIN, 0}, pollfd{watch_.get(), POLLIN, 0}};
+    if (poll(waits.data(), waits.size(), until(deadline_)) < 0) continue;  // a signal
+    if (auto all_there = look_for_gone(); !all_there) return all_there;
+    if (waits[0].revents == 0) {
       return fail(GOSSAMER_TIMEOUT, "the replica '" + replica_ + "' is not whole after " +
                                         std::to_string(meeting_limit.count()) + " s: " + absent() +
                                         " of it did not come. Each process opens the run with its own `part`");
@@ -304,6 +330,7 @@ Result<void> ReplicaParts::meet(const ClientReplica& replica, int memory, int do
     if (!socket || !of_this_user(socket.get())) continue;
     if (auto accepted = accept_one(std::move(socket), memory, doorbell); !accepted) return accepted;
   }
+  if (auto all_there = look_for_gone(); !all_there) return all_there;
   return check_cover(replica);
 }
 
@@ -322,6 +349,9 @@ Result<void> ReplicaParts::accept_one(FileDescriptor socket, int memory, int doo
                                            std::to_string(hello->parts) + " of the replica '" + replica_ +
                                            "', and there is one already, or part 0 says that there are " +
                                            std::to_string(parts_));
+  } else if (hello->job[sizeof hello->job - 1] != '\0' || job_ != hello->job) {
+    fits =
+        fail(GOSSAMER_BAD_ARGUMENT, called(hello->part) + " has another job than part 0, which trains '" + job_ + "'");
   } else if (hello->layout_hash != layout_hash_) {
     fits = fail(GOSSAMER_BAD_ARGUMENT,
                 called(hello->part) + " has another model than part 0: each lists all tensors of the whole model, in " +
@@ -334,8 +364,11 @@ Result<void> ReplicaParts::accept_one(FileDescriptor socket, int memory, int doo
   const std::array<int, 3> descriptors = {memory, file_.get(), doorbell};
   if (auto sent = send_message(socket.get(), Say{}, descriptors); !sent) return sent;
   // One part after the other: what is taken twice is then taken by the first.
-  if (auto published = receive_message<Say>(socket.get(), deadline_); !published)
-    return std::unexpected(published.error());
+  if (auto published = receive_message<Say>(socket.get(), deadline_); !published) {
+    const ClientError& error = published.error();
+    const bool its_own = error.status == GOSSAMER_BAD_ARGUMENT;
+    return fail(error.status, its_own ? error.message : called(hello->part) + " has ended while the parts met");
+  }
   return keep({.part = hello->part, .socket = std::move(socket), .process = {}});
 }
 
@@ -383,8 +416,10 @@ Result<ReplicaParts::Joined> ReplicaParts::join(const gossamer_options& options,
   auto socket = new_socket();
   if (!socket) return std::unexpected(socket.error());
   const auto [address, bytes] = address_of(parts->replica_);
+  // Another user may have taken the address, and never accept anybody.
+  fcntl(socket->get(), F_SETFL, O_NONBLOCK);
   while (connect(socket->get(), reinterpret_cast<const sockaddr*>(&address), bytes) != 0) {
-    if (errno != ECONNREFUSED && errno != ENOENT && errno != EINTR)
+    if (errno != ECONNREFUSED && errno != ENOENT && errno != EINTR && errno != EAGAIN)
       return fail_errno("could not reach part 0 of the replica");
     if (Clock::now() >= parts->deadline_) {
       return fail(GOSSAMER_TIMEOUT, "part 0 of the replica '" + parts->replica_ + "' did not come within " +
@@ -395,12 +430,14 @@ Result<ReplicaParts::Joined> ReplicaParts::join(const gossamer_options& options,
   }
   if (!of_this_user(socket->get()))
     return fail(GOSSAMER_REJECTED, "part 0 of the replica is a process of another user");
-  const PartHello hello{.magic = hello_magic,
-                        .version = hello_version,
-                        .part = parts->part_,
-                        .parts = parts->parts_,
-                        .reserved = 0,
-                        .layout_hash = parts->layout_hash_};
+  PartHello hello{.magic = hello_magic,
+                  .version = hello_version,
+                  .part = parts->part_,
+                  .parts = parts->parts_,
+                  .reserved = 0,
+                  .layout_hash = parts->layout_hash_,
+                  .job = {}};
+  copy_message(parts->job_, hello.job);
   if (auto sent = send_message(socket->get(), hello); !sent) return std::unexpected(sent.error());
   std::array<FileDescriptor, 3> descriptors;
   if (auto said = receive_message<Say>(socket->get(), parts->deadline_, descriptors); !said)
@@ -444,21 +481,25 @@ void ReplicaParts::begin_turn(std::uint32_t fragment, const layout::Word& marked
   begun_.push_back(fragment);
 }
 
-void ReplicaParts::make_turns(std::uint64_t step, const std::function<bool(std::uint32_t, layout::Word)>& pass) {
+void ReplicaParts::make_turns(std::uint64_t step, bool waits,
+                              const std::function<bool(std::uint32_t, layout::Word)>& pass) {
+  const bool trained = std::exchange(last_step_, step) != step;
   const std::uint32_t turns = state().turns.load(std::memory_order_acquire);
   if (turns != seen_turns_) {
     for (std::uint32_t fragment = 0; fragment < made_.size(); ++fragment) {
       const std::uint32_t number = turn(fragment).number.load(std::memory_order_acquire);
       if (number == made_[fragment]) continue;
       made_[fragment] = number;
-      if (held_[fragment]) to_make_.push_back(fragment);
+      if (held_[fragment]) to_make_.push_back({.fragment = fragment, .step = step});
     }
     seen_turns_ = turns;
   }
-  std::erase_if(to_make_, [&](std::uint32_t fragment) {
-    const FragmentTurn& present = turn(fragment);
-    if (present.at_step.load(std::memory_order_relaxed) > step) return false;
-    return pass(fragment, layout::Word::unpack(present.word.load(std::memory_order_relaxed)));
+  std::erase_if(to_make_, [&](Seen& seen) {
+    const FragmentTurn& present = turn(seen.fragment);
+    seen.idle = trained ? 0 : seen.idle + 1;
+    const std::uint64_t at = std::min(present.at_step.load(std::memory_order_relaxed), seen.step + most_steps_later);
+    if (!waits && step < at && seen.idle < most_idle_calls) return false;
+    return pass(seen.fragment, layout::Word::unpack(present.word.load(std::memory_order_relaxed)));
   });
 }
 
@@ -515,20 +556,33 @@ PartsFinish ReplicaParts::finish() const {
   return from_slot<PartsFinish>(state().finish, base_ + plan_.slots_offset + 2 * layout::slot_bytes);
 }
 
-const std::string& ReplicaParts::gone(bool urgent) {
+std::string ReplicaParts::gone(bool urgent) {
   const Clock::time_point now = Clock::now();
-  if (gone_.empty() && (urgent || now - looked_ >= look_again_after)) {
-    looked_ = now;
-    gone_ = missing();
-  }
-  return gone_;
+  const bool known = state().gone.load(std::memory_order_acquire) != 0;
+  if (!known && !urgent && now - looked_ < look_again_after) return {};
+  looked_ = now;
+  return missing();
 }
 
 std::string ReplicaParts::missing() const {
+  std::uint32_t first = state().gone.load(std::memory_order_acquire);
   epoll_event event{};
-  if (epoll_wait(watch_.get(), &event, 1, 0) <= 0) return {};
-  return called(event.data.u32) + " of this replica has gone, so the replica is out of gossip: start all its " +
-         "processes again";
+  if (first == 0 && epoll_wait(watch_.get(), &event, 1, 0) > 0 &&
+      state().gone.compare_exchange_strong(first, event.data.u32 + 1))
+    first = event.data.u32 + 1;
+  if (first == 0) return {};
+  return called(first - 1) +
+         " of this replica has gone, so the replica is out of gossip: start all its processes again";
+}
+
+std::optional<bool> ReplicaParts::verdict(std::uint32_t finish) const {
+  bool finite = true;
+  for (const auto& one : std::span(state().verdicts).first(parts_)) {
+    const std::uint64_t said = one.load(std::memory_order_acquire);
+    if (said / 2 < finish) return std::nullopt;
+    finite = finite && said % 2 != 0;
+  }
+  return finite;
 }
 
 }  // namespace gossamer::client

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -69,8 +70,9 @@ class ReplicaParts {
   [[nodiscard]] bool has_turns() const {
     return !to_make_.empty() || state().turns.load(std::memory_order_acquire) != seen_turns_;
   }
-  /// Calls `pass(fragment, word)` for each turn of the steps until this one. If it returns false, the turn stays.
-  void make_turns(std::uint64_t step, const std::function<bool(std::uint32_t, layout::Word)>& pass);
+  /// Calls `pass(fragment, word)` for each turn that is due at this step, the number of those with samples, or for all
+  /// if the caller waits for something. If it returns false, the turn stays.
+  void make_turns(std::uint64_t step, bool waits, const std::function<bool(std::uint32_t, layout::Word)>& pass);
   /// After this part's pass over the fragment. True: it was the last.
   [[nodiscard]] bool is_last(std::uint32_t fragment);
   /// Part 0: no turn is under way.
@@ -88,17 +90,23 @@ class ReplicaParts {
   /// Returns what it was.
   bool set_finishing(bool finishing) { return state().finishing[part_].exchange(finishing); }
   [[nodiscard]] bool all_finish() const;
+  void set_verdict(std::uint32_t finish, bool finite) {
+    state().verdicts[part_].store(2 * std::uint64_t{finish} + (finite ? 1 : 0), std::memory_order_release);
+  }
+  /// Whether all that the parts hold at the end of this finish is finite. None: some have not said so yet.
+  [[nodiscard]] std::optional<bool> verdict(std::uint32_t finish) const;
   /// Part 0 tells the others.
   void tell_attachment(const AttachmentStatus& status);
   void tell_finish(const PartsFinish& finish);
   [[nodiscard]] AttachmentStatus attachment() const;
   [[nodiscard]] PartsFinish finish() const;
 
-  /// Which part has gone, for people; empty: none. Looks at most every tenth of a second, or always if it is urgent.
-  [[nodiscard]] const std::string& gone(bool urgent);
+  /// Which part has gone, for people; empty: none. What one part has found out, all know. Looks for itself at most
+  /// every tenth of a second, or always if it is urgent.
+  [[nodiscard]] std::string gone(bool urgent);
   /// A descriptor that becomes readable when a part goes.
   [[nodiscard]] int watch() const { return watch_.get(); }
-  /// Says which part has made watch() readable.
+  /// Looks at watch(). Says which part has gone first; empty: none. Any thread.
   [[nodiscard]] std::string missing() const;
 
   /// For a forked child, which does not have the memory.
@@ -118,6 +126,8 @@ class ReplicaParts {
   void take(ClientReplica& replica);
   [[nodiscard]] Result<void> meet(const ClientReplica& replica, int memory, int doorbell);
   [[nodiscard]] Result<void> accept_one(FileDescriptor socket, int memory, int doorbell);
+  [[nodiscard]] Result<void> look_for_gone() const;
+  void refuse_the_rest(const ClientError& error);
   [[nodiscard]] Result<void> check_cover(const ClientReplica& replica) const;
   [[nodiscard]] std::string absent() const;
   [[nodiscard]] Result<void> keep(Other other);
@@ -134,6 +144,7 @@ class ReplicaParts {
   const std::uint32_t parts_;
   const std::uint32_t part_;
   const std::string replica_;
+  const std::string job_;
   const std::uint64_t layout_hash_;
   const PartsPlan plan_;
   std::chrono::steady_clock::time_point deadline_;  ///< for meeting
@@ -142,13 +153,18 @@ class ReplicaParts {
   std::byte* base_ = nullptr;
   std::vector<Other> others_;
   FileDescriptor watch_;
-  std::string gone_;
   AttachmentStatus told_;  ///< part 0: what the others know
   std::chrono::steady_clock::time_point looked_{};
 
   std::vector<bool> held_;           ///< for each fragment, whether this part holds something of it
   std::vector<std::uint32_t> made_;  ///< for each fragment, the number of the last turn that is in to_make_ or over
-  std::vector<std::uint32_t> to_make_;
+  struct Seen {
+    std::uint32_t fragment = 0;
+    std::uint64_t step = 0;  ///< when the turn was seen
+    std::uint32_t idle = 0;  ///< calls without samples since then
+  };
+  std::vector<Seen> to_make_;
+  std::uint64_t last_step_ = 0;
   std::vector<std::uint32_t> begun_;  ///< part 0: fragments whose turns may be under way
   std::uint32_t seen_turns_ = 0;
 };

@@ -77,7 +77,7 @@ def shards(rank, socket, folder):
 def parts(rank, socket, folder):
     """The shards of a model are one replica in parts. A correction of 1 is due at the first step."""
     torch.manual_seed(1)
-    model = torch.nn.Sequential(torch.nn.Linear(3, 5), torch.nn.BatchNorm1d(5))
+    model = torch.nn.Sequential(torch.nn.Linear(3, 5), torch.nn.BatchNorm1d(5))  # in shards as one
     fully_shard(model, mesh=init_device_mesh("cpu", (RANKS,)))
     before = model[0].weight.full_tensor().detach().clone()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
@@ -89,6 +89,10 @@ def parts(rank, socket, folder):
         optimizer.step()
         optimizer.zero_grad()
     dist.barrier()
+    with torch.no_grad():  # FSDP leaves parameters whole after an evaluation
+        model.eval()(torch.randn(8, 3))
+    run.step(0)
+    model.reshard()
     added = model[0].weight.full_tensor().detach() - before
     info = run.info()
     print([round(x, 3) for x in added.mean(1).tolist()], run.clock, info.parts, info.part == rank, info.elements)

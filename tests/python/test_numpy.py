@@ -622,5 +622,35 @@ class Lifetime(unittest.TestCase):
         self.assertEqual(subprocess.run([sys.executable, "-c", code]).returncode, 0)
 
 
+class InParts(unittest.TestCase):
+    """A model that several processes hold."""
+
+    def test_wrong_parts_and_slices_are_refused(self):
+        half = {"w": np.zeros((2, 3), np.float32)}
+        in_whole = {"w": ((4, 3), (0, 0))}
+        for options, why in (
+            ({"part": (0, 2)}, "part and replica go together"),
+            ({"replica": "r"}, "part and replica go together"),
+            ({"part": 1, "replica": "r"}, "index of this process and the number of parts"),
+            ({"part": (2, 2), "replica": "r"}, "below the number of parts"),
+            ({"part": (0, 2), "replica": "a b"}, "needs a name in `replica`"),
+            ({"part": (0, 65), "replica": "r"}, "at most 64"),
+            ({"slices": in_whole}, "nobody holds the rest"),
+            ({"slices": {"v": ((4, 3), (0, 0))}}, "do not exist: v"),
+            ({"slices": {"w": (4, 3)}}, "must be .shape of the whole, offset in it."),
+            ({"slices": {"w": ((4, 3), (0,))}}, "of different dimensions"),
+            ({"slices": {"w": ((4,), (0,))}}, "has 2 dimensions, and its whole 1"),
+            ({"part": (0, 2), "replica": "r", "slices": {"w": ((4, 3), (3, 0))}}, "beyond the tensor in dimension 0"),
+            ({"part": (0, 2), "replica": "r", "slices": in_whole, "memory": "lean"}, "not lean"),
+        ):
+            with self.assertRaisesRegex(gossamer.GossamerError, why, msg=str(options)):
+                gossamer.attach(half, job="test", socket=NOWHERE, wait=False, **options)
+
+    def test_one_part_is_a_whole(self):
+        whole = {"w": np.zeros((2, 3), np.float32)}
+        with gossamer.attach(whole, job="test", socket=NOWHERE, wait=False, part=(0, 1), replica="r") as run:
+            self.assertEqual((run.info().parts, run.info().part), (1, 0))
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -253,8 +253,10 @@ def _c_options(options: AttachOptions) -> _library.Options:
     if replica is not None:
         _check_text(replica, "replica")
         result.replica = replica.encode()
-    if (result.parts > 1) != (replica is not None):
+    if (part is None) != (replica is None):
         raise _bad_argument("part and replica go together: part=(0, 2), and a replica's name that both processes share")
+    if part is not None and result.part >= result.parts:
+        raise _bad_argument(f"part must be an index below the number of parts, not {part!r}")
     return result
 
 
@@ -706,11 +708,21 @@ class Run(Shared):
             return
         with self._closed_unless_done():
             self.wait(options.get("timeout_s"))
+            self._check_method()
             if not averages and self.info().method == "average":
                 self._warn(
                     f"job '{self._job}' has the method average, so the model is not exchanged: call run.average() for gradients "
                     "or models, or give gossamer.torch.attach() the optimizer (docs/how-to/average-exactly.md)"
                 )
+
+    def _check_method(self) -> None:
+        info = self.info()
+        if info.parts > 1 and info.method == "average":
+            raise GossamerError(
+                "GOSSAMER_UNSUPPORTED",
+                f"job '{self._job}' has the method average, and this process holds a part of the model only: exact averages are "
+                "of whole models. Let it gossip, or give each shard a job of its own",
+            )
 
     def _wait(self, limit_s: float, progress: Optional[Progress]) -> bool:
         begin = time.monotonic()

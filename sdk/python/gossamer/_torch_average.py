@@ -304,12 +304,8 @@ class ExactAverages:
         info = run.info()
         # A daemon that has gone away may only be restarting. The next average waits for it a while.
         wanted = _wanted(info) if info.attached else (self._averaged, self._codec)
-        if wanted[0] is not None and info.parts > 1:
-            raise GossamerError(
-                "GOSSAMER_UNSUPPORTED",
-                f"job '{run._job}' has the method average, and this process holds a part of the model only: exact averages are "
-                "of whole models. Let it gossip, or give each shard a job of its own",
-            )
+        if wanted[0] is not None:
+            run._check_method()
         if wanted != (self._averaged, self._codec):
             # Beside infinity no mean is a number, so all processes would have nothing.
             if wanted[0] is not None and (infinite := run._infinite_buffers()):

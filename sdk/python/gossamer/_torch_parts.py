@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 import uuid
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
@@ -18,6 +19,7 @@ from ._torch_average import local_part
 if TYPE_CHECKING:
     from .torch import _Place
 
+PATIENCE_S = 60
 # A job's name may have 63 characters, and so may a replica's.
 MAX_NAME = 63
 
@@ -35,6 +37,7 @@ class _Held(NamedTuple):
 class _Process(NamedTuple):
     """What a process tells the others."""
 
+    error: Optional[Tuple[str, str]]  # status and message: why it cannot take part
     job: str
     machine: str
     replica: str
@@ -56,7 +59,13 @@ def _unsupported(message: str) -> GossamerError:
     return GossamerError("GOSSAMER_UNSUPPORTED", message)
 
 
-def _is_distributed(tensor: Any) -> bool:
+def tell_failure(error: GossamerError, group: Optional[dist.ProcessGroup]) -> None:
+    """Instead of parts_of(): this process cannot take part, and the others need not wait for it."""
+    if group is not None and (asked := _gloo_group([], group)) is not None:
+        _ask_all(_Process((error.status, str(error)), "", "", "", []), asked)
+
+
+def is_distributed(tensor: Any) -> bool:
     return hasattr(tensor, "to_local") and hasattr(tensor, "placements")
 
 
@@ -76,14 +85,14 @@ def _offset(name: str, tensor: Any) -> Tuple[int, ...]:
 
 def _held(place: "_Place") -> _Held:
     tensor = place.holder[place.key]
-    if _is_distributed(tensor):
+    if is_distributed(tensor):
         return _Held(place.name, place.role, tensor.dtype, tuple(tensor.shape), _offset(place.name, tensor))
     return _Held(place.name, place.role, tensor.dtype, tuple(tensor.shape), (0,) * tensor.dim())
 
 
 def _mesh_ranks(places: "List[_Place]") -> List[int]:
     """The processes of the largest mesh that a tensor is distributed over."""
-    meshes = [place.holder[place.key].device_mesh for place in places if _is_distributed(place.holder.get(place.key))]
+    meshes = [place.holder[place.key].device_mesh for place in places if is_distributed(place.holder.get(place.key))]
     ranks: List[int] = max((mesh.mesh.flatten().tolist() for mesh in meshes), key=len, default=[])
     return ranks
 
@@ -96,7 +105,14 @@ def _machine() -> str:
 
 def _ask_all(own: _Process, group: Any) -> List[_Process]:
     found: List[Any] = [None] * dist.get_world_size(group)
-    dist.all_gather_object(found, own, group=group)
+    try:
+        dist.monitored_barrier(group, timeout=timedelta(seconds=PATIENCE_S), wait_all_ranks=True)
+        dist.all_gather_object(found, own, group=group)
+    except RuntimeError as error:
+        raise GossamerError(
+            "GOSSAMER_TIMEOUT",
+            f"not all processes that hold this model have called attach() within {PATIENCE_S} s, or one has ended: {error}",
+        ) from None
     return found
 
 
@@ -113,6 +129,10 @@ def _gloo_group(places: "List[_Place]", group: Optional[dist.ProcessGroup]) -> A
 
 
 def _check(processes: List[_Process]) -> None:
+    for part, process in enumerate(processes):
+        if process.error is not None:
+            status, message = process.error
+            raise GossamerError(status, f"part {part} of {len(processes)}: {message}")
     if len({process.job for process in processes}) > 1:
         raise GossamerError(
             "GOSSAMER_BAD_ARGUMENT",
@@ -142,12 +162,17 @@ def parts_of(places: "List[_Place]", job: str, group: Optional[dist.ProcessGroup
     asked = _gloo_group(places, group)
     if asked is None or dist.get_world_size(asked) < 2:
         return None
-    held = [_held(place) for place in places]
-    own = _Process(job, _machine(), f"{job[: MAX_NAME - 33]}-{uuid.uuid4().hex}", held)
+    held: List[_Held] = []
+    error = None
+    try:
+        held = [_held(place) for place in places]
+    except GossamerError as problem:  # the others wait for this process
+        error = (problem.status, str(problem))
+    own = _Process(error, job, _machine(), f"{job[: MAX_NAME - 33]}-{uuid.uuid4().hex}", held)
     processes = _ask_all(own, asked)
     if asked is not group and asked is not dist.group.WORLD:
         dist.destroy_process_group(asked)
-    if len({process.job for process in processes}) == len(processes):
+    if len({process.job for process in processes}) == len(processes) and error is None:
         return None
     _check(processes)
     all_places, wholes = _whole(places, processes, {one.name: one for one in held})

@@ -114,6 +114,12 @@ class _Sampler:
         self._run = run
         self._seed = seed
         info = run.info()
+        if info.parts > 1:
+            raise GossamerError(
+                "GOSSAMER_UNSUPPORTED",
+                f"the run is part {info.part} of {info.parts} of a replica, and samplers would give all of them the same samples: in "
+                "shards let torch.utils.data.DistributedSampler deal them out, and elsewhere draw with one seed",
+            )
         self.node = info.node_id or secrets.token_hex(16)
         self.client = info.client_index  # index among those that train the job at this node
         self._epoch, self._place = 0, 0  # the next place to be trained on

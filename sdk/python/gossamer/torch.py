@@ -88,6 +88,14 @@ def _unwrapped(model: torch.nn.Module) -> torch.nn.Module:
             return model
 
 
+def _reshard(model: torch.nn.Module) -> None:
+    """Modules that FSDP2 has not sharded again after a forward pass without a backward pass, as the outermost in an
+    evaluation: only shards are averaged, and last."""
+    for module in model.modules():
+        if isinstance(reshard := getattr(module, "reshard", None), types.MethodType):
+            reshard()
+
+
 def _refuse(name: str, reason: str) -> GossamerError:
     return GossamerError("GOSSAMER_UNSUPPORTED", f"tensor '{name}' {reason}")
 
@@ -203,7 +211,12 @@ class TorchRun(Run):
         model = _unwrapped(model)
         self._module = weakref.ref(model)
         self._next_look_at_model = 1  # steps
-        self._places = _places(model, roles_of(options))
+        _reshard(model)
+        try:
+            self._places = _places(model, roles_of(options))
+        except GossamerError as error:
+            _torch_parts.tell_failure(error, group)
+            raise
         if masters is not None:
             self._places = _with_masters(self._places, len(list(model.parameters())), masters)
         parts = _torch_parts.parts_of(self._places, options["job"], group)
@@ -213,6 +226,10 @@ class TorchRun(Run):
             self._places = parts.places
             options = options.copy()
             options["part"], options["replica"] = (parts.part, parts.parts), parts.replica
+        # Those that FSDP may put whole tensors in the place of, for a time.
+        self._distributed = {
+            index for index, place in enumerate(self._places) if _torch_parts.is_distributed(place.holder.get(place.key))
+        }
         self._specs = [_spec(place) for place in self._places]
         for spec in self._specs:
             spec.whole = None if parts is None else parts.wholes.get(spec.name)
@@ -552,6 +569,9 @@ class TorchRun(Run):
 
     def _follow(self, index: int) -> None:
         place = self._places[index]
+        model = self._module()
+        if index in self._distributed and model is not None and not _torch_parts.is_distributed(place.holder.get(place.key)):
+            _reshard(model)
         tensor = place.tensor()
         if place.role == "param" and place.holder.get(place.key) is not self._watched[index][3]:
             self._optimized = -1  # the optimizer may still have the former one

@@ -126,6 +126,7 @@ struct Trainer {
   std::vector<Values> values;
   std::unique_ptr<Run> run;
   std::string error;
+  std::string job = "test";
 
   Trainer(const Model& model, std::optional<std::uint32_t> part)
       : model(model), part(part), values(model.tensors.size()) {
@@ -157,7 +158,7 @@ struct Trainer {
       tensors.push_back(std::move(tensor));
     }
     try {
-      run = std::make_unique<Run>(Options{.job = "test",
+      run = std::make_unique<Run>(Options{.job = job,
                                           .socket_path = daemon.path(),
                                           .fragment_elements = 256,
                                           .parts = part ? model.parts : 0,
@@ -360,19 +361,82 @@ TEST_CASE("a part that closes ends the attachment of its replica, and all parts 
   for (Trainer& part : parts) {
     if (part.run == nullptr) continue;
     const bool leads = part.part == 0u;
-    if (!leads && !of_part_0) continue;  // it hears of it through part 0
+    if (!leads && !of_part_0) continue;  // below
     CHECK(test::eventually([&] {
       part.run->step(1);
       return std::string(part.run->info().message).contains(said);
     }));
     CHECK(part.run->info().attached == 0);
   }
-  if (!of_part_0) {
-    CHECK(test::eventually([&] {
-      parts[0].run->step(1);
-      return std::string(parts[1].run->info().message).contains(said);
-    }));
+  // What part 0 is told of, all know, whether or not it goes on stepping.
+  if (!of_part_0) CHECK(test::eventually([&] { return std::string(parts[1].run->info().message).contains(said); }));
+}
+
+TEST_CASE("parts that have counted differently have their turns all the same, and steps without samples do not count") {
+  const Model model = vector_in_parts(200, 2);
+  ContractDaemon daemon;
+  std::vector<Trainer> parts = in_parts(model);
+  open_together(parts, daemon, new_replica());
+  const auto client = accept_run(daemon, *parts[0].run);
+  const auto due = [&] {
+    client->make_due(0, std::vector<float>(256, 1.0f));
+    client->announce();
+  };
+  const auto start = [&](Trainer& part) { return part.values[0].at(0); };
+  for (int i = 0; i < 50; ++i)
+    parts[0].run->step(0);  // it waits for something
+  due();
+  parts[0].run->step(1);
+  parts[1].run->step(1);
+  CHECK((start(parts[0]) == 0 && start(parts[1]) == 0.1f));
+  parts[0].run->step(1);
+  parts[1].run->step(1);
+  CHECK((start(parts[0]) == 1 && start(parts[1]) == 0.1f + 1.0f));
+  // Part 0 is ahead: the other has its turn when it has seen it for two steps.
+  for (int i = 0; i < 50; ++i)
+    parts[0].run->step(1);
+  due();
+  parts[0].run->step(1);
+  for (Trainer& part : parts)
+    part.run->step(1);
+  CHECK(start(parts[0]) == 2);
+  for (int i = 0; i < 2; ++i)
+    parts[1].run->step(1);
+  CHECK(start(parts[1]) == 0.1f + 1.0f + 1.0f);
+  CHECK_FALSE(client->word(0).serving);
+  // Nobody trains.
+  due();
+  for (int i = 0; i < 6; ++i) {
+    for (Trainer& part : parts)
+      part.run->step(0);
   }
+  CHECK((start(parts[0]) == 3 && start(parts[1]) == 0.1f + 3.0f));
+}
+
+TEST_CASE("all parts end finishing alike: none saves a model of which another has a part that is not finite") {
+  const Model model = vector_in_parts(200, 2);
+  ContractDaemon daemon;
+  std::vector<Trainer> parts = in_parts(model);
+  open_together(parts, daemon, new_replica());
+  const auto client = accept_run(daemon, *parts[0].run);
+  const auto finish = [](Trainer& part, std::int64_t timeout_ms, gossamer_finish_info& info) {
+    info.size = sizeof info;
+    return gossamer_finish(part.run->handle(), timeout_ms, &info);
+  };
+  gossamer_finish_info first{}, second{};
+  for (auto* info : {&first, &second}) {
+    CHECK(finish(parts[info == &first ? 0 : 1], 10, *info) == GOSSAMER_TIMEOUT);
+    CHECK(info->saver == 0);
+  }
+  parts[1].values[0].set(7, std::numeric_limits<double>::quiet_NaN());
+  client->header().finish_answer =
+      layout::FinishAnswer{.number = 1, .members = 1, .agreed = true, .saver = true}.pack();
+  gossamer_status second_status{};
+  std::thread other([&] { second_status = finish(parts[1], 20'000, second); });
+  CHECK(finish(parts[0], 20'000, first) == GOSSAMER_NOT_FINITE);
+  other.join();
+  CHECK(second_status == GOSSAMER_NOT_FINITE);
+  CHECK((first.saver == 0 && second.saver == 0 && first.agreed == 0 && second.agreed == 0));
 }
 
 TEST_CASE("parts that do not make a whole are refused by name, in all of them") {
@@ -404,6 +468,10 @@ TEST_CASE("parts that do not make a whole are refused by name, in all of them") 
   miscounted.emplace_back(model, 0);
   miscounted.emplace_back(three, 2);
   refused(miscounted, "part 2 of 3");
+
+  std::vector<Trainer> of_two_jobs = in_parts(model);
+  of_two_jobs[1].job = "other";
+  refused(of_two_jobs, "part 1 of 2 has another job");
 
   Trainer beyond(model, 1);
   lacking.tensors[0].boxes[1].offset[0] = 101;

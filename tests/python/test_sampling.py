@@ -7,10 +7,13 @@ import unittest
 import unittest.mock
 from collections import Counter
 
+from gossamer import GossamerError
 from gossamer.sampling import ShardedSampler, ShuffledSampler, _Permutation, owners
 
 
 class Info:
+    parts, part = 1, 0
+
     def __init__(self, node_id, clock, trained, client_index=0, clients=1):
         self.node_id, self.client_index, self.clients = node_id, client_index, clients
         self.clock, self.trained = clock, trained
@@ -51,6 +54,15 @@ def train(sampler, run, samples, batch=1):
 # All implementations must agree on these.
 RECORDED = [1, 4, 2, 5, 7, 0, 2, 6, 1, 3, 5, 1]
 NODES = [f"{n:032x}" for n in range(1, 9)]
+
+
+class InParts(unittest.TestCase):
+    def test_parts_of_a_replica_are_refused(self):
+        run = FakeRun(NODES[0])
+        with unittest.mock.patch.object(Info, "parts", 2):
+            for sampler in (ShuffledSampler, ShardedSampler):
+                with self.assertRaisesRegex(GossamerError, "part 0 of 2"):
+                    sampler(10, run)
 
 
 class Pieces(unittest.TestCase):

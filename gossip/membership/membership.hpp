@@ -307,6 +307,7 @@ class Membership {
   void request_neighbour(const MemberRecord& record, bool urgent, TimeUs now_us, Actions& out);
   void take_neighbour(const MemberRecord& record, TimeUs now_us, Actions& out);
   void taken_for_neighbour(const NodeId& node, TimeUs now_us, Actions& out);
+  void taken_for_member(const NodeId& node, Actions& out);
   void drop_neighbour(const NodeId& node, Actions& out);
   void shuffle_views(TimeUs now_us, Actions& out);
   void push_view(TimeUs now_us, Actions& out);

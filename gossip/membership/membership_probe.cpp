@@ -122,9 +122,11 @@ void Membership::advance_relays(TimeUs now_us, Actions& out) {
   }
 }
 
-void Membership::on(const NodeId& from, const Ping& body, const MembershipMessage&, TimeUs now_us, Actions& out) {
+void Membership::on(const NodeId& from, const Ping& body, const MembershipMessage& message, TimeUs now_us,
+                    Actions& out) {
   answer(from, Ack{body.sequence}, out);
   if (body.neighbour) taken_for_neighbour(from, now_us, out);
+  if (!message.partial) taken_for_member(from, out);
 }
 
 void Membership::on(const NodeId& from, const PingRequest& body, const MembershipMessage&, TimeUs now_us,

@@ -23,13 +23,14 @@ constexpr TimeUs uncrowded_shuffles = 10;
 
 }  // namespace
 
-/// A newcomer learns that the cluster is large from nodes that accept it as a neighbour. Of the others, a node that
-/// knows many members follows nodes that know more. Each node finds out by itself that a cluster is small again.
+/// A newcomer learns that the cluster is large from nodes that take it, or ask it, for a neighbour. Of the others, one
+/// that knows many members follows nodes that know more. Each node finds out by itself that a cluster is small again.
 bool Membership::shows_large_cluster(const MembershipMessage& message) const {
   if (!message.partial) return false;
   if (knows_many()) return true;
   if (small_again_) return false;
   if (const auto* reply = std::get_if<NeighbourReply>(&message.body)) return reply->accepted;
+  if (std::holds_alternative<NeighbourRequest>(message.body)) return true;
   const auto* ping = std::get_if<Ping>(&message.body);
   return ping != nullptr && ping->neighbour;
 }
@@ -207,6 +208,14 @@ void Membership::taken_for_neighbour(const NodeId& node, TimeUs now_us, Actions&
   } else {
     answer(node, Disconnect{}, out);
   }
+}
+
+/// The other node has a full view, with this one in it, and is no neighbour of this one, which has a partial view. It
+/// may know of nobody else: it is told that the cluster is large, and looks for neighbours then.
+void Membership::taken_for_member(const NodeId& node, Actions& out) {
+  if (!partial_ || find(node) != nullptr || considers_gone(node)) return;
+  if (std::ranges::any_of(pending_, [&](const Pending& pending) { return pending.record.node == node; })) return;
+  answer(node, NeighbourRequest{self_, false}, out);
 }
 
 void Membership::drop_neighbour(const NodeId& node, Actions& out) {

@@ -441,6 +441,32 @@ TEST_CASE("Beyond the limit a node keeps a part of the members") {
   CHECK(f.membership.view().size() <= options.active_view + active_view_slack);
 }
 
+TEST_CASE("Who has a full view, and is no neighbour of a node with a partial one, is told that the cluster is large") {
+  Fixture large({.full_view_limit = 3, .active_view = 1, .passive_view = 8});
+  large.add(4);
+  REQUIRE(large.membership.partial());
+  large.clear();
+  constexpr std::size_t stranger = 9;
+  large.receive(stranger, Ping{1});
+  const auto invitations = large.sent<NeighbourRequest>();
+  REQUIRE(invitations.size() == 1);
+  CHECK(invitations[0].to == record(stranger).node);
+  const NodeId neighbour = large.membership.members().front().record.node;
+  large.clear();
+  MembershipMessage ping{.incarnation = 1, .body = Ping{2}};
+  large.membership.receive(neighbour, ping, large.now_us, large.out);
+  CHECK(large.sent<NeighbourRequest>().empty());
+
+  Fixture small({.full_view_limit = 8, .active_view = 4, .passive_view = 16});
+  small.add(1);
+  small.clear();
+  MembershipMessage invitation{.incarnation = 1, .partial = true, .body = NeighbourRequest{record(2), false}};
+  small.membership.receive(record(2).node, invitation, small.now_us, small.out);
+  CHECK(small.membership.partial());
+  CHECK(small.membership.find(record(2).node) != nullptr);
+  small.membership.check_invariants();
+}
+
 TEST_CASE("Members that a member invents keep nobody out, and take nobody's place") {
   Fixture f;
   f.add(5);

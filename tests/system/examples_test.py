@@ -73,7 +73,6 @@ class Examples(SystemTest):
     def test_parts_torch(self) -> None:
         """One model: whole, in two shards, and as a pipeline of two stages."""
         try:
-            from torch.distributed.fsdp import fully_shard  # noqa: F401
             from torch.distributed.pipelining import PipelineStage  # noqa: F401
         except ImportError:
             self.skipTest("parts_torch.py: PyTorch has no distributed tensors (2.6 or later has)")

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <map>
 #include <optional>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -142,7 +141,7 @@ void GpuMonitor::Shared::run() {
 GpuMonitor::GpuMonitor(MonitorOptions options) : options_(std::move(options)) {
   if (options_.library.empty()) return;
   shared_ = std::make_shared<Shared>(options_);
-  std::thread([shared = shared_] { shared->run(); }).detach();
+  thread_ = std::thread([shared = shared_] { shared->run(); });
 }
 
 GpuMonitor::~GpuMonitor() {
@@ -150,7 +149,13 @@ GpuMonitor::~GpuMonitor() {
   std::unique_lock lock(shared_->mutex);
   shared_->stopping = true;
   shared_->changed.notify_all();
-  shared_->changed.wait_for(lock, options_.stop_patience, [this] { return shared_->ended; });
+  const bool ended = shared_->changed.wait_for(lock, options_.stop_patience, [this] { return shared_->ended; });
+  lock.unlock();
+  if (ended) {
+    thread_.join();
+  } else {
+    thread_.detach();  // the driver hangs
+  }
 }
 
 GpuReport GpuMonitor::report() const {

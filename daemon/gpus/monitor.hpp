@@ -13,6 +13,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 
 #include "daemon/gpus/gpu.hpp"
 
@@ -46,6 +47,7 @@ class GpuMonitor {
   struct Shared;
   const MonitorOptions options_;
   std::shared_ptr<Shared> shared_;  // shared with the thread, which may outlive this object
+  std::thread thread_;
 };
 
 /// Looks once, in a process of its own that is killed after `patience`. For a program that has one thread and looks

@@ -173,9 +173,8 @@ std::expected<void, AttachRefusal> Node::attach(std::shared_ptr<ClientSession> s
   }
   auto job = Job::make(*this, session, config_.gossip, counter_, random_.next());
   if (!job) return std::unexpected(std::move(job.error()));
-  (*job)->begin_after(seen_);
   jobs_[memory.key().name_hash] = {.job = *job};
-  (*job)->start();
+  (*job)->start(seen_);
   if (drained_) (*job)->set_drained(true);
   return {};
 }

@@ -21,7 +21,7 @@
 #include <ranges>
 
 #include "daemon/system/accepting.hpp"
-#include "daemon/system/received_descriptors.hpp"
+#include "sdk/layout/datagram.hpp"
 #include "sdk/layout/names.hpp"
 
 namespace gossamer::daemon {

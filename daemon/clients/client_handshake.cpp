@@ -14,7 +14,7 @@
 #include <span>
 #include <vector>
 
-#include "daemon/system/received_descriptors.hpp"
+#include "sdk/layout/datagram.hpp"
 
 namespace gossamer::daemon {
 namespace {

@@ -259,8 +259,8 @@ Checked ClientMemory::take_header(const Objection& objection) {
   if ((declared.flags & ~(layout::flag_keeps | layout::flags_parts)) != 0)
     return bad(fmt::format("flags is {:#x}, which this daemon does not know: it is older than the client library",
                            declared.flags));
-  keeps_ = (declared.flags & layout::flag_keeps) != 0;
-  parts_ = std::max<std::uint32_t>(1, (declared.flags & layout::flags_parts) >> layout::flags_parts_shift);
+  kind_.keeps = (declared.flags & layout::flag_keeps) != 0;
+  kind_.parts = std::max<std::uint32_t>(1, (declared.flags & layout::flags_parts) >> layout::flags_parts_shift);
   if (Checked settings = take_settings(declared.settings_bytes); !settings) return settings;
   if (Checked tensors = check_tensors(declared.tensor_count, declared.layout_hash); !tensors) return tensors;
   return check_words(load_words());

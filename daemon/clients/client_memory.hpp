@@ -79,10 +79,12 @@ class ClientMemory {
   [[nodiscard]] std::uint64_t elements() const { return elements_; }
   [[nodiscard]] std::uint32_t fragment_elements() const { return fragment_elements_; }
   [[nodiscard]] std::uint32_t fragment_count() const { return plan_.fragment_count; }
-  /// Nobody trains with the client: it holds the model for other nodes.
-  [[nodiscard]] bool keeps() const { return keeps_; }
-  /// Processes that hold the replica together.
-  [[nodiscard]] std::uint32_t parts() const { return parts_; }
+  /// What the client says of itself.
+  struct Kind {
+    bool keeps = false;       ///< nobody trains with it: it holds the model for other nodes
+    std::uint32_t parts = 1;  ///< processes that hold the replica together
+  };
+  [[nodiscard]] const Kind& kind() const { return kind_; }
   [[nodiscard]] std::uint32_t tensor_count() const { return layout::tensor_count(plan_); }
   /// At most `most` tensors of the layout from `first` on, with those that are not averaged. Empty if the client has
   /// changed them since it attached.
@@ -219,8 +221,7 @@ class ClientMemory {
   std::uint64_t mapped_bytes_ = 0;
   std::uint64_t inode_ = 0;
   bool on_device_ = false;
-  bool keeps_ = false;
-  std::uint32_t parts_ = 1;
+  Kind kind_;
   std::shared_ptr<const DeviceMemory> shared_;
   FileDescriptor memfd_;  // for lean memory only
   std::uint64_t window_bytes_ = 0;

@@ -39,7 +39,7 @@ JobInfo description_of(const ClientMemory& memory) {
           .elements = memory.elements(),
           .fragments = memory.fragment_count(),
           .fragment_elements = memory.fragment_elements(),
-          .keeps = memory.keeps()};
+          .keeps = memory.kind().keeps};
 }
 
 /// Says so where a client gave other settings than the job has: these hold.
@@ -229,7 +229,8 @@ void Job::remember() {
   memory_.node()->set_holder(memory_.first()->memory().inode());
 }
 
-void Job::start() {
+void Job::start(const gossip::ReplyCache::Seen& seen) {
+  replica_.book().replies().begin_after(seen);
   const ClientMemory& memory = memory_.first()->memory();
   host_.log().info("job {}: process {} {}, {} elements in {} fragments{}", name(), memory_.first()->pid(),
                    memory_.first()->session().resume() ? "is back" : "attached", memory.elements(),
@@ -797,7 +798,7 @@ JobStatus Job::status() const {
                                 .published_s = static_cast<double>(host_.now_us() - client->published_us()) / us_per_s,
                                 .buffers = client->memory().on_device() ? client->memory().gpu() : "host",
                                 .keeps = client->keeps(),
-                                .parts = client->memory().parts()});
+                                .parts = client->memory().kind().parts});
     status.steps += client->memory().steps();
   }
   status.clock = clock();

@@ -58,8 +58,9 @@ class Job : public std::enable_shared_from_this<Job>,
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
 
-  /// Searches for checkpoints and then joins; a client that resumes runs at once.
-  void start();
+  /// Searches for checkpoints and then joins; a client that resumes runs at once. What the job's former replicas at
+  /// this node have answered, which are in `seen`, is not answered again.
+  void start(const gossip::ReplyCache::Seen& seen);
   /// The node's own options: for what the job's settings do not say.
   void set_options(const GossipOptions& options);
   /// Changes the job's settings at all its replicas. An empty value takes a setting away. An error says what is wrong.
@@ -93,10 +94,8 @@ class Job : public std::enable_shared_from_this<Job>,
   [[nodiscard]] JobInfo info() const { return replica_.own_info(); }
   /// False: the search for checkpoints goes on, and nobody is to be told of the job yet.
   [[nodiscard]] bool has_begun() const { return !beginning_.is_searching(); }
-  /// An exchange that a former replica of the job has answered must not be answered again.
-  /// See gossip::Replica::farewell() and gossip::ReplyCache::begin_after().
+  /// See gossip::Replica::farewell().
   [[nodiscard]] JobInfo farewell(gossip::ReplyCache::Seen& seen) const { return replica_.farewell(seen); }
-  void begin_after(const gossip::ReplyCache::Seen& seen) { replica_.book().replies().begin_after(seen); }
 
   /// `all_dialled`: each configured peer is linked, or has failed once.
   void tick(bool all_dialled);

@@ -32,7 +32,7 @@ class JobClient : public gossip::Member {
   [[nodiscard]] std::uint64_t publication_clock(std::uint32_t f) const {
     return gossip::later_clock(memory().clock_base(), memory().publication_clock(f));
   }
-  [[nodiscard]] bool keeps() const override { return memory().keeps(); }
+  [[nodiscard]] bool keeps() const override { return memory().kind().keeps; }
   [[nodiscard]] const gossip::Device* elsewhere() const override;
   [[nodiscard]] bool is_attached() const override { return attached_; }
   void set_detached() { attached_ = false; }

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "sdk/c/run_memory.hpp"
+#include "sdk/layout/datagram.hpp"
 #include "sdk/layout/shared_memory.hpp"
 #include "sdk/layout/socket_path.hpp"
 
@@ -348,22 +349,12 @@ Result<void> Attachment::send_request(int socket) {
   std::size_t count = 2;
   if (with_device) descriptors[count++] = thread_device_;
   if (thread_kept_ >= 0) descriptors[count++] = thread_kept_;
-  const std::size_t descriptors_bytes = count * sizeof(int);
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof descriptors)> control{};
   std::array<iovec, 2> data = {iovec{.iov_base = &request, .iov_len = sizeof request},
                                iovec{.iov_base = &device_.offer, .iov_len = sizeof device_.offer}};
-  msghdr message{};
-  message.msg_iov = data.data();
-  message.msg_iovlen = with_device ? 2 : 1;
-  message.msg_control = control.data();
-  message.msg_controllen = CMSG_SPACE(descriptors_bytes);
-  cmsghdr* header = CMSG_FIRSTHDR(&message);
-  header->cmsg_level = SOL_SOCKET;
-  header->cmsg_type = SCM_RIGHTS;
-  header->cmsg_len = CMSG_LEN(descriptors_bytes);
-  std::memcpy(CMSG_DATA(header), descriptors.data(), descriptors_bytes);
   const std::size_t bytes = sizeof request + (with_device ? sizeof device_.offer : 0);
-  if (sendmsg(socket, &message, MSG_NOSIGNAL) != static_cast<ssize_t>(bytes)) {
+  const ssize_t sent =
+      send_datagram(socket, std::span(data).first(with_device ? 2 : 1), std::span(descriptors).first(count));
+  if (sent != static_cast<ssize_t>(bytes)) {
     return fail_errno("could not send the request to attach");
   }
   return {};
@@ -374,24 +365,14 @@ Result<AttachReply> Attachment::receive_reply(int socket) {
   const int ready = poll(waits.data(), waits.size(), reply_timeout_ms);
   if (ready <= 0) return fail(GOSSAMER_NO_DAEMON, "no reply to the request to attach");
   if (waits[1].revents != 0) return fail(GOSSAMER_NO_DAEMON, "the run is being closed");
-  AttachReply reply{};
-  iovec data{.iov_base = &reply, .iov_len = sizeof reply};
-  int kept = -1;
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof kept)> control{};
-  msghdr message{};
-  message.msg_iov = &data;
-  message.msg_iovlen = 1;
-  message.msg_control = control.data();
-  message.msg_controllen = control.size();
-  const ssize_t received = recvmsg(socket, &message, MSG_TRUNC | MSG_CMSG_CLOEXEC);
-  const cmsghdr* header = received > 0 ? CMSG_FIRSTHDR(&message) : nullptr;
-  if (header != nullptr && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS &&
-      header->cmsg_len == CMSG_LEN(sizeof kept)) {
-    std::memcpy(&kept, CMSG_DATA(header), sizeof kept);
-    keep(kept);
-  }
+  std::array<std::byte, sizeof(AttachReply) + 1> bytes{};
+  ReceivedDatagram datagram = receive_datagram(socket, bytes);
+  const ssize_t received = datagram.size;
+  if (received > 0 && datagram.descriptors.size() == 1) keep(datagram.descriptors.front().release());
   if (received == 0) return fail(GOSSAMER_NO_DAEMON, "the other end closed the connection without a reply");
   if (received < 0) return fail_errno("could not receive the reply");
+  AttachReply reply{};
+  std::memcpy(&reply, bytes.data(), sizeof reply);
   if (received != sizeof reply || reply.magic != layout::attach_magic) {
     return fail(GOSSAMER_NO_DAEMON, "what replied is not gossamerd");
   }

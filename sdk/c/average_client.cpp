@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "sdk/layout/datagram.hpp"
 #include "sdk/layout/names.hpp"
 #include "sdk/layout/socket_path.hpp"
 
@@ -155,20 +156,9 @@ Result<void> AverageClient::begin() {
   put_text(job_, open.job);
   put_text(name_, open.name);
   int descriptor = memory_->show().get();
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof descriptor)> control{};
   iovec data{.iov_base = &open, .iov_len = sizeof open};
-  msghdr message{};
-  message.msg_iov = &data;
-  message.msg_iovlen = 1;
-  message.msg_control = control.data();
-  message.msg_controllen = control.size();
-  cmsghdr* const header = CMSG_FIRSTHDR(&message);
-  header->cmsg_level = SOL_SOCKET;
-  header->cmsg_type = SCM_RIGHTS;
-  header->cmsg_len = CMSG_LEN(sizeof descriptor);
-  std::memcpy(CMSG_DATA(header), &descriptor, sizeof descriptor);
   // If the daemon refuses, its reply says why; receive() finds it, or that the connection has ended.
-  [[maybe_unused]] const ssize_t sent = sendmsg(socket_.get(), &message, MSG_NOSIGNAL);
+  [[maybe_unused]] const ssize_t sent = send_datagram(socket_.get(), {&data, 1}, {&descriptor, 1});
   return {};
 }
 

@@ -114,13 +114,6 @@ std::string_view name_of_logged(const layout::LoggedEntry& entry) {
 
 }  // namespace
 
-void copy_text(const std::string& text, char* target, std::size_t target_bytes) {
-  if (target == nullptr || target_bytes == 0) return;
-  const std::size_t length = std::min(text.size(), target_bytes - 1);
-  std::memcpy(target, text.data(), length);
-  target[length] = '\0';
-}
-
 ClientRun::ClientRun(ClientReplica replica, std::unique_ptr<OpenTensors> open_tensors, Placed placed, ForkGuard guard,
                      const gossamer_options& options)
     : replica_(std::move(replica)),
@@ -200,9 +193,8 @@ Result<void> ClientRun::step_with_parts(std::uint64_t samples) {
   if (parts_->set_finishing(false) && !parts_->leads()) last_finishing_ = parts_->finish().number;
   tend_parts();
   bool due = false;
-  layout::Header& header = memory_.header();
-  header.clock.store(parts_->clock(), std::memory_order_relaxed);
   if (parts_->leads()) {
+    layout::Header& header = memory_.header();
     header.steps.store(steps_, std::memory_order_relaxed);
     due = header.due_sequence.load(std::memory_order_acquire) != seen_due_sequence_.load(std::memory_order_relaxed);
   }
@@ -212,9 +204,9 @@ Result<void> ClientRun::step_with_parts(std::uint64_t samples) {
 /// What part 0 does for all, and what each does for itself, at each step and while it waits.
 void ClientRun::tend_parts() {
   const std::string gone = parts_->gone(false);
-  if (!parts_->leads()) return;
-  // Two parts may have stored their clocks in the wrong order.
+  // If two parts store their clocks in the wrong order, part 0 stores the right one later.
   memory_.header().clock.store(parts_->clock(), std::memory_order_relaxed);
+  if (!parts_->leads()) return;
   memory_.header().serving_ns.store(parts_->serving_ns(), std::memory_order_relaxed);
   const AttachmentStatus status = attachment_.status();
   parts_->tell_attachment(status);

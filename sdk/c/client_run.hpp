@@ -31,9 +31,6 @@
 
 namespace gossamer::client {
 
-/// Copies as much of `text` as fits, and ends it with a zero.
-void copy_text(const std::string& text, char* target, std::size_t target_bytes);
-
 /// The memory of a run, its device if it has one, the doorbell (an eventfd that wakes the daemon), and the run's side
 /// of a replica in parts.
 struct Placed {

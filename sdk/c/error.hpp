@@ -5,7 +5,9 @@
 
 #include <gossamer.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
 #include <expected>
 #include <string>
@@ -23,6 +25,14 @@ using Result = std::expected<T, ClientError>;
 
 [[nodiscard]] inline std::unexpected<ClientError> fail(gossamer_status status, std::string message) {
   return std::unexpected(ClientError{status, std::move(message)});
+}
+
+/// Copies as much of `text` as fits, and ends it with a zero. `target` may be null.
+inline void copy_text(const std::string& text, char* target, std::size_t target_bytes) {
+  if (target == nullptr || target_bytes == 0) return;
+  const std::size_t length = std::min(text.size(), target_bytes - 1);
+  std::memcpy(target, text.data(), length);
+  target[length] = '\0';
 }
 
 /// The error of a system call that has just failed: `what` could not be done, and errno.

@@ -18,6 +18,7 @@
 #include <thread>
 #include <utility>
 
+#include "sdk/layout/datagram.hpp"
 #include "sdk/layout/names.hpp"
 
 namespace gossamer::client {
@@ -38,7 +39,7 @@ constexpr std::chrono::seconds refusal_time{2};
 constexpr std::uint64_t most_steps_later = 2;
 constexpr std::uint32_t most_idle_calls = 3;
 
-/// What a part says first.
+/// The first message of a part to part 0.
 struct PartHello {
   std::uint64_t magic;
   std::uint32_t version;
@@ -112,20 +113,7 @@ void to_slot(std::atomic<std::uint64_t>& word, std::byte* slots, const T& value)
 template <class Message>
 [[nodiscard]] Result<void> send_message(int socket, const Message& said, std::span<const int> descriptors = {}) {
   iovec data{.iov_base = const_cast<Message*>(&said), .iov_len = sizeof said};
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(3 * sizeof(int))> control{};
-  msghdr message{};
-  message.msg_iov = &data;
-  message.msg_iovlen = 1;
-  if (!descriptors.empty()) {
-    message.msg_control = control.data();
-    message.msg_controllen = CMSG_SPACE(descriptors.size_bytes());
-    cmsghdr* header = CMSG_FIRSTHDR(&message);
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(descriptors.size_bytes());
-    std::memcpy(CMSG_DATA(header), descriptors.data(), descriptors.size_bytes());
-  }
-  if (sendmsg(socket, &message, MSG_NOSIGNAL) != static_cast<ssize_t>(sizeof said))
+  if (send_datagram(socket, {&data, 1}, descriptors) != static_cast<ssize_t>(sizeof said))
     return fail_errno("another part of the replica cannot be reached");
   return {};
 }
@@ -135,26 +123,13 @@ template <class Message>
 [[nodiscard]] Result<Message> receive_message(int socket, Clock::time_point deadline,
                                               std::span<FileDescriptor> descriptors = {}) {
   if (!readable(socket, deadline)) return fail(GOSSAMER_TIMEOUT, "another part of the replica does not answer");
+  std::array<std::byte, sizeof(Message) + 1> bytes{};
+  ReceivedDatagram datagram = receive_datagram(socket, bytes);
+  const ssize_t received = datagram.size;
+  const std::size_t came = datagram.descriptors.size();
+  std::ranges::move(std::span(datagram.descriptors).first(std::min(came, descriptors.size())), descriptors.begin());
   Message said{};
-  iovec data{.iov_base = &said, .iov_len = sizeof said};
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(3 * sizeof(int))> control{};
-  msghdr message{};
-  message.msg_iov = &data;
-  message.msg_iovlen = 1;
-  message.msg_control = control.data();
-  message.msg_controllen = control.size();
-  const ssize_t received = recvmsg(socket, &message, MSG_CMSG_CLOEXEC | MSG_TRUNC);
-  const cmsghdr* header = received > 0 ? CMSG_FIRSTHDR(&message) : nullptr;
-  std::size_t came = 0;
-  if (header != nullptr && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS) {
-    came = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-    for (std::size_t i = 0; i < came; ++i) {
-      int descriptor = -1;
-      std::memcpy(&descriptor, CMSG_DATA(header) + i * sizeof descriptor, sizeof descriptor);
-      FileDescriptor owned(descriptor);
-      if (i < descriptors.size()) descriptors[i] = std::move(owned);
-    }
-  }
+  std::memcpy(&said, bytes.data(), sizeof said);
   if (received == 0) return fail(GOSSAMER_SYSTEM_ERROR, "another part of the replica has ended");
   if (received < 0) return fail_errno("another part of the replica cannot be heard");
   if constexpr (std::is_same_v<Message, Say>) {
@@ -167,15 +142,9 @@ template <class Message>
   return said;
 }
 
-void copy_message(const std::string& text, std::span<char> target) {
-  const std::size_t length = std::min(text.size(), target.size() - 1);
-  std::memcpy(target.data(), text.data(), length);
-  target[length] = '\0';
-}
-
 [[nodiscard]] Say failure(const ClientError& error) {
   Say said{.status = static_cast<std::uint32_t>(error.status), .message = {}};
-  copy_message(error.message, said.message);
+  copy_text(error.message, said.message, sizeof said.message);
   return said;
 }
 
@@ -299,7 +268,8 @@ Result<void> ReplicaParts::gather(const ClientReplica& replica, int memory, int 
   return met;
 }
 
-/// Those that wait for this part, or come in the next moment, are told what is wrong, instead of waiting for a minute.
+/// Tells the parts that are waiting to be accepted, or come within refusal_time, what is wrong. Otherwise they would
+/// wait for a minute.
 void ReplicaParts::refuse_the_rest(const ClientError& error) {
   const Clock::time_point end = std::min(deadline_, Clock::now() + refusal_time);
   for (auto told = others_.size() + 1; told < parts_ && readable(listener_.get(), end); ++told) {
@@ -437,7 +407,7 @@ Result<ReplicaParts::Joined> ReplicaParts::join(const gossamer_options& options,
                   .reserved = 0,
                   .layout_hash = parts->layout_hash_,
                   .job = {}};
-  copy_message(parts->job_, hello.job);
+  copy_text(parts->job_, hello.job, sizeof hello.job);
   if (auto sent = send_message(socket->get(), hello); !sent) return std::unexpected(sent.error());
   std::array<FileDescriptor, 3> descriptors;
   if (auto said = receive_message<Say>(socket->get(), parts->deadline_, descriptors); !said)
@@ -533,7 +503,7 @@ void ReplicaParts::tell_attachment(const AttachmentStatus& status) {
                       .rejected_for_good = status.rejected_for_good,
                       .node_id = status.node_id,
                       .message = {}};
-  copy_message(status.message, told.message);
+  copy_text(status.message, told.message, sizeof told.message);
   to_slot(state().attachment, base_ + plan_.slots_offset, told);
 }
 

@@ -3,8 +3,9 @@
 // turns with it as parts_memory.hpp says.
 //
 // The parts meet at an abstract Unix socket, which only processes of the same user may use, and keep the connections.
-// One that ends or leaves is noticed by these and by its process. The replica is then out of gossip for good: what the
-// part held is missing. One thread, the training thread, uses an object; missing() is for the attachment's thread.
+// A part that ends or closes is noticed by its connection and by its process. The replica is then out of gossip for
+// good, because what this part held is missing. One thread, the training thread, uses an object; missing() is for the
+// attachment's thread.
 
 #pragma once
 

@@ -304,9 +304,9 @@ class ExactAverages:
         info = run.info()
         # A daemon that has gone away may only be restarting. The next average waits for it a while.
         wanted = _wanted(info) if info.attached else (self._averaged, self._codec)
-        if wanted[0] is not None:
-            run._check_method()
         if wanted != (self._averaged, self._codec):
+            if wanted[0] is not None:
+                run._check_method()
             # Beside infinity no mean is a number, so all processes would have nothing.
             if wanted[0] is not None and (infinite := run._infinite_buffers()):
                 raise GossamerError(

@@ -226,7 +226,7 @@ class TorchRun(Run):
             self._places = parts.places
             options = options.copy()
             options["part"], options["replica"] = (parts.part, parts.parts), parts.replica
-        # Those that FSDP may put whole tensors in the place of, for a time.
+        # Indices of distributed tensors. For a time, FSDP may replace one of these by the whole tensor.
         self._distributed = {
             index for index, place in enumerate(self._places) if _torch_parts.is_distributed(place.holder.get(place.key))
         }

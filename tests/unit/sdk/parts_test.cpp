@@ -205,7 +205,7 @@ void open_together(std::vector<Trainer>& trainers, const ContractDaemon& daemon,
   return trainers;
 }
 
-/// What a part holds of a model of one vector, cut in equal parts.
+/// A model of one vector, which is cut in equal parts.
 [[nodiscard]] Model vector_in_parts(std::uint64_t elements, std::uint32_t parts) {
   std::mt19937 random(1);
   Model model(random, parts);
@@ -213,6 +213,25 @@ void open_together(std::vector<Trainer>& trainers, const ContractDaemon& daemon,
   for (std::uint32_t part = 0; part < parts; ++part)
     model.tensors[0].boxes.push_back({{part * elements / parts}, {elements / parts}});
   return model;
+}
+
+/// A vector that is open in so many parts, and attached.
+struct OpenInParts {
+  Model model;
+  ContractDaemon daemon;
+  std::vector<Trainer> parts;
+  std::unique_ptr<test::ContractClient> client;
+
+  OpenInParts(std::uint64_t elements, std::uint32_t count)
+      : model(vector_in_parts(elements, count)), parts(in_parts(model)) {
+    open_together(parts, daemon, new_replica());
+    client = accept_run(daemon, *parts[0].run);
+  }
+};
+
+gossamer_status finish(Trainer& part, std::int64_t timeout_ms, gossamer_finish_info& info) {
+  info.size = sizeof info;
+  return gossamer_finish(part.run->handle(), timeout_ms, &info);
 }
 
 }  // namespace
@@ -274,11 +293,9 @@ TEST_CASE("however a model is cut, its parts publish and receive to the bit what
 }
 
 TEST_CASE("a fragment is published when the last of its parts has made its pass, and not before") {
-  const Model model = vector_in_parts(200, 2);
-  ContractDaemon daemon;
-  std::vector<Trainer> parts = in_parts(model);
-  open_together(parts, daemon, new_replica());
-  const auto client = accept_run(daemon, *parts[0].run);
+  OpenInParts whole(200, 2);
+  std::vector<Trainer>& parts = whole.parts;
+  test::ContractClient* const client = whole.client.get();
   client->make_due(0, std::vector<float>(256, 1.0f));
   client->announce();
   parts[0].run->step(1);
@@ -322,10 +339,6 @@ TEST_CASE("waiting for readiness and finishing is of all parts together") {
   CHECK(parts[0].values[0].at(99) == 7);
   CHECK(parts[1].values[0].at(0) == 7);
 
-  const auto finish = [](Trainer& part, std::int64_t timeout_ms, gossamer_finish_info& info) {
-    info.size = sizeof info;
-    return gossamer_finish(part.run->handle(), timeout_ms, &info);
-  };
   gossamer_finish_info first{}, second{};
   CHECK(finish(parts[0], 20, first) == GOSSAMER_TIMEOUT);
   CHECK(client->header().finishing == 0);  // the other part trains
@@ -349,11 +362,9 @@ TEST_CASE("waiting for readiness and finishing is of all parts together") {
 }
 
 TEST_CASE("a part that closes ends the attachment of its replica, and all parts say which") {
-  const Model model = vector_in_parts(300, 3);
-  ContractDaemon daemon;
-  std::vector<Trainer> parts = in_parts(model);
-  open_together(parts, daemon, new_replica());
-  const auto client = accept_run(daemon, *parts[0].run);
+  OpenInParts whole(300, 3);
+  std::vector<Trainer>& parts = whole.parts;
+  test::ContractClient* const client = whole.client.get();
   const bool of_part_0 = GENERATE(false, true);
   parts[of_part_0 ? 0 : 2].run.reset();
   CHECK(test::readable(client->socket()));
@@ -373,11 +384,9 @@ TEST_CASE("a part that closes ends the attachment of its replica, and all parts 
 }
 
 TEST_CASE("parts that have counted differently have their turns all the same, and steps without samples do not count") {
-  const Model model = vector_in_parts(200, 2);
-  ContractDaemon daemon;
-  std::vector<Trainer> parts = in_parts(model);
-  open_together(parts, daemon, new_replica());
-  const auto client = accept_run(daemon, *parts[0].run);
+  OpenInParts whole(200, 2);
+  std::vector<Trainer>& parts = whole.parts;
+  test::ContractClient* const client = whole.client.get();
   const auto due = [&] {
     client->make_due(0, std::vector<float>(256, 1.0f));
     client->announce();
@@ -414,15 +423,9 @@ TEST_CASE("parts that have counted differently have their turns all the same, an
 }
 
 TEST_CASE("all parts end finishing alike: none saves a model of which another has a part that is not finite") {
-  const Model model = vector_in_parts(200, 2);
-  ContractDaemon daemon;
-  std::vector<Trainer> parts = in_parts(model);
-  open_together(parts, daemon, new_replica());
-  const auto client = accept_run(daemon, *parts[0].run);
-  const auto finish = [](Trainer& part, std::int64_t timeout_ms, gossamer_finish_info& info) {
-    info.size = sizeof info;
-    return gossamer_finish(part.run->handle(), timeout_ms, &info);
-  };
+  OpenInParts whole(200, 2);
+  std::vector<Trainer>& parts = whole.parts;
+  test::ContractClient* const client = whole.client.get();
   gossamer_finish_info first{}, second{};
   for (auto* info : {&first, &second}) {
     CHECK(finish(parts[info == &first ? 0 : 1], 10, *info) == GOSSAMER_TIMEOUT);

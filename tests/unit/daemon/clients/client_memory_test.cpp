@@ -174,11 +174,11 @@ TEST_CASE("settings are taken as they were given, or refused") {
   CHECK_THAT(map(raw).error().message, Contains("settings_bytes is 3073"));
   raw.give_settings("");
   raw.header().flags = layout::flag_keeps;
-  CHECK(map(raw)->keeps());
-  CHECK(map(raw)->parts() == 1);
+  CHECK(map(raw)->kind().keeps);
+  CHECK(map(raw)->kind().parts == 1);
   raw.header().flags = 3 << layout::flags_parts_shift;
-  CHECK_FALSE(map(raw)->keeps());
-  CHECK(map(raw)->parts() == 3);
+  CHECK_FALSE(map(raw)->kind().keeps);
+  CHECK(map(raw)->kind().parts == 3);
   raw.header().flags = 2;
   CHECK_THAT(map(raw).error().message, Contains("flags is 0x2"));
 }

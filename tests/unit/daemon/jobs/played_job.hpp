@@ -164,7 +164,7 @@ class Daemon : private PlayedHost {
       auto job = Job::make(*this, session, options, counter_, 7);
       if (!job) return std::unexpected(job.error());
       job_ = *job;
-      job_->start();
+      job_->start({});
       if (other_ != nullptr && other_->job_) other_->job_->link_up(id_);
     }
     offered.kept = session->kept();

@@ -168,7 +168,7 @@ class Machine : private PlayedHost {
     if (!job && job.error().status == layout::AttachStatus::job_busy) return false;
     if (!job) throw std::runtime_error(job.error().message);
     job_ = *job;
-    job_->start();
+    job_->start({});
     return true;
   }
 

@@ -328,7 +328,7 @@ TEST_CASE("clients whose values are rounded for ever are even once nobody trains
       round();
     CHECK(group.even());
   }
-  // What a client has learned is given to all, however often the copy was moved by rounding before.
+  // The copy was moved by rounding many times. All clients are still given what one of them learns now.
   clocks[2] = 1;
   round();
   CHECK_FALSE(group.even());

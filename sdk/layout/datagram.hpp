@@ -1,4 +1,4 @@
-// Receives a datagram of a Unix socket with the descriptors that come with it (SCM_RIGHTS). Any thread.
+// Datagrams of a Unix socket, with the descriptors that travel with them (SCM_RIGHTS). Any thread.
 
 #pragma once
 
@@ -12,7 +12,7 @@
 
 #include "sdk/layout/file_descriptor.hpp"
 
-namespace gossamer::daemon {
+namespace gossamer {
 
 /// Room for more descriptors than a request has, so that too many are noticed; the kernel closes the rest.
 inline constexpr std::size_t descriptor_room = 8;
@@ -30,6 +30,25 @@ inline constexpr std::size_t descriptor_room = 8;
     }
   }
   return taken;
+}
+
+/// Sends all of `data` as one datagram. Returns what sendmsg() returns: below 0, errno says why. At most
+/// descriptor_room descriptors, which stay the caller's.
+[[nodiscard]] inline ssize_t send_datagram(int socket, std::span<iovec> data, std::span<const int> descriptors) {
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int) * descriptor_room)> control{};
+  msghdr message{};
+  message.msg_iov = data.data();
+  message.msg_iovlen = data.size();
+  if (!descriptors.empty()) {
+    message.msg_control = control.data();
+    message.msg_controllen = CMSG_SPACE(descriptors.size_bytes());
+    cmsghdr* const header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(descriptors.size_bytes());
+    std::memcpy(CMSG_DATA(header), descriptors.data(), descriptors.size_bytes());
+  }
+  return ::sendmsg(socket, &message, MSG_NOSIGNAL);
 }
 
 struct ReceivedDatagram {
@@ -54,4 +73,4 @@ struct ReceivedDatagram {
   return received;
 }
 
-}  // namespace gossamer::daemon
+}  // namespace gossamer

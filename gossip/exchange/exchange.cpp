@@ -19,6 +19,10 @@ namespace {
 /// block refused for its coarse step, it asks for `widen_least` above its own estimate, as far as it accepts that.
 constexpr int widen_least = 2;
 constexpr int widen_most = 6;
+/// Powers of two between what a push changes in a block (root mean square) and the coarsest step that is taken, or the
+/// one that is asked for. With that every element is in range, even if it alone has changed.
+constexpr int noise_limit = -1;
+constexpr int noise_asked = -3;
 
 /// Number of blocks from which the magnitude of a fragment is estimated.
 constexpr std::size_t magnitude_blocks = 64;
@@ -66,32 +70,51 @@ std::vector<float> largest_of(HeldFragment fragment, std::span<const std::uint32
   return largest;
 }
 
-/// Marks as wide the blocks whose step gives a range beyond the responder's limits: their D become zero. Returns these
-/// blocks, in the order of `blocks`. They say nothing about the disagreement.
-std::vector<bool> refuse_coarse_steps(const AnswerTask& task, HeldFragment fragment,
-                                      std::span<const std::uint32_t> blocks, std::span<const std::int8_t> exponents,
-                                      std::span<std::byte> differences, std::span<BlockOutcome> outcomes) {
-  std::vector<bool> coarse(blocks.size());
+/// The power of two of the block's root mean square.
+int change_of(const BlockOutcome& outcome) {
+  return std::ilogb(std::sqrt(outcome.mean_square));
+}
+
+/// True if a server would keep a good part of the block as noise. Between replicas both ends take the noise, with
+/// opposite signs; of a push it would stay.
+bool is_noise(const AnswerTask& task, int exponent, const BlockOutcome& outcome) {
+  return task.takes_pushes && task.request.min_shift < max_shift_bound && outcome.mean_square > 0 &&
+         exponent > change_of(outcome) + noise_limit;
+}
+
+struct CoarseSteps {
+  std::vector<bool> coarse;  // per block, in the order of the request's; they say nothing about the disagreement
+  std::vector<int> finer;    // the exponents to ask for at most
+};
+
+/// Marks as wide the blocks whose step gives a range beyond the responder's limits, or too much noise for a push. Their
+/// D become zero.
+CoarseSteps refuse_coarse_steps(const AnswerTask& task, HeldFragment fragment, std::span<const std::uint32_t> blocks,
+                                std::span<const std::int8_t> exponents, std::span<std::byte> differences,
+                                std::span<BlockOutcome> outcomes) {
+  CoarseSteps found{.coarse = std::vector<bool>(blocks.size()), .finer = {}};
   const Codec codec = task.request.codec;
   std::vector<std::uint32_t> beyond;
   std::vector<std::size_t> place;  // the place of each in `blocks`
   for (std::size_t i = 0; i < blocks.size(); ++i) {
     const int limit = fragment.steps.limit_exponent(task.range, task.factor, blocks[i]);
-    if (exponents[i] + codec_bits(codec) - 1 <= limit) continue;
+    const bool noise = is_noise(task, exponents[i], outcomes[i]);
+    found.finer.push_back(noise ? change_of(outcomes[i]) + noise_asked : max_step_exponent);
+    if (exponents[i] + codec_bits(codec) - 1 <= limit && !noise) continue;
     beyond.push_back(blocks[i]);
     place.push_back(i);
   }
-  if (beyond.empty()) return coarse;
+  if (beyond.empty()) return found;
   const std::vector<float> largest = largest_of(fragment, beyond);
   for (std::size_t n = 0; n < beyond.size(); ++n) {
     const std::size_t i = place[n];
     if (exponents[i] <= smallest_exponent(largest[n]) + 1) continue;
-    coarse[i] = true;
+    found.coarse[i] = true;
     outcomes[i] = {.mean_abs = 0, .mean_square = 0, .wide = true};
     const std::size_t size = codec_block_bytes(codec);
     std::memset(differences.data() + i * size, 0, size);
   }
-  return coarse;
+  return found;
 }
 
 /// Largest |D| of one f32 block.
@@ -266,7 +289,7 @@ int noise_shift_of(std::span<const std::int8_t> exponents, std::span<const Block
 /// Writes the wide bitmap and the wanted steps into the reply. Writes nothing if no block is wide.
 void describe_wide(const AnswerTask& task, HeldFragment fragment, std::span<const std::uint32_t> blocks,
                    std::span<const std::int8_t> exponents, std::span<const BlockOutcome> outcomes,
-                   const std::vector<bool>& coarse, ExchangeReply& reply) {
+                   const std::vector<bool>& coarse, std::span<const int> finer, ExchangeReply& reply) {
   std::vector<std::byte> wide(bitmap_bytes(blocks.size()));
   std::vector<std::int8_t> asked(exponents.begin(), exponents.end());
   bool any = false;
@@ -278,7 +301,7 @@ void describe_wide(const AnswerTask& task, HeldFragment fragment, std::span<cons
     const int own = fragment.steps.exponent(codec, task.range, task.factor, blocks[i]);
     // With a large factor its own step is coarser than what it takes from others.
     const int limit = fragment.steps.limit_exponent(task.range, task.factor, blocks[i]) - (codec_bits(codec) - 1);
-    const int wanted = coarse[i] ? std::min(own + widen_least, limit)
+    const int wanted = coarse[i] ? std::min({own + widen_least, limit, finer[i]})
                                  : std::clamp(own, exponents[i] + widen_least, exponents[i] + widen_most);
     asked[i] = static_cast<std::int8_t>(std::clamp(wanted, min_step_exponent, max_step_exponent));
   }
@@ -491,10 +514,11 @@ AnswerTask::Result AnswerTask::run(HeldFragment fragment) && {
     reply.limited = limit_differences(*this, fragment, blocks, side.exponents, differences.as<float>(), moved);
     shift = std::max(shift, clip_shift_of(*this, threshold, differences.bytes(), moved, coarse, reply.limited));
   } else {
-    coarse = refuse_coarse_steps(*this, fragment, blocks, side.exponents, differences.bytes(), outcomes);
+    auto [refused, finer] = refuse_coarse_steps(*this, fragment, blocks, side.exponents, differences.bytes(), outcomes);
+    coarse = std::move(refused);
     shift = std::max(shift + noise_shift_of(side.exponents, outcomes),
                      clip_shift_of(*this, threshold, differences.bytes(), outcomes, coarse, reply.limited));
-    describe_wide(*this, fragment, blocks, side.exponents, outcomes, coarse, reply);
+    describe_wide(*this, fragment, blocks, side.exponents, outcomes, coarse, finer, reply);
   }
   reply.status = ReplyStatus::done;
   reply.shift = static_cast<std::uint8_t>(std::clamp<int>(shift, request.min_shift, max_shift_bound));

@@ -131,9 +131,9 @@ EncodeTask::Result encode(End& initiator, const Ask& ask) {
       .exponents = ask.exponents}
       .run(initiator.held());
 }
-AnswerTask::Result answer(End& responder, const ExchangeRequest& request, int shift = 1) {
+AnswerTask::Result answer(End& responder, const ExchangeRequest& request, int shift = 1, bool takes_pushes = false) {
   REQUIRE(fits(request, responder.blocks));
-  auto result = AnswerTask{.request = request, .shift = shift}.run(responder.held());
+  auto result = AnswerTask{.request = request, .shift = shift, .takes_pushes = takes_pushes}.run(responder.held());
   if (result.commit) responder.buffers.finish_commit();
   return result;
 }
@@ -178,18 +178,27 @@ std::vector<std::uint32_t> random_subset(std::size_t blocks, Random& random) {
 
 namespace {
 
-/// A worker's exchange with the server that owns the fragment.
-ConcludeTask::Result push_to(End& server, End& worker, Codec codec, const PushRule& rule, std::uint64_t seed,
-                             const std::vector<float>* trained_meanwhile = nullptr, int least_shift = 1) {
+/// What a worker pushes. `exponents`: those asked for, if any.
+EncodeTask::Result encode_push(End& worker, Codec codec, const PushRule& rule, std::uint64_t seed, float factor = 1,
+                               std::vector<std::int8_t> exponents = {}) {
   auto sent = EncodeTask{.request = {.counter = 5,
                                      .job = job,
                                      .codec = codec,
                                      .seed = seed,
                                      .min_shift = static_cast<std::uint8_t>(rule.shift)},
+                         .exponents = std::move(exponents),
+                         .factor = factor,
                          .push = rule}
                   .run(worker.held());
   REQUIRE((sent.finite && sent.pushed));
-  const auto answered = answer(server, sent.request, least_shift);
+  return sent;
+}
+
+/// A worker's exchange with the server that owns the fragment.
+ConcludeTask::Result push_to(End& server, End& worker, Codec codec, const PushRule& rule, std::uint64_t seed,
+                             const std::vector<float>* trained_meanwhile = nullptr, int least_shift = 1) {
+  auto sent = encode_push(worker, codec, rule, seed);
+  const auto answered = answer(server, sent.request, least_shift, true);
   REQUIRE(answered.reply.status == ReplyStatus::done);
   if (trained_meanwhile != nullptr) worker.train(*trained_meanwhile);
   auto result =
@@ -362,6 +371,42 @@ TEST_CASE("blocks out of range take no part in a push, and are in the next", "[e
     push_to(server, worker, Codec::q8, push_rule(2), random.next());
   CHECK(farthest(server, worker, 2) < 1);
   CHECK(mean_of(server.whole()) > 180);  // the block is a quarter of all, and one push adds three quarters of it
+}
+
+TEST_CASE("a server asks for finer steps before it keeps their noise", "[exchange]") {
+  constexpr std::size_t blocks = 2;
+  Random random(13);
+  const PushRule rule = push_rule(2);
+  End server(blocks);
+  End worker(blocks);
+  const auto begin = random_values(blocks, random, 1);
+  server.set(begin);
+  worker.set(begin);
+  worker.train(std::vector<float>(begin.size(), 0.01F));
+  push_to(server, worker, Codec::q8, rule, random.next());
+  const auto before = server.whole();
+  worker.train(std::vector<float>(begin.size(), 0.01F));
+  // It takes itself to be sixty-four times further away than it is, as after a stall.
+  auto sent = encode_push(worker, Codec::q8, rule, random.next(), 64);
+  auto answered = answer(server, sent.request, 1, true);
+  REQUIRE((!answered.commit && !answered.reply.wide.empty()));
+  CHECK(answered.measure.coarse_blocks == blocks);
+  const auto asked = answered.reply.asked.as<std::int8_t>();
+  for (const std::int8_t exponent : asked)
+    CHECK(std::ldexp(1.0, exponent) < 0.01 / 2);
+  sent = encode_push(worker, Codec::q8, rule, random.next(), 64, {asked.begin(), asked.end()});
+  answered = answer(server, sent.request, 1, true);
+  REQUIRE((answered.commit && answered.reply.wide.empty()));
+  const auto after = server.whole();
+  const double pushed = 0.01 * (1 + rule.ahead) * std::ldexp(1.0, -rule.shift);
+  for (std::size_t e = 0; e < after.size(); ++e)
+    REQUIRE(std::fabs(after[e] - before[e] - pushed) < 0.25 * 0.01);
+  // Who follows leaves no noise behind, and replicas share it.
+  for (const bool server_answers : {true, false}) {
+    const PushRule other{.shift = server_answers ? max_shift_bound : 1};
+    sent = encode_push(worker, Codec::q8, other, random.next(), 64);
+    CHECK(answer(server, sent.request, 1, server_answers).reply.wide.empty());
+  }
 }
 
 TEST_CASE("what other exchanges have moved is no progress", "[exchange]") {

@@ -69,12 +69,13 @@ class Averaging(SystemTest):
     def wait_until_told(self, call: Callable[[], Any], pattern: str) -> None:
         """Waits until the time-out of the call, which may be too short for a busy machine, says what is missing."""
 
-        def told() -> bool:
+        text = ""
+        until = time.monotonic() + PATIENCE_S
+        while re.search(pattern, text) is None:
+            self.assertLess(time.monotonic(), until, f"told {text!r}, and not {pattern}")
             with self.assertRaises(TimeoutError) as caught:
                 call()
-            return re.search(pattern, str(caught.exception)) is not None
-
-        wait_until(told, PATIENCE_S, f"told: {pattern}")
+            text = str(caught.exception)
 
     def assert_mean(self, averages: List[Any], values: List[np.ndarray]) -> None:
         for average in averages:

@@ -43,7 +43,7 @@ struct Devices::Shared : std::enable_shared_from_this<Devices::Shared> {
       const std::lock_guard lock(mutex);
       if (!ended) {
         queue.push_back(std::move(work));
-        if (!std::exchange(begun, true)) std::thread([self = shared_from_this()] { self->run(); }).detach();
+        if (!thread.joinable() && !stopping) thread = std::thread([self = shared_from_this()] { self->run(); });
         changed.notify_all();
         return;
       }
@@ -77,9 +77,16 @@ struct Devices::Shared : std::enable_shared_from_this<Devices::Shared> {
     std::unique_lock lock(mutex);
     loop = nullptr;
     stopping = true;
-    if (!begun) ended = true;
+    if (!thread.joinable()) ended = true;
     changed.notify_all();
-    return changed.wait_for(lock, patience, [this] { return ended; });
+    const bool in_time = changed.wait_for(lock, patience, [this] { return ended; });
+    lock.unlock();
+    if (!in_time) {
+      thread.detach();
+    } else if (thread.joinable()) {
+      thread.join();  // to its last instruction, as leak checkers expect
+    }
+    return in_time;
   }
 
   Devices* owner;                                    // used on the loop; null once it has gone
@@ -91,7 +98,7 @@ struct Devices::Shared : std::enable_shared_from_this<Devices::Shared> {
   std::condition_variable changed;
   asio::io_context* loop;
   std::deque<Work> queue;
-  bool begun = false;
+  std::thread thread;  // started by the first work
   bool stopping = false;
   bool ended = false;
 };

@@ -8,7 +8,6 @@
 #include <deque>
 #include <map>
 #include <mutex>
-#include <thread>
 #include <utility>
 
 #include "gossip/check.hpp"
@@ -43,8 +42,8 @@ class NodeSums::Thread {
   void remove(Rank rank);
   [[nodiscard]] Result add_up(std::vector<Part>& parts, std::size_t elements);
   [[nodiscard]] Status status() const;
-  /// Waits until the thread has ended its work, for a limited time.
-  void stop();
+  /// Waits until the thread has ended its work, for a limited time. False: it hangs.
+  [[nodiscard]] bool stop();
 
  private:
   using Devices = std::map<Rank, std::shared_ptr<const gossip::Device>>;
@@ -90,10 +89,14 @@ class NodeSums::Thread {
 
 NodeSums::NodeSums(std::unique_ptr<Collectives> collectives, SumLimits limits)
     : thread_(std::make_shared<Thread>(std::move(collectives), limits)) {
-  std::thread([thread = thread_] { thread->run(); }).detach();
+  runs_ = std::thread([thread = thread_] { thread->run(); });
 }
 NodeSums::~NodeSums() {
-  thread_->stop();
+  if (thread_->stop()) {
+    runs_.join();
+  } else {
+    runs_.detach();
+  }
 }
 bool NodeSums::add(Rank rank, std::shared_ptr<const gossip::Device> device) {
   return thread_->add(rank, std::move(device));
@@ -191,11 +194,11 @@ void NodeSums::Thread::end_all() {
   over_.notify_all();
 }
 
-void NodeSums::Thread::stop() {
+bool NodeSums::Thread::stop() {
   std::unique_lock lock(mutex_);
   stopping_ = true;
   wake_.notify_one();
-  over_.wait_for(lock, microseconds(limits_.stop_us), [this] { return ended_; });
+  return over_.wait_for(lock, microseconds(limits_.stop_us), [this] { return ended_; });
 }
 
 void NodeSums::Thread::take_changes() {

@@ -19,6 +19,7 @@
 
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "daemon/device/reducer.hpp"
@@ -72,6 +73,7 @@ class NodeSums {
  private:
   class Thread;
   std::shared_ptr<Thread> thread_;  // shared with the thread itself, which may outlive this object
+  std::thread runs_;
 };
 
 }  // namespace gossamer::device

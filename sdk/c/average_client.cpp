@@ -41,11 +41,6 @@ bool pause_before(steady_clock::time_point until) {
   return true;
 }
 
-template <std::size_t n>
-void put_text(const std::string& text, char (&out)[n]) {
-  text.copy(out, n - 1);
-}
-
 bool is_programs_own(const AverageMemory& memory) {
   return AverageMemory::at(memory.values().data()).get() == &memory;
 }
@@ -153,8 +148,8 @@ Result<void> AverageClient::begin() {
                    .elements = count_,
                    .job = {},
                    .name = {}};
-  put_text(job_, open.job);
-  put_text(name_, open.name);
+  copy_text(job_, open.job, sizeof open.job);
+  copy_text(name_, open.name, sizeof open.name);
   int descriptor = memory_->show().get();
   iovec data{.iov_base = &open, .iov_len = sizeof open};
   // If the daemon refuses, its reply says why; receive() finds it, or that the connection has ended.

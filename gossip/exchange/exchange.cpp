@@ -21,7 +21,7 @@ constexpr int widen_least = 2;
 constexpr int widen_most = 6;
 /// Powers of two between what a push changes in a block (root mean square) and the coarsest step that is taken, or the
 /// one that is asked for. With that every element is in range, even if it alone has changed.
-constexpr int noise_limit = -1;
+constexpr int noise_limit = 0;
 constexpr int noise_asked = -3;
 
 /// Number of blocks from which the magnitude of a fragment is estimated.

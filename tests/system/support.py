@@ -96,7 +96,7 @@ def start_other_program(test: unittest.TestCase, greeting: bytes) -> str:
 
 
 def programs_naming(folder: Path) -> List[int]:
-    """Processes whose arguments or environment name a file of this folder."""
+    """Processes whose arguments name a file of this folder."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:

@@ -2,11 +2,13 @@
 
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
 import unittest
 from pathlib import Path
+from xml.etree import ElementTree
 
 from support import BUILD, PATIENCE_S, ToolTest, gossamerctl, wait_until
 
@@ -51,8 +53,26 @@ class Demo(ToolTest):
         self.assertGreater(figures["accuracy_mean"], figures["accuracy_alone_mean"])
         self.assertGreater(figures["exchanges"], 0)
         self.assertLess(figures["longest_undisturbed_step_ms"], MOST_STEP_MS)
+        self.assert_drawn(output)
         self.assertNotIn("\x1b", output, "no control characters where nobody sees them")
         self.assert_nothing_left()
+
+    def assert_drawn(self, output: str) -> None:
+        """A curve for each line of the table and of the means: in the picture, and of the means on the terminal."""
+        path = re.search(r"curve of each node: (.+)$", output, re.M)
+        assert path is not None, output
+        self.assertIn(BUILD.resolve(), Path(path[1]).resolve().parents)
+        picture = ElementTree.parse(path[1])
+        colours = [curve.get("stroke") for curve in picture.findall(".//{*}polyline")]
+        named = [(text.text, text.get("fill")) for text in picture.findall(".//{*}text") if text.get("fill")]
+        names = re.findall(r"^  (together|alone|all data) ", output, re.M) + sorted(set(re.findall(r"^node-\d", output, re.M)))
+        self.assertEqual(names, ["together", "alone", "all data", "node-1", "node-2", "node-3"])
+        self.assertEqual(named, list(zip(names, colours)))
+        self.assertEqual(len(colours), len(names))
+        plot = output[output.index("* together   o alone   + all data") :].splitlines()[1:]
+        drawn = "".join(line.partition("|")[2] for line in plot)
+        for mark in "*o+":
+            self.assertGreater(drawn.count(mark), 10, output)
 
     def stopped_by(self, number: int) -> None:
         demo = self.start("--nodes", "2", "--seconds", "60")

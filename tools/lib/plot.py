@@ -1,4 +1,4 @@
-"""One SVG file with a chart over time for each measured quantity."""
+"""Charts over time of measured quantities: as one SVG file, and in characters for a terminal."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ WIDTH, HEIGHT = 900, 150
 LEFT, RIGHT, TOP, BOTTOM = 70, 20, 28, 24
 # Time is cut into this many pieces, and each line shows the least and the most in each.
 PIECES = 400
+# Of a chart in characters.
+COLUMNS, ROWS = 64, 11
+MARKS = "*o+x#@%&"
 COLOURS = ("#1b6ca8", "#c8553d", "#3a7d44", "#8f5aa5", "#b98b00", "#4f6d7a", "#d1495b", "#00798c")
 Line = Tuple[Sequence[float], Sequence[float]]
 
@@ -20,6 +23,15 @@ Line = Tuple[Sequence[float], Sequence[float]]
 class Chart:
     title: str
     lines: Dict[str, Line]  # by name: seconds, and values
+
+
+def _most(lines: Dict[str, Line]) -> float:
+    """The top of the vertical axis, which begins at 0."""
+    return max((max(values) for _, values in lines.values()), default=1.0) * 1.05 or 1.0
+
+
+def _end(end_s: float) -> str:
+    return f"{end_s / 60:.1f} min" if end_s >= 100 else f"{end_s:g} s"
 
 
 def _points(line: Line, end_s: float, most: float) -> str:
@@ -40,13 +52,12 @@ def _text(x: float, y: float, text: str, more: str = "") -> str:
 
 def _chart(chart: Chart, end_s: float, y: int) -> str:
     lines = {name: line for name, line in chart.lines.items() if len(line[0])}
-    most = max((max(values) for _, values in lines.values()), default=1.0) * 1.05 or 1.0
+    most = _most(lines)
     right = 'text-anchor="end"'
     out = [f'<g transform="translate(0 {y})">', _text(LEFT, 16, chart.title, 'font-weight="bold"')]
     out.append(_text(LEFT - 6, TOP + 8, f"{most:.3g}", right) + _text(LEFT - 6, HEIGHT - BOTTOM, "0", right))
     out.append(f'<path d="M{LEFT} {TOP}V{HEIGHT - BOTTOM}H{WIDTH - RIGHT}" fill="none" stroke="#888"/>')
-    end = f"{end_s / 60:.1f} min" if end_s >= 100 else f"{end_s:g} s"
-    out.append(_text(WIDTH - RIGHT, HEIGHT - 8, end, right))
+    out.append(_text(WIDTH - RIGHT, HEIGHT - 8, _end(end_s), right))
     x = LEFT + 330
     for number, (name, line) in enumerate(lines.items()):
         colour = COLOURS[number % len(COLOURS)]
@@ -66,3 +77,21 @@ def svg(heading: str, charts: Sequence[Chart], end_s: float) -> str:
         "</svg>",
     ]
     return "\n".join(parts) + "\n"
+
+
+def in_characters(chart: Chart, end_s: float) -> List[str]:
+    """At most as many lines as there are MARKS. Where they meet, the first one is shown."""
+    most = _most(chart.lines)
+    rows = [[" "] * COLUMNS for _ in range(ROWS)]
+    middles_s = (np.arange(COLUMNS) + 0.5) / COLUMNS * end_s
+    for mark, (times, values) in reversed(list(zip(MARKS, chart.lines.values()))):
+        for column, value in enumerate(np.interp(middles_s, times, values, left=np.nan, right=np.nan)):
+            if np.isfinite(value):
+                rows[ROWS - 1 - min(int(value / most * ROWS), ROWS - 1)][column] = mark
+    labels = [f"{most:.3g}", *[""] * (ROWS - 1)]
+    return [
+        f"{chart.title}:  " + "   ".join(f"{mark} {name}" for mark, name in zip(MARKS, chart.lines)),
+        *(f"{label:>6} |{''.join(row)}".rstrip() for label, row in zip(labels, rows)),
+        f"{'0':>6} +{'-' * COLUMNS}",
+        f"{'':8}0 s{_end(end_s):>{COLUMNS - 3}}",
+    ]

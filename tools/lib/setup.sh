@@ -20,7 +20,9 @@ build_packages=(
   zlib1g-dev python3-numpy python3-sklearn python3-xxhash python3-jsonschema iproute2 iptables systemd-container
 )
 # The packages that single tests need; without them these tests are skipped.
-test_packages=(python3-torch python3-pip python3-mypy chromium mkdocs)
+test_packages=(
+  python3-torch python3-pip python3-mypy chromium mkdocs python3-nbclient python3-ipykernel python3-matplotlib
+)
 
 say() { printf '== %s\n' "$*" >&2; }
 fail() { printf 'error: %s\n' "$*" >&2; exit 1; }
@@ -88,11 +90,11 @@ setup_tests() {
 # Frameworks that are not in the distribution go to the build folder (tests/python/CMakeLists.txt), if they can be had.
 setup_frameworks() {
   local folder=$build_dir/frameworks
-  PYTHONPATH=$folder has_modules /usr/bin/python3 jax tensorboardX safetensors && [[ -d $folder/keras ]] && return
-  say "installing JAX, Keras, tensorboardX and safetensors from PyPI in ${folder#"$repository"/}"
+  PYTHONPATH=$folder has_modules /usr/bin/python3 jax tensorboardX safetensors wandb mlflow && [[ -d $folder/keras ]] && return
+  say "installing JAX, Keras, tensorboardX, safetensors, W&B and MLflow from PyPI in ${folder#"$repository"/}"
   /usr/bin/python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --no-input --retries 1 --timeout 20 \
-    --target "$folder" jax keras tensorboardX safetensors </dev/null >&2 ||
-    say "JAX, Keras, tensorboardX and safetensors could not be installed: their tests will be skipped"
+    --target "$folder" jax keras tensorboardX safetensors wandb mlflow-skinny </dev/null >&2 ||
+    say "JAX, Keras, tensorboardX, safetensors, W&B and MLflow could not be installed: their tests will be skipped"
 }
 
 # An environment of its own: hivemind wants newer packages than the distribution's. About 5 GB with PyTorch.

@@ -8,27 +8,12 @@ Imports nothing: a writer is anything with add_scalar(tag, value, step), as of t
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, Dict, Protocol
 
-from ._run import Run, RunStats
+from ._figures import check_arguments, write_every
+from ._run import Run
 
 __all__ = ["log"]
-
-# The fields of RunStats that are shown, with their units in the chart's title.
-_SCALARS = {
-    "clock": "clock_samples",
-    "global_clock": "global_clock_samples",
-    "age_samples": "age_samples",
-    "neighbours": "neighbours",
-    "exchanges": "exchanges",
-    "unresolved": "unresolved",
-    "quarantines": "quarantines",
-    "bytes_sent": "bytes_sent",
-    "bytes_received": "bytes_received",
-    "consensus": "consensus",
-    "period_s": "period_s",
-    "step_share": "step_share",
-}
 
 
 class Writer(Protocol):
@@ -38,16 +23,13 @@ class Writer(Protocol):
 
 
 def log(run: Run, writer: Writer, every_s: float = 10.0, prefix: str = "gossamer/") -> None:
-    """Writes run.stats and run.logged every `every_s` seconds, from run.step(), and once more when the run is closed: close the writer
-    after it. The charts' step is the number of optimiser steps."""
+    """Writes run.stats and run.logged every `every_s` seconds, from run.step(), and once more when the run is closed:
+    close the writer after it. The charts' step is the run's clock, in samples."""
+    what = "writer must be a SummaryWriter of torch.utils.tensorboard or tensorboardX"
+    check_arguments(run, hasattr(writer, "add_scalar"), what, writer)
 
-    def write() -> None:
-        stats: RunStats = run.stats
-        for field, tag in _SCALARS.items():
-            writer.add_scalar(prefix + tag, getattr(stats, field), stats.steps)
-        for name, logged in run.logged.items():
-            writer.add_scalar(prefix + name, logged.value, stats.steps)
-            if logged.nodes > 0:
-                writer.add_scalar(f"{prefix}{name}_mean", logged.mean, stats.steps)
+    def write(figures: Dict[str, float], clock: int) -> None:
+        for name, value in figures.items():
+            writer.add_scalar(name, value, clock)
 
-    run.every(every_s, write)
+    write_every(run, every_s, prefix, write)

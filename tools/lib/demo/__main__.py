@@ -9,12 +9,14 @@ import shutil
 import sys
 import tempfile
 from pathlib import Path
+from typing import List
 
 from .options import parse
 
 options = parse(sys.argv[1:])  # before the imports that take time, or that --help could do without
 
 from cluster import Cluster, DaemonError  # noqa: E402
+from plot import Chart, in_characters, svg  # noqa: E402
 from processes import busy, tell_failure  # noqa: E402
 from stopping import Stopped, let_nothing_stop_us, raise_stopped  # noqa: E402
 
@@ -41,6 +43,15 @@ End it:
     kill {pids}; for pid in {pids}; do tail --pid=$pid -s 0.1 -f /dev/null; done; rm -r {folder}"""
 
 
+def draw(plan: Plan, charts: List[Chart], view: View) -> None:
+    picture = options.build / "demo.svg"
+    heading = f"{plan.nodes} nodes and one that joins, codec {plan.codec}, seed {plan.seed}"
+    picture.write_text(svg(heading, charts, plan.seconds))
+    where = f"The same, and the curve of each node: {os.path.relpath(picture)}"
+    for line in ("", *in_characters(charts[0], plan.seconds), "", where):
+        view.say(line)
+
+
 def demonstrate(cluster: Cluster, view: View) -> int:
     plan = Plan(options.nodes, options.codec, options.seconds, options.seed, options.torch)
     view.say(
@@ -52,6 +63,7 @@ def demonstrate(cluster: Cluster, view: View) -> int:
     compared = baselines.measure(plan, summary.fast_steps(plan, outcome))
     for line in summary.as_text(plan, outcome, compared):
         view.say(line)
+    draw(plan, summary.charts(plan, outcome, compared), view)
     if outcome.unclean:
         print("\n".join(filter(None, (*(f"\nerror: {line}" for line in outcome.unclean), busy()))), file=sys.stderr)
     if options.keep:

@@ -15,19 +15,28 @@ from . import data, plan
 from .learner import make_learner
 
 
+POINTS = 100  # of a curve, evenly spread over the run, besides the one before the first step
+Curve = List[float]
+
+
 @dataclass(frozen=True)
 class Baselines:
-    alone: List[float]  # accuracy of each founder
-    all_data: float
+    """Accuracies."""
+
+    alone: List[Curve]  # of each founder
+    all_data: Curve
 
 
-def _train(orders: plan.Plan, images: data.Digits, held_out: data.Digits, steps: int) -> float:
+def _train(orders: plan.Plan, images: data.Digits, held_out: data.Digits, steps: int) -> Curve:
     learner = make_learner(orders.seed, orders.torch)
     random = np.random.default_rng([orders.seed, 4])
+    curve = [learner.accuracy(held_out)]
     for step in range(steps):
         batch = images.of(random.integers(len(images), size=plan.BATCH))
         learner.step(batch, orders.learning_rate(orders.planned_samples * step / steps))
-    return learner.accuracy(held_out)
+        if due := (step + 1) * POINTS // steps - step * POINTS // steps:
+            curve += due * [learner.accuracy(held_out)]
+    return curve
 
 
 def measure(orders: plan.Plan, fast_steps: int) -> Baselines:

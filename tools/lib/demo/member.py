@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 from pathlib import Path
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Tuple
 
 import numpy as np
 
@@ -42,6 +42,7 @@ class Member:
         self.events: Dict[str, Dict[str, Any]] = {}  # the trainer's last report of each kind
         self._cluster = cluster
         self._orders = Orders(orders, index, str(self.node.folder / "steps.npy"), train_on)
+        self.curve: List[Tuple[float, float]] = []  # (time_s, accuracy) since it was attached
         self._unread = b""
         self._rates: List[tuple] = []  # (time_s, steps)
 
@@ -89,6 +90,7 @@ class Member:
             if report["event"] == "ready":
                 continue
             self.row.accuracy, self.row.steps = report["accuracy"], report["steps"]
+            self.curve.append((report["time_s"], report["accuracy"]))
             self._rates.append((report["time_s"], report["steps"]))
             while self._rates[-1][0] - self._rates[0][0] > RATE_WINDOW_S:
                 self._rates.pop(0)

@@ -29,6 +29,7 @@ class Outcome:
     """The state when the training is over; the members' programs may have ended."""
 
     members: List[Member]  # founders, then the joiner
+    begin_s: float  # on the monotonic clock
     killed_s: float  # on the monotonic clock
     unclean: List[str]  # what did not stop properly
 
@@ -58,7 +59,7 @@ class Scenario:
         self._turn_until(lambda: all(member.said("done") for member in self.present()), self._end_s + START_TIMEOUT_S)
         self._settle()
         self.view.table(self._headline(), [member.row for member in self.members], final=True)
-        return Outcome(self.members, self._killed_s, [] if self.keep else self._stop())
+        return Outcome(self.members, self._begin_s, self._killed_s, [] if self.keep else self._stop())
 
     def present(self) -> List[Member]:
         return [member for member in self.members if not member.killed]

@@ -7,6 +7,8 @@ from typing import Any, Dict, List, Optional
 
 import numpy as np
 
+from plot import Chart
+
 from . import plan
 from .baselines import Baselines
 from .data import split
@@ -66,8 +68,8 @@ def as_json(orders: plan.Plan, outcome: Outcome, baselines: Baselines) -> Dict[s
         "nodes": orders.nodes,
         "accuracy_mean": round(float(np.mean(accuracies)), 4),
         "accuracy_min": round(min(accuracies), 4),
-        "accuracy_alone_mean": round(float(np.mean(baselines.alone)), 4),
-        "accuracy_all_data": round(baselines.all_data, 4),
+        "accuracy_alone_mean": round(float(np.mean([curve[-1] for curve in baselines.alone])), 4),
+        "accuracy_all_data": round(baselines.all_data[-1], 4),
         "exchanges": sum(job["exchanges_initiated"] for job in jobs),
         "unresolved": sum(member.job["unresolved"] for member in present),
         "bytes_sent_per_node": round(np.mean([member.row.bytes_sent for member in present[:-1]])),
@@ -95,6 +97,22 @@ def as_text(orders: plan.Plan, outcome: Outcome, baselines: Baselines) -> List[s
     ]
 
 
+def charts(orders: plan.Plan, outcome: Outcome, baselines: Baselines) -> List[Chart]:
+    """The mean accuracies, and that of each node. A node counts from when it is attached until it is killed."""
+    members = [member for member in outcome.members if member.curve]  # on a slow machine one is killed before it is attached
+    curves = {member.name: tuple((np.array(member.curve) - (outcome.begin_s, 0)).T) for member in members}
+    times = np.linspace(0, orders.seconds, len(baselines.all_data))
+    shared = times[times >= min(own[0] for own, _ in curves.values())]
+    ends = [np.nan if member.killed else None for member in members]
+    each = [np.interp(shared, *curve, left=np.nan, right=end) for curve, end in zip(curves.values(), ends)]
+    means = {
+        "together": (shared, np.nanmean(each, axis=0)),
+        "alone": (times, np.mean(baselines.alone, axis=0)),
+        "all data": (times, baselines.all_data),
+    }
+    return [Chart("mean accuracy", means), Chart("accuracy of each node", curves)]
+
+
 def _accuracy(orders: plan.Plan, outcome: Outcome, baselines: Baselines, figures: Dict[str, Any]) -> List[str]:
     parts = split(orders.seed, orders.nodes)
     lines = [
@@ -103,9 +121,9 @@ def _accuracy(orders: plan.Plan, outcome: Outcome, baselines: Baselines, figures
         f"lowest {figures['accuracy_min']:.3f})",
         f"  alone     {figures['accuracy_alone_mean']:.3f}  (mean of the same trainers, each with its own part only)",
     ]
-    for index, accuracy in enumerate(baselines.alone):
+    for index, curve in enumerate(baselines.alone):
         name = orders.names()[index]
-        lines.append(f"              {accuracy:.3f}  {name}, which sees mostly {parts.shards[index].kinds()}")
+        lines.append(f"              {curve[-1]:.3f}  {name}, which sees mostly {parts.shards[index].kinds()}")
     lines.append(f"  all data  {figures['accuracy_all_data']:.3f}  (one trainer that sees every part)")
     return lines
 

@@ -35,6 +35,8 @@ PUBLIC: List[Tuple[str, List[Tuple[str, List[str]]]]] = [
     ("gossamer.sampling", [("sampling.py", ["ShuffledSampler", "ShardedSampler", "owners"])]),
     ("gossamer.sim", [("sim.py", ["run", "Result", "compare"])]),
     ("gossamer.tensorboard", [("tensorboard.py", ["log"])]),
+    ("gossamer.wandb", [("wandb.py", ["log"])]),
+    ("gossamer.mlflow", [("mlflow.py", ["log"])]),
 ]
 # Whose members are shown as another class's, which inherits them.
 PART_OF = {"Shared": "Run"}

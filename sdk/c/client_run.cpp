@@ -184,7 +184,7 @@ Result<std::unique_ptr<ClientRun>> ClientRun::open(const gossamer_options& optio
 
 /// Part 0 counts for all, and looks for fragments that are due; each part makes its pass over those that have their
 /// turn.
-Result<void> ClientRun::step_with_parts(std::uint64_t samples) {
+Result<bool> ClientRun::count_with_parts(std::uint64_t samples) {
   if (samples > layout::max_clock_samples - parts_->clock())
     return fail(GOSSAMER_BAD_ARGUMENT, "the number of samples is negative, or brings the clock beyond 2^53");
   parts_->add_samples(samples);
@@ -198,7 +198,7 @@ Result<void> ClientRun::step_with_parts(std::uint64_t samples) {
     header.steps.store(steps_, std::memory_order_relaxed);
     due = header.due_sequence.load(std::memory_order_acquire) != seen_due_sequence_.load(std::memory_order_relaxed);
   }
-  return due || parts_->has_turns() ? serve_due_timed() : Result<void>{};
+  return due || parts_->has_turns();
 }
 
 /// What part 0 does for all, and what each does for itself, at each step and while it waits.
@@ -268,7 +268,7 @@ ClientRun::Served ClientRun::make_turn(std::uint32_t fragment, const layout::Wor
 }
 
 /// Time is measured only when something is due, because measuring costs as much as many idle steps.
-Result<void> ClientRun::serve_due_timed() {
+Result<void> ClientRun::serve() {
   if (finishing_ != 0) take_finishing_back();
   const TrainingTime time;
   const std::uint64_t publications_before = publications_;
@@ -584,7 +584,7 @@ void ClientRun::info(gossamer_run_info& info) const {
   info.steps = steps_;
   info.exchanges = header.exchanges.load(std::memory_order_relaxed);
   info.publications = publications_;
-  info.neighbours = header.neighbours.load(std::memory_order_relaxed);
+  info.neighbours = status.attached ? header.neighbours.load(std::memory_order_relaxed) : 0;
   info.fragments_pulled = header.fragments_pulled.load(std::memory_order_relaxed);
   info.fragments = replica_.fragment_count();
   info.fragment_elements = replica_.fragment_elements();

@@ -92,6 +92,21 @@ gossamer_status gossamer_step(gossamer_run* run, uint64_t samples) {
   return call(run, [&](ClientRun& own) { return own.step(samples); });
 }
 
+gossamer_status gossamer_count_step(gossamer_run* run, uint64_t samples) {
+  bool due = false;
+  const gossamer_status status = call(run, [&](ClientRun& own) -> Result<void> {
+    const auto counted = own.count(samples);
+    if (!counted) return std::unexpected(counted.error());
+    due = *counted;
+    return {};
+  });
+  return due ? GOSSAMER_DUE : status;
+}
+
+gossamer_status gossamer_serve_due(gossamer_run* run) {
+  return call(run, [](ClientRun& own) { return own.serve(); });
+}
+
 gossamer_status gossamer_info(gossamer_run* run, gossamer_run_info* info) {
   return call(run, [&](ClientRun& own) -> Result<void> {
     if (info == nullptr || info->size < first_info_bytes || info->size > sizeof *info) {
@@ -268,6 +283,8 @@ const char* gossamer_status_name(gossamer_status status) {
       return "GOSSAMER_NOT_FINITE";
     case GOSSAMER_INTERRUPTED:
       return "GOSSAMER_INTERRUPTED";
+    case GOSSAMER_DUE:
+      return "GOSSAMER_DUE";
   }
   return "unknown gossamer_status";
 }

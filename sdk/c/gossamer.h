@@ -59,7 +59,8 @@ typedef enum gossamer_status GOSSAMER_ENUM_TYPE {
   GOSSAMER_NOT_LOADED = 11,  /* the program's `load` could not bring a tensor's values; its fragment stays due */
   GOSSAMER_NO_DEVICE = 12,   /* the GPU, its driver or the package gossamer-cuda is missing, or the GPU has failed */
   GOSSAMER_NOT_FINITE = 13,  /* the model holds NaN or infinity: the others finish without it */
-  GOSSAMER_INTERRUPTED = 14  /* the daemon has gone away, and may have changed the values to average in place */
+  GOSSAMER_INTERRUPTED = 14, /* the daemon has gone away, and may have changed the values to average in place */
+  GOSSAMER_DUE = 15 /* no error: gossamer_count_step() has counted the step, and gossamer_serve_due() has work */
 } gossamer_status;
 
 /* Element type of a tensor. param and buffer tensors are f32, f64 or bf16, and replicas of a job may differ in it;
@@ -194,7 +195,7 @@ typedef struct gossamer_run_info {
   uint64_t steps;
   uint64_t exchanges;        /* done by this node for this job */
   uint64_t publications;     /* fragments handed to the daemon */
-  uint32_t neighbours;       /* replicas of this job in reach */
+  uint32_t neighbours;       /* replicas of this job in reach; 0 while detached */
   uint32_t fragments_pulled; /* while joining, out of `fragments` */
   uint32_t fragments;
   uint32_t fragment_elements;
@@ -294,6 +295,12 @@ GOSSAMER_API gossamer_status gossamer_wait_ready(gossamer_run* run, int64_t time
  * an error while the stream is captured into a graph. GOSSAMER_NO_DEVICE: the GPU has failed, and the run is of no more
  * use. */
 GOSSAMER_API gossamer_status gossamer_step(gossamer_run* run, uint64_t samples);
+
+/* gossamer_step() in two calls, for programs that have to look at their tensors before these are read, for instance
+ * whether they are still where they were. gossamer_count_step() counts the step and reads no tensor. It returns
+ * GOSSAMER_DUE if fragments may be due: gossamer_serve_due() then does with them what gossamer_step() does. */
+GOSSAMER_API gossamer_status gossamer_count_step(gossamer_run* run, uint64_t samples);
+GOSSAMER_API gossamer_status gossamer_serve_due(gossamer_run* run);
 
 /* Fills *info. The caller has set its `size` to that of the structure, or of an earlier version of it. */
 GOSSAMER_API gossamer_status gossamer_info(gossamer_run* run, gossamer_run_info* info);

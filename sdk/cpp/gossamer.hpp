@@ -212,6 +212,14 @@ class Run {
   /// Call after each optimiser step with the number of samples it trained on.
   void step(std::uint64_t samples) { check(gossamer_step(run_.get(), samples)); }
 
+  /// step() in two: counts the step and reads no tensor. True: serve_due() has work.
+  [[nodiscard]] bool count_step(std::uint64_t samples) {
+    const gossamer_status status = gossamer_count_step(run_.get(), samples);
+    if (status != GOSSAMER_DUE) check(status);
+    return status == GOSSAMER_DUE;
+  }
+  void serve_due() { check(gossamer_serve_due(run_.get())); }
+
   [[nodiscard]] gossamer_run_info info() const {
     gossamer_run_info info{};
     info.size = sizeof info;

@@ -304,6 +304,7 @@ class End(SystemTest):
         nodes[1].stop()
         gossamerctl(BUILD, "--socket", str(nodes[2].control_socket), "leave", "--timeout", "1")
         self.step_until(lambda: not any(client.run.info().attached for client in clients), "they are alone")
+        self.assertEqual([client.run.info().neighbours for client in clients], [0] * len(clients))
         began = time.monotonic()
         found = finish_all(clients, None)
         self.assertLess(time.monotonic() - began, DAEMON_PATIENCE_S + 5)

@@ -37,6 +37,7 @@ NOT_LOADED = 11
 NO_DEVICE = 12
 NOT_FINITE = 13
 INTERRUPTED = 14
+DUE = 15
 
 # gossamer_load and gossamer_store: context, tensor, first element, elements
 Load = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint64, ctypes.c_uint64)
@@ -221,7 +222,8 @@ def library() -> ctypes.CDLL:
             ],
         ),
         "gossamer_wait_ready": (status, [run, ctypes.c_int64]),
-        "gossamer_step": (status, [run, ctypes.c_uint64]),
+        "gossamer_count_step": (status, [run, ctypes.c_uint64]),
+        "gossamer_serve_due": (status, [run]),
         "gossamer_info": (status, [run, ctypes.POINTER(Info)]),
         "gossamer_set_tensor_data": (status, [run, ctypes.c_size_t, ctypes.c_void_p]),
         "gossamer_set_stream": (status, [run, ctypes.c_void_p]),

@@ -120,7 +120,7 @@ class RunStats:
     clock: int
     global_clock: int
     age_samples: int  # samples trained since the oldest fragment was published
-    neighbours: int  # replicas of the job in reach
+    neighbours: int  # replicas of the job in reach; 0 while detached
     exchanges: int
     unresolved: int  # exchanges whose outcome at the other end cannot be known any more
     quarantines: int  # times a fragment was found to hold NaN or infinity
@@ -584,7 +584,7 @@ class Run(Shared):
         _close_former(self._model(), options["job"])
         self._pid = os.getpid()
         self._handle = ctypes.c_void_p()
-        self._c_step = self._lib.gossamer_step
+        self._c_count = self._lib.gossamer_count_step
         self._transfer = transfer
         self._job = options["job"]
         self._place = (self._pid, self._job, _socket_path(options))
@@ -643,7 +643,10 @@ class Run(Shared):
             self._look_whether_still(samples)
         if self._overwriting is not None and not self.closed:
             self._look_whether_overwritten(samples)
-        status = self._c_step(self._handle, samples)
+        status = self._c_count(self._handle, samples)
+        if status == _library.DUE:
+            self._before_serving()
+            status = self._lib.gossamer_serve_due(self._handle)
         if status != _library.OK:
             self._report(status)
         elif self._transfer is not None:
@@ -654,6 +657,9 @@ class Run(Shared):
             self._overwriting.leave(self._sample())
         if self._next_look_s is not None and time.monotonic() >= self._next_look_s:
             self._look()
+
+    def _before_serving(self) -> None:
+        """Called if the step is about to read the tensors, and write them."""
 
     def _trained_places(self) -> List[Tuple[int, int]]:
         return [(pointer, size) for pointer, size in zip(self._pointers, self._trained_bytes) if pointer and size]

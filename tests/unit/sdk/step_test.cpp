@@ -206,6 +206,32 @@ TEST_CASE("a due correction is added and the result published, across tensors an
   CHECK(client->header().publications.load() == model_fragments);
 }
 
+TEST_CASE("a step may be counted first, and served once its tensors are where they are") {
+  Model model;
+  ContractDaemon daemon;
+  const Run run = open(model, daemon);
+  const auto client = attach(run, daemon);
+  CHECK(gossamer_count_step(run.handle(), 8) == GOSSAMER_DUE);  // a new daemon may want anything
+  CHECK(gossamer_serve_due(run.handle()) == GOSSAMER_OK);
+  client->make_due(0, ramp(1));
+  client->announce();
+  const std::vector<float> before = model.flat();
+  CHECK(gossamer_count_step(run.handle(), 24) == GOSSAMER_DUE);
+  CHECK(model.flat() == before);
+  CHECK(client->header().clock.load() == 32);
+  CHECK(client->header().steps.load() == 2);
+  CHECK(client->word(0).with_client);
+  CHECK(gossamer_serve_due(run.handle()) == GOSSAMER_OK);
+  CHECK(model.flat()[1] == before[1] + 2);
+  CHECK_FALSE(client->word(0).with_client);
+  CHECK(client->header().steps.load() == 2);
+  CHECK(gossamer_count_step(run.handle(), 1) == GOSSAMER_OK);
+  CHECK(client->header().steps.load() == 3);
+  CHECK(gossamer_count_step(run.handle(), static_cast<std::uint64_t>(-1)) == GOSSAMER_BAD_ARGUMENT);
+  CHECK(gossamer_count_step(nullptr, 1) == GOSSAMER_BAD_ARGUMENT);
+  CHECK(gossamer_serve_due(nullptr) == GOSSAMER_BAD_ARGUMENT);
+}
+
 namespace {
 [[nodiscard]] bfloat16 upper_half(float value) {
   return {static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(value) >> 16)};

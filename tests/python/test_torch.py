@@ -676,7 +676,7 @@ class Tensors(unittest.TestCase):
             client = daemon.client()
             run._stillness = run._overwriting = None  # they look at the first steps
             run.step()
-            with mock.patch.object(run, "_follow_program", wraps=run._follow_program) as looks:
+            with mock.patch.object(run, "_follow_tensors", wraps=run._follow_tensors) as looks:
                 run.step()
                 net[0].weight.data = torch.full((4, 3), 7.0)
                 for _ in range(3):

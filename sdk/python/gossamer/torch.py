@@ -333,9 +333,10 @@ class TorchRun(Run):
         self._count_step(self._samples_per_step if samples is None else samples)
 
     def _count_step(self, samples: int) -> None:
+        self._follow_stream()
         # The looks at the first steps read tensors even if nothing is due.
         if self._stillness is not None:
-            self._follow_program()
+            self._follow_tensors(self._watched.values())
         elif self._overwriting is not None and self._sampled in self._watched:
             self._follow_tensors([self._watched[self._sampled]])
         self._uncounted_steps = 0
@@ -539,10 +540,13 @@ class TorchRun(Run):
         self._copy_masters()
 
     def _before_serving(self) -> None:
-        self._follow_program()
+        self._follow_tensors(self._watched.values())
 
     def _follow_program(self) -> None:
         self._follow_tensors(self._watched.values())
+        self._follow_stream()
+
+    def _follow_stream(self) -> None:
         if self._stream is not None and self._stream.moved():
             self._check(self._lib.gossamer_set_stream(self._open_handle(), self._stream.pointer))
 

@@ -51,6 +51,7 @@ struct ExchangeRequest {
   Codec codec = Codec::q8;
   std::uint64_t seed = 0;      ///< both ends derive the dither from it
   std::uint8_t min_shift = 1;  ///< what is left of the initiator's mixing budget: its weight is at most 2^-min_shift
+  bool pushes = false;         ///< the initiator takes y over, and what noise there is stays in it
   std::uint64_t clock = 0;     ///< the initiator's training progress in samples
   Age age = {};
   float clip = 0;  ///< the initiator moves by at most half of this, in the 2-norm over all; 0: any distance

@@ -75,11 +75,9 @@ int change_of(const BlockOutcome& outcome) {
   return std::ilogb(std::sqrt(outcome.mean_square));
 }
 
-/// True if a server would keep a good part of the block as noise. Between replicas both ends take the noise, with
-/// opposite signs; of a push it would stay.
+/// True if a good part of what is pushed would be noise.
 bool is_noise(const AnswerTask& task, int exponent, const BlockOutcome& outcome) {
-  return task.takes_pushes && task.request.min_shift < max_shift_bound && outcome.mean_square > 0 &&
-         exponent > change_of(outcome) + noise_limit;
+  return task.request.pushes && outcome.mean_square > 0 && exponent > change_of(outcome) + noise_limit;
 }
 
 struct CoarseSteps {
@@ -474,6 +472,7 @@ EncodeTask::Result EncodeTask::run(HeldFragment fragment) && {
   result.exponents.assign(used.begin(), used.end());
   result.factor = factor;
   result.request = std::move(request);
+  result.request.pushes = pushed != nullptr && push->ahead > 0;
   result.request.clip = threshold_of(clip, fragment.steps, factor, blocks);
   result.request.block_count = static_cast<std::uint32_t>(count);
   result.request.blocks = bitmap_of(blocks, fragment_blocks);

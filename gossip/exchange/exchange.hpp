@@ -89,8 +89,7 @@ struct AnswerTask {
   float factor = 1;
   Clip clip = {};
   Witness witness = {};
-  bool only_gives = false;    ///< the initiator takes y over, and the responder commits nothing
-  bool takes_pushes = false;  ///< a server: what it is asked for pushes, or follows (with the largest `min_shift`)
+  bool only_gives = false;  ///< the initiator takes y over, and the responder commits nothing
 
   struct Result {
     bool commit = false;  ///< the responder's half is written; FragmentBuffers::finish_commit() makes it count.

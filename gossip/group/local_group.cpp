@@ -417,7 +417,7 @@ bool LocalGroup::wants(std::uint32_t f, TimeUs period_us, TimeUs now_us) const {
     sick = sick || (slot.quarantined && !client.gone);
   }
   if (now_us - round.begun_us < period_us) return false;
-  if (follows == Follows::one && sick && now_us - round.begun_us >= recovery_us) return true;
+  if (sick && now_us - round.begun_us >= recovery_us) return true;
   return round.owes_one || untaken || anyone_behind(f, true) || (present > 1 && led > 0 && trained_ != round.trained);
 }
 

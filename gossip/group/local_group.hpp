@@ -61,7 +61,7 @@ class LocalGroup {
   /// A round ends after this many times the time that the first client took to publish.
   static constexpr TimeUs patience = 2;
   static constexpr TimeUs least_patience_us = 2 * us_per_ms;
-  /// How often a client with NaN or infinity that follows nobody is looked at.
+  /// How often a client with NaN or infinity is looked at while nobody trains.
   static constexpr TimeUs recovery_us = 1 * us_per_s;
   /// A client that is gone is given up after so many tasks could not reach its memory.
   static constexpr std::uint32_t farewell_tries = 16;

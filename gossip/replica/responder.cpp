@@ -121,8 +121,7 @@ void Responder::answer(const NodeId& from, ExchangeRequest&& request, int shift,
                                                    .factor = data_.factor_for(fragment, from),
                                                    .clip = pushes ? Clip{} : data_.clip_for(fragment, from),
                                                    .witness = data_.witness_for(f, from),
-                                                   .only_gives = data_.only_gives(data_.neighbours.find(from)),
-                                                   .takes_pushes = pushes}}});
+                                                   .only_gives = data_.only_gives(data_.neighbours.find(from))}}});
 }
 
 RefuseReason Responder::objection(const ExchangeRequest& request) const {

@@ -58,6 +58,7 @@ void write(const ExchangeRequest& request, wire::Header::Builder header, Frames&
   out.setFragment(request.fragment);
   out.setCodec(static_cast<std::uint8_t>(request.codec));
   out.setMinShift(request.min_shift);
+  out.setPushes(request.pushes);
   out.setSeed(request.seed);
   out.setClock(request.clock);
   write_age(request.age, out.initAge());
@@ -75,6 +76,7 @@ std::optional<Message> read(wire::ExchangeRequest::Reader in, const Frames& fram
   request.fragment = in.getFragment();
   request.codec = static_cast<Codec>(in.getCodec());
   request.min_shift = in.getMinShift();
+  request.pushes = in.getPushes();
   request.seed = in.getSeed();
   request.clock = in.getClock();
   request.age = read_age(in.getAge());

@@ -124,6 +124,7 @@ struct ExchangeRequest {
   clip @9 :Float32;
   tracerRound @10 :UInt32;
   tracer @11 :List(Float64);
+  pushes @12 :Bool;         # the initiator takes the responder's value over
 }
 
 struct ExchangeReply {

@@ -75,6 +75,30 @@ class Written(unittest.TestCase):
 class Recorded(Written):
     """Needs none of the packages."""
 
+    def test_a_writer_that_fails_stops_no_training(self):
+        writer = mock.Mock()
+        writer.add_scalar.side_effect = OSError("disk full")
+        with attached() as run:
+            gossamer.tensorboard.log(run, writer, every_s=0)
+            with self.assertWarnsRegex(gossamer.GossamerWarning, "written no more.*disk full"):
+                run.step(1)
+            run.step(1)
+        self.assertEqual(writer.add_scalar.call_count, 1)
+        with attached() as run, self.assertRaisesRegex(gossamer.GossamerError, "prefix must be a text"):
+            gossamer.tensorboard.log(run, mock.Mock(), prefix=None)
+
+    def test_names_that_a_writer_does_not_take_are_changed(self):
+        wandb_run = mock.Mock()
+        with attached() as run:
+            gossamer.wandb.log(run, wandb_run, every_s=0, prefix="a*/")
+            run.log(**{"acc*": 0.5})
+            run.step(1)
+        names = [call.args[0] for call in wandb_run.define_metric.call_args_list]
+        self.assertIn("a_/acc_", names)
+        self.assertFalse([name for name in names if "*" in name])
+        for given, name in (("a//b", "a/_/b"), ("../x:y", "_/x_y"), ("/a b/.", "_/a b/_"), ("loss", "loss")):
+            self.assertEqual(gossamer.mlflow._metric_name(given), name)
+
     def test_a_clock_is_written_once_and_again_what_was_logged_since(self):
         writer = mock.Mock()
         with attached() as run:
@@ -277,11 +301,13 @@ class Mlflow(Written):
         self.addCleanup(self.mlflow.end_run)
         with attached() as run:
             gossamer.mlflow.log(run, mlflow_run)
-            run.log(**{"loss (train)": 0.5})
+            gossamer.mlflow.log(run, mlflow_run, prefix="/odd/")
+            run.log(**{"loss (train)": 0.5, "a//b": 1.5})
             run.step(8)
-        self.assertEqual(self.history(mlflow_run.info.run_id)["gossamer/loss _train_"], [(8, 0.5)])
-        with attached() as run, self.assertRaisesRegex(self.mlflow.MlflowException, "/wrong"):
-            gossamer.mlflow.log(run, mlflow_run, prefix="/wrong/")
+        read = self.history(mlflow_run.info.run_id)
+        self.assertEqual(read["gossamer/loss _train_"], [(8, 0.5)])
+        self.assertEqual(read["gossamer/a/_/b"], [(8, 1.5)])
+        self.assertEqual(read["_/odd/a/_/b"], [(8, 1.5)])
 
 
 if __name__ == "__main__":

@@ -108,6 +108,25 @@ class Training(unittest.TestCase):
             self.assertEqual(trained(True, size), 1)
             self.assertEqual(trained(False, size), 0)
 
+    def test_corrections_that_a_steady_drift_makes_up_for_are_not_taken_for_overwritten(self):
+        """As on a node that trains faster than the others, in the same direction."""
+        random = np.random.default_rng(1)
+        for overwrites in (True, False):
+            w = np.zeros(300, np.float32)
+            own = w.copy()
+            with ContractDaemon() as daemon, gossamer.attach({"w": w}, job="test", socket=daemon.path) as run:
+                with warnings.catch_warnings(record=True) as told:
+                    warnings.simplefilter("always")
+                    for step in range(800):
+                        if step % 4 == 0:
+                            daemon.client().make_due((-0.4 + 0.02 * random.standard_normal(300)).tolist())
+                        w += 0.1
+                        own += 0.1
+                        if overwrites:
+                            w[:] = own
+                        run.step()
+            self.assertEqual(sum("does not last" in str(one.message) for one in told), overwrites)
+
     def test_where_only_buffers_are_averaged_nothing_is_said_of_training(self):
         w = np.zeros(300, np.float32)
         with warnings.catch_warnings():

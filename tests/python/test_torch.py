@@ -689,6 +689,22 @@ class Tensors(unittest.TestCase):
             self.assertTrue(torch.equal(net[0].weight.detach(), torch.full((4, 3), 11.0)))
             self.assertEqual(run.info().steps, 6)
 
+    def test_the_same_memory_in_another_order_or_length_is_refused(self):
+        net = torch.nn.Linear(4, 4, bias=False)
+        for other, pattern in (
+            (net.weight.data.t(), "not contiguous"),
+            (net.weight.data[:2], "changed its dtype or shape"),
+        ):
+            before = net.weight.data
+            with ContractDaemon() as daemon, gossamer.attach(net, job="test", socket=daemon.path) as run:
+                run.step()
+                net.weight.data = other
+                daemon.client().make_due([1.0] * 16)
+                with self.assertRaisesRegex(gossamer.GossamerError, pattern):
+                    run.step()
+                net.weight.data = before
+                run.step()
+
     def test_buffers_that_averaging_spoils_are_named(self):
         net = model()
         net.register_buffer("mask", torch.full((2, 2), -math.inf))

@@ -27,22 +27,28 @@ _FIELDS = {
 }
 
 
-def check_arguments(run: Any, fits: bool, what: str, value: Any) -> None:
+def check_arguments(run: Any, prefix: Any, fits: bool, what: str, value: Any) -> None:
     """`fits`: whether the value is what the message says that it must be."""
     if not isinstance(run, Run):
         raise _bad_argument(f"run must be what attach() returned, not {run!r}")
+    if not isinstance(prefix, str):
+        raise _bad_argument(f"prefix must be a text, not {prefix!r}")
     if not fits:
         raise _bad_argument(f"{what}, not {value!r}")
 
 
 def write_every(run: Run, every_s: float, prefix: str, write: Callable[[Dict[str, float], int], None]) -> None:
     """Calls `write` with the figures and the clock every `every_s` seconds, from run.step(), and once more when the run is
-    closed. At a clock that was written before, only what run.log() has changed since is written."""
+    closed. At a clock that was written before, only what run.log() has changed since is written. If `write` fails, the
+    training goes on without it, and is told so."""
     before: Dict[str, Logged] = {}
     clock_before = -1
+    failed = False
 
     def look() -> None:
-        nonlocal before, clock_before
+        nonlocal before, clock_before, failed
+        if failed:
+            return
         stats, logged = run.stats, run.logged
         moved = stats.clock != clock_before
         figures = {prefix + name: getattr(stats, field) for field, name in _FIELDS.items()} if moved else {}
@@ -52,7 +58,11 @@ def write_every(run: Run, every_s: float, prefix: str, write: Callable[[Dict[str
                 if one.nodes > 0:
                     figures[f"{prefix}{name}_mean"] = one.mean
         before, clock_before = logged, stats.clock
-        if figures:
-            write(figures, stats.clock)
+        try:
+            if figures:
+                write(figures, stats.clock)
+        except Exception as error:  # whatever the writer raises, for instance as its disk is full
+            failed = True
+            run._warn(f"the figures of the job '{run._job}' are written no more, since their writer failed: {error!r}")
 
     run.every(every_s, look)

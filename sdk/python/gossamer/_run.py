@@ -418,8 +418,8 @@ class _Stillness:
 class _Overwriting:
     """Looks in the first steps whether corrections last: not if the program writes values of its own over them, as an
     optimizer does that keeps a copy of the weights. What lasts of a correction c is <d, c> / |c|², where d is the change
-    from before it until the next step: 1 and what the program adds, or 0 and what it adds. Over a number of corrections
-    what it adds is no more than noise."""
+    from before it until the next step, less the usual change of a step without a correction: 1 or 0, and what this step
+    is unlike the usual. Over a number of corrections that is no more than noise."""
 
     CORRECTIONS = 30  # at least
     STEPS = 5000  # at most
@@ -430,6 +430,7 @@ class _Overwriting:
         self._steps = 0
         self._before: Optional[Tuple[float, ...]] = None  # before the last step's corrections
         self._change: Tuple[float, ...] = ()  # by these
+        self._usual: Tuple[float, ...] = (0.0,) * self.FLOATS  # change of a step without corrections, smoothed
         self._corrections = 0
         # Sums over them: of p = <d, c>, s = |c|², and of p², p s and s².
         self._p = self._s = self._pp = self._ps = self._ss = 0.0
@@ -440,6 +441,9 @@ class _Overwriting:
             self._count(values, self._before)
             if (verdict := self._verdict()) is not None:
                 return verdict
+        elif self._before is not None:
+            steps = zip(self._usual, values, self._before)
+            self._usual = tuple(usual + 0.25 * (now - then - usual) for usual, now, then in steps)
         self._before = values
         self._steps += 1
         return False if self._steps == self.STEPS else None
@@ -451,7 +455,8 @@ class _Overwriting:
 
     def _count(self, values: Tuple[float, ...], before: Tuple[float, ...]) -> None:
         square = sum(c * c for c in self._change)
-        product = sum((now - then) * c for now, then, c in zip(values, before, self._change))
+        steps = zip(values, before, self._usual, self._change)
+        product = sum((now - then - usual) * c for now, then, usual, c in steps)
         if square > 0 and math.isfinite(square + product):
             self._corrections += 1
             self._p += product

@@ -18,9 +18,15 @@ from ._run import Run
 __all__ = ["log"]
 
 
+def _metric_name(name: str) -> str:
+    """A name that MLflow takes: a path within the run's folder, of some characters only."""
+    parts = re.sub(r"[^/\w.\- ]", "_", name).split("/")
+    return "/".join("_" if part in ("", ".", "..") else part for part in parts)
+
+
 def log(run: Run, mlflow_run: Any = None, every_s: float = 10.0, prefix: str = "gossamer/") -> None:
     """Writes the figures as gossamer.tensorboard.log() does. MLflow's step is the run's clock, in samples. The clock is
-    written at once, and waited for, so that a wrong run or prefix, or a server that is away, is an error here. After that
+    written at once, and waited for, so that a wrong run, or a server that is away, is an error here. After that
     MLflow writes in threads of its own, and the process ends when they are done: no step waits for the network, and MLflow
     only logs what it could not write.
 
@@ -31,14 +37,14 @@ def log(run: Run, mlflow_run: Any = None, every_s: float = 10.0, prefix: str = "
     if mlflow_run is None:
         mlflow_run = mlflow.active_run()
     run_id = getattr(getattr(mlflow_run, "info", None), "run_id", None)
-    check_arguments(run, run_id is not None, "mlflow_run must be what mlflow.start_run() returned, given or active", mlflow_run)
+    what = "mlflow_run must be what mlflow.start_run() returned, given or active"
+    check_arguments(run, prefix, run_id is not None, what, mlflow_run)
     client = mlflow.MlflowClient()
 
     def write(figures: Dict[str, float], clock: int, wait: bool = False) -> None:
         now_ms = int(time.time() * 1000)
         metrics = [
-            mlflow.entities.Metric(re.sub(r"[^/\w.\- ]", "_", name), float(value), now_ms, clock)  # names that MLflow takes
-            for name, value in figures.items()
+            mlflow.entities.Metric(_metric_name(name), float(value), now_ms, clock) for name, value in figures.items()
         ]
         client.log_batch(run_id, metrics=metrics, synchronous=wait)
 

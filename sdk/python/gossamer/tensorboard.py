@@ -26,7 +26,7 @@ def log(run: Run, writer: Writer, every_s: float = 10.0, prefix: str = "gossamer
     """Writes run.stats and run.logged every `every_s` seconds, from run.step(), and once more when the run is closed:
     close the writer after it. The charts' step is the run's clock, in samples."""
     what = "writer must be a SummaryWriter of torch.utils.tensorboard or tensorboardX"
-    check_arguments(run, hasattr(writer, "add_scalar"), what, writer)
+    check_arguments(run, prefix, hasattr(writer, "add_scalar"), what, writer)
 
     def write(figures: Dict[str, float], clock: int) -> None:
         for name, value in figures.items():

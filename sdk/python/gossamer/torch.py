@@ -59,8 +59,8 @@ _DTYPES = {
 }
 
 
-# Of a tensor: its index, where it is looked up, its key there, what was there, and the pointer of its memory.
-_Watched = Tuple[int, Callable[[str], Any], str, Any, int]
+# Of a tensor: its index, where it is looked up, its key there, what was there, and the pointer and length of its memory.
+_Watched = Tuple[int, Callable[[str], Any], str, Any, int, int]
 
 
 class _Place(NamedTuple):
@@ -551,10 +551,15 @@ class TorchRun(Run):
             self._check(self._lib.gossamer_set_stream(self._open_handle(), self._stream.pointer))
 
     def _follow_tensors(self, watched: Iterable[_Watched]) -> None:
-        """Takes a tenth of a microsecond for each."""
-        for index, get, key, seen, pointer in watched:
+        """Takes a fifth of a microsecond for each."""
+        for index, get, key, seen, pointer, count in watched:
             tensor = get(key)
-            if tensor is not seen or tensor.data_ptr() != pointer:
+            if (
+                tensor is not seen
+                or tensor.data_ptr() != pointer
+                or tensor.numel() != count  # another part of the same memory
+                or not tensor.is_contiguous()  # or another order
+            ):
                 self._follow(index)
 
     def _copy_masters(self) -> None:
@@ -583,7 +588,8 @@ class TorchRun(Run):
 
     def _watch(self, index: int) -> _Watched:
         place = self._places[index]
-        return index, place.holder.get, place.key, place.holder.get(place.key), self._specs[index].pointer
+        found: Any = place.holder.get(place.key)
+        return index, place.holder.get, place.key, found, self._specs[index].pointer, found.numel()
 
     def _follow(self, index: int) -> None:
         place = self._places[index]
@@ -593,7 +599,8 @@ class TorchRun(Run):
         tensor = place.tensor()
         if place.role == "param" and place.holder.get(place.key) is not self._watched[index][3]:
             self._optimized = -1  # the optimizer may still have the former one
-        if tensor.data_ptr() != self._specs[index].pointer:
+        seen = self._specs[index]
+        if tensor.data_ptr() != seen.pointer or tensor.shape != seen.owner.shape or not tensor.is_contiguous():
             if (tensor.dtype, tensor.shape) != self._kinds[index]:
                 raise _refuse(place.name, "has changed its dtype or shape since the run was attached: attach again")
             device = _torch_cuda.device_of(tensor)

@@ -32,10 +32,12 @@ def log(run: Run, wandb_run: WandbRun, every_s: float = 10.0, prefix: str = "gos
     commit: each writing is a row of its own, which takes one of W&B's steps: for a program that logs nothing to W&B itself.
     """
     fits = hasattr(wandb_run, "log") and hasattr(wandb_run, "define_metric")
-    check_arguments(run, fits, "wandb_run must be what wandb.init() returned", wandb_run)
+    check_arguments(run, prefix, fits, "wandb_run must be what wandb.init() returned", wandb_run)
+    prefix = prefix.replace("*", "_")
     defined = {prefix + CLOCK}
 
     def write(figures: Dict[str, float], clock: int) -> None:
+        figures = {name.replace("*", "_"): value for name, value in figures.items()}  # a pattern, to W&B
         for name in figures.keys() - defined:
             wandb_run.define_metric(name, step_metric=prefix + CLOCK)
             defined.add(name)

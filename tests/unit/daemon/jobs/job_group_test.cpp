@@ -130,6 +130,46 @@ TEST_CASE("when the run is over for one of a node's clients, it holds what the o
   }
 }
 
+TEST_CASE("one that trains on when another has saved and gone is the one to save at its own end") {
+  Trainer first(1, std::chrono::microseconds(0));
+  Trainer second(1, std::chrono::microseconds(0));
+  Daemon daemon;
+  const auto session = daemon.attach(first);
+  daemon.attach(second);
+  const auto answer_to = [](const Trainer& trainer) {
+    return layout::FinishAnswer::unpack(trainer.memory().header().finish_answer.load());
+  };
+  daemon.run_until([&] {
+    first.turn();
+    second.turn();
+    return first.running() && second.running();
+  });
+  first.may_train = second.may_train = false;
+  first.memory().header().finishing = second.memory().header().finishing = 1;
+  daemon.run_until([&] {
+    first.turn();
+    second.turn();
+    return answer_to(first).agreed && answer_to(second).agreed;
+  });
+  CHECK(answer_to(first).saver);
+  CHECK_FALSE(answer_to(second).saver);
+  daemon.detach(session);
+  second.memory().header().finishing = 0;
+  second.may_train = true;
+  const std::uint64_t until = second.memory().header().clock.load() + 5;
+  daemon.run_until([&] {
+    second.turn();
+    return second.memory().header().clock.load() >= until;
+  });
+  second.may_train = false;
+  second.memory().header().finishing = 2;
+  daemon.run_until([&] {
+    second.turn();
+    return answer_to(second).number == 2 && answer_to(second).agreed;
+  });
+  CHECK(answer_to(second).saver);
+}
+
 namespace {
 
 /// Two clients of which the second trains, and the daemon has handed it everything again.
@@ -238,6 +278,30 @@ TEST_CASE("a client that comes to a job has the job's clock, and the cursor of t
   daemon.attach(last);
   daemon.run_until([&] {
     for (Trainer* trainer : {&furthest, &second, &late, &last})
+      trainer->turn();
+    return last.running();
+  });
+  CHECK(cursor_given(last) == 'f');
+}
+
+TEST_CASE("the cursor that a client set before it took the job's model over is nobody's place in the data") {
+  Daemon daemon;
+  Trainer first(1, std::chrono::microseconds(0));
+  Trainer late(9, std::chrono::microseconds(0));
+  Trainer last(9, std::chrono::microseconds(0));
+  train_first(daemon, first);
+  set_cursor(first, 'f');
+  set_cursor(late, 'o');  // of a model that is given up
+  daemon.attach(late);
+  daemon.run_until([&] {
+    first.turn();
+    late.turn();
+    return late.memory().header().clock.load() > 2;  // it has trained more than the first
+  });
+  last.may_train = false;
+  daemon.attach(last);
+  daemon.run_until([&] {
+    for (Trainer* trainer : {&first, &late, &last})
       trainer->turn();
     return last.running();
   });

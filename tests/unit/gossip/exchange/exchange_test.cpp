@@ -131,9 +131,9 @@ EncodeTask::Result encode(End& initiator, const Ask& ask) {
       .exponents = ask.exponents}
       .run(initiator.held());
 }
-AnswerTask::Result answer(End& responder, const ExchangeRequest& request, int shift = 1, bool takes_pushes = false) {
+AnswerTask::Result answer(End& responder, const ExchangeRequest& request, int shift = 1) {
   REQUIRE(fits(request, responder.blocks));
-  auto result = AnswerTask{.request = request, .shift = shift, .takes_pushes = takes_pushes}.run(responder.held());
+  auto result = AnswerTask{.request = request, .shift = shift}.run(responder.held());
   if (result.commit) responder.buffers.finish_commit();
   return result;
 }
@@ -198,7 +198,7 @@ EncodeTask::Result encode_push(End& worker, Codec codec, const PushRule& rule, s
 ConcludeTask::Result push_to(End& server, End& worker, Codec codec, const PushRule& rule, std::uint64_t seed,
                              const std::vector<float>* trained_meanwhile = nullptr, int least_shift = 1) {
   auto sent = encode_push(worker, codec, rule, seed);
-  const auto answered = answer(server, sent.request, least_shift, true);
+  const auto answered = answer(server, sent.request, least_shift);
   REQUIRE(answered.reply.status == ReplyStatus::done);
   if (trained_meanwhile != nullptr) worker.train(*trained_meanwhile);
   auto result =
@@ -388,25 +388,22 @@ TEST_CASE("a server asks for finer steps before it keeps their noise", "[exchang
   worker.train(std::vector<float>(begin.size(), 0.01F));
   // It takes itself to be sixty-four times further away than it is, as after a stall.
   auto sent = encode_push(worker, Codec::q8, rule, random.next(), 64);
-  auto answered = answer(server, sent.request, 1, true);
+  auto answered = answer(server, sent.request);
   REQUIRE((!answered.commit && !answered.reply.wide.empty()));
   CHECK(answered.measure.coarse_blocks == blocks);
   const auto asked = answered.reply.asked.as<std::int8_t>();
   for (const std::int8_t exponent : asked)
     CHECK(std::ldexp(1.0, exponent) < 0.01 / 2);
   sent = encode_push(worker, Codec::q8, rule, random.next(), 64, {asked.begin(), asked.end()});
-  answered = answer(server, sent.request, 1, true);
+  answered = answer(server, sent.request);
   REQUIRE((answered.commit && answered.reply.wide.empty()));
   const auto after = server.whole();
   const double pushed = 0.01 * (1 + rule.ahead) * std::ldexp(1.0, -rule.shift);
   for (std::size_t e = 0; e < after.size(); ++e)
     REQUIRE(std::fabs(after[e] - before[e] - pushed) < 0.25 * 0.01);
-  // Who follows leaves no noise behind, and replicas share it.
-  for (const bool server_answers : {true, false}) {
-    const PushRule other{.shift = server_answers ? max_shift_bound : 1};
-    sent = encode_push(worker, Codec::q8, other, random.next(), 64);
-    CHECK(answer(server, sent.request, 1, server_answers).reply.wide.empty());
-  }
+  // Who follows leaves no noise behind.
+  sent = encode_push(worker, Codec::q8, PushRule{.shift = max_shift_bound}, random.next(), 64);
+  CHECK(answer(server, sent.request).reply.wide.empty());
 }
 
 TEST_CASE("what other exchanges have moved is no progress", "[exchange]") {

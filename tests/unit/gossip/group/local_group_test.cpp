@@ -566,6 +566,47 @@ TEST_CASE("a client whose values are not finite is left out, whole, until they a
   CHECK(node.y == Values(elements, lattice * 5 / 2));
 }
 
+TEST_CASE("clients are not even until one that was not finite, and was mended, holds the copy again") {
+  Played node(2);
+  node.round();
+  node.trainers[2].x[300] = std::numeric_limits<float>::quiet_NaN();
+  node.round();
+  REQUIRE(node.group.quarantined(2));
+  node.trainers[2].x[300] = 1;  // mended, and nobody has trained
+  node.round();
+  CHECK_FALSE(node.group.quarantined(2));
+  CHECK(node.trainers[2].x != node.y);
+  CHECK_FALSE(node.group.even());
+  node.round();
+  CHECK(node.trainers[2].x == node.y);
+  CHECK(node.group.even());
+}
+
+TEST_CASE("a client that was not finite, and is mended while nobody trains, is looked at within a second") {
+  Played node(2);
+  node.round();
+  node.trainers[2].x[300] = std::numeric_limits<float>::quiet_NaN();
+  node.round();
+  REQUIRE(node.group.quarantined(2));
+  node.round();
+  CHECK(node.group.wanted(1, node.now_us + LocalGroup::recovery_us - 1, 1).empty());
+  CHECK(node.group.wanted(1, node.now_us + LocalGroup::recovery_us, 1).size() == 1);
+}
+
+TEST_CASE("what a client learned under an earlier daemon counts by its share of then, later progress by today's") {
+  Played node(0);
+  Trainer& trainer = node.trainers[1];
+  trainer.x.assign(elements, 2);
+  trainer.buffers[trainer.publication].assign(elements, 2);
+  node.group.add(1, LocalGroup::Arrival::back, 0, {.untaken = {true}, .were = 2});
+  node.round();
+  CHECK(node.y == Values(elements, 1));
+  CHECK(trainer.x == node.y);
+  trainer.train(2);
+  node.round();
+  CHECK(node.y == Values(elements, 3));  // the other client is not back, and no part of the mean
+}
+
 TEST_CASE("a client that comes back does not draw the others back, and counts with what it publishes from then on") {
   Played node(1);
   node.trainers[2].x.assign(elements, 4);

@@ -1455,6 +1455,18 @@ TEST_CASE("a leaver exchanges each fragment with partners of its own choice, the
   CHECK(lone.sent<ExchangeReply>().at(0).second.reason == RefuseReason::draining);
 }
 
+TEST_CASE("a server that leaves hands its model over, and does not only follow", "[replica]") {
+  Lone server({.partners = {.policy = PartnerPolicy::owner}});
+  server.replica->set_keeps(true, server.now_us, server.out);
+  server.meet(1);
+  server.replica->leave(server.now_us, server.now_us + us_per_s, server.out);
+  server.tick(500'000);  // its client's publication is not waited for any longer
+  server.work();
+  const auto requests = server.sent<ExchangeRequest>();
+  REQUIRE(requests.size() == 1);
+  CHECK(requests[0].second.min_shift == min_shift_bound);
+}
+
 TEST_CASE("a leaver waits for the client's training, but not for ever", "[replica]") {
   const bool publishes = GENERATE(true, false);
   Lone lone({});
@@ -1528,4 +1540,36 @@ TEST_CASE("a partner that was busy rests no longer than a new, shorter period sa
   CHECK_FALSE(ask(20 * us_per_s));
   lone.replica->set_options({.codec = Codec::f32, .period_us = 50'000});
   CHECK(ask(300'000));
+}
+
+TEST_CASE("at the end a worker pushes what was out of range of its last push, before it takes the server's value over",
+          "[replica]") {
+  ReplicaOptions options{.codec = Codec::q8, .partners = {.policy = PartnerPolicy::owner}};
+  Lone worker(options);
+  worker.replica->set_options(options);
+  JobInfo server = Lone::info(ReplicaState::running);
+  server.keeps = true;
+  server.finishing = Finishing::begun;
+  worker.replica->link_up(node_id(1), worker.out);
+  worker.hear(1, server);
+  worker.replica->set_finishing(Programs::finish, worker.now_us, worker.out);
+  const auto request = worker.start_own().second;
+  REQUIRE(request.min_shift < max_shift_bound);
+  const auto steps = request.side.as<std::int8_t>().first(Lone::blocks);
+  ExchangeReply reply{.counter = request.counter,
+                      .job = request.job,
+                      .status = ReplyStatus::done,
+                      .codec = Codec::q8,
+                      .shift = request.min_shift};
+  reply.block_count = Lone::blocks;
+  reply.differences = Bytes::adopt(std::vector<std::byte>(Lone::blocks * codec_block_bytes(Codec::q8)));
+  reply.wide = Bytes::adopt(std::vector<std::byte>{std::byte{1}});
+  reply.asked = Bytes::adopt(std::vector<std::int8_t>(Lone::blocks, static_cast<std::int8_t>(steps[0] + 2)));
+  worker.hear(1, std::move(reply));
+  worker.work();
+  worker.work();
+  const auto follow_ups = worker.sent<ExchangeRequest>();
+  REQUIRE(follow_ups.size() == 1);
+  CHECK(follow_ups[0].second.block_count == 1);
+  CHECK(follow_ups[0].second.min_shift == request.min_shift);
 }

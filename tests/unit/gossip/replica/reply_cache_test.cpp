@@ -212,6 +212,7 @@ TEST_CASE("orphans are bounded in number and in age, the oldest are given up", "
   CHECK(cache.expire(ReplyCache::orphan_life_us).empty());
   CHECK(cache.expire(2 * ReplyCache::orphan_life_us).size() == ReplyCache::max_orphans);
   CHECK(cache.orphans() == 0);
+  CHECK(cache.take_left().size() == ReplyCache::max_orphans);
 }
 
 TEST_CASE("those who are gone do not keep others from being answered", "[reply_cache]") {

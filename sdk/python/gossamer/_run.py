@@ -443,7 +443,9 @@ class _Overwriting:
                 return verdict
         elif self._before is not None:
             steps = zip(self._usual, values, self._before)
-            self._usual = tuple(usual + 0.25 * (now - then - usual) for usual, now, then in steps)
+            usual = tuple(usual + 0.25 * (now - then - usual) for usual, now, then in steps)
+            if math.isfinite(sum(usual)):
+                self._usual = usual
         self._before = values
         self._steps += 1
         return False if self._steps == self.STEPS else None

@@ -214,7 +214,11 @@ class SystemTest(unittest.TestCase):
         return client
 
     def step_until(
-        self, condition: Callable[[], bool], what: str, clients: Optional[List[Client]] = None
+        self,
+        condition: Callable[[], bool],
+        what: str,
+        clients: Optional[List[Client]] = None,
+        patience_s: float = PATIENCE_S,
     ) -> None:
         """Steps without training until the condition holds."""
 
@@ -223,7 +227,7 @@ class SystemTest(unittest.TestCase):
                 client.step()
             return condition()
 
-        wait_until(step_and_look, PATIENCE_S, what)
+        wait_until(step_and_look, patience_s, what)
 
     def publish(self, client: Client) -> None:
         """Steps until the daemon has the present values of the array, which must be one fragment: of several, one alone

@@ -19,8 +19,9 @@ namespace {
 /// block refused for its coarse step, it asks for `widen_least` above its own estimate, as far as it accepts that.
 constexpr int widen_least = 2;
 constexpr int widen_most = 6;
-/// Powers of two between what a push changes in a block (root mean square) and the coarsest step that is taken, or the
-/// one that is asked for. With that every element is in range, even if it alone has changed.
+/// Both are powers of two of a step, beside what a push changes in the block (root mean square). A coarser step than
+/// `noise_limit` is refused, and one of `noise_asked` is asked for: its range has room for an element that alone has
+/// changed.
 constexpr int noise_limit = 0;
 constexpr int noise_asked = -3;
 
@@ -80,9 +81,10 @@ bool is_noise(const AnswerTask& task, int exponent, const BlockOutcome& outcome)
   return task.request.pushes && outcome.mean_square > 0 && exponent > change_of(outcome) + noise_limit;
 }
 
+/// Per block, in the order of the request's.
 struct CoarseSteps {
-  std::vector<bool> coarse;  // per block, in the order of the request's; they say nothing about the disagreement
-  std::vector<int> finer;    // the exponents to ask for at most
+  std::vector<bool> coarse;   // such blocks say nothing about the disagreement
+  std::vector<int> coarsest;  // the exponents that may be asked for at most
 };
 
 /// Marks as wide the blocks whose step gives a range beyond the responder's limits, or too much noise for a push. Their
@@ -90,15 +92,15 @@ struct CoarseSteps {
 CoarseSteps refuse_coarse_steps(const AnswerTask& task, HeldFragment fragment, std::span<const std::uint32_t> blocks,
                                 std::span<const std::int8_t> exponents, std::span<std::byte> differences,
                                 std::span<BlockOutcome> outcomes) {
-  CoarseSteps found{.coarse = std::vector<bool>(blocks.size()), .finer = {}};
+  CoarseSteps found{.coarse = std::vector<bool>(blocks.size()), .coarsest = std::vector<int>(blocks.size())};
   const Codec codec = task.request.codec;
   std::vector<std::uint32_t> beyond;
   std::vector<std::size_t> place;  // the place of each in `blocks`
   for (std::size_t i = 0; i < blocks.size(); ++i) {
-    const int limit = fragment.steps.limit_exponent(task.range, task.factor, blocks[i]);
+    const int limit = fragment.steps.limit_exponent(task.range, task.factor, blocks[i]) - (codec_bits(codec) - 1);
     const bool noise = is_noise(task, exponents[i], outcomes[i]);
-    found.finer.push_back(noise ? change_of(outcomes[i]) + noise_asked : max_step_exponent);
-    if (exponents[i] + codec_bits(codec) - 1 <= limit && !noise) continue;
+    found.coarsest[i] = noise ? std::min(limit, change_of(outcomes[i]) + noise_asked) : limit;
+    if (exponents[i] <= limit && !noise) continue;
     beyond.push_back(blocks[i]);
     place.push_back(i);
   }
@@ -287,7 +289,7 @@ int noise_shift_of(std::span<const std::int8_t> exponents, std::span<const Block
 /// Writes the wide bitmap and the wanted steps into the reply. Writes nothing if no block is wide.
 void describe_wide(const AnswerTask& task, HeldFragment fragment, std::span<const std::uint32_t> blocks,
                    std::span<const std::int8_t> exponents, std::span<const BlockOutcome> outcomes,
-                   const std::vector<bool>& coarse, std::span<const int> finer, ExchangeReply& reply) {
+                   const std::vector<bool>& coarse, std::span<const int> coarsest, ExchangeReply& reply) {
   std::vector<std::byte> wide(bitmap_bytes(blocks.size()));
   std::vector<std::int8_t> asked(exponents.begin(), exponents.end());
   bool any = false;
@@ -298,8 +300,7 @@ void describe_wide(const AnswerTask& task, HeldFragment fragment, std::span<cons
     const Codec codec = task.request.codec;
     const int own = fragment.steps.exponent(codec, task.range, task.factor, blocks[i]);
     // With a large factor its own step is coarser than what it takes from others.
-    const int limit = fragment.steps.limit_exponent(task.range, task.factor, blocks[i]) - (codec_bits(codec) - 1);
-    const int wanted = coarse[i] ? std::min({own + widen_least, limit, finer[i]})
+    const int wanted = coarse[i] ? std::min(own + widen_least, coarsest[i])
                                  : std::clamp(own, exponents[i] + widen_least, exponents[i] + widen_most);
     asked[i] = static_cast<std::int8_t>(std::clamp(wanted, min_step_exponent, max_step_exponent));
   }
@@ -513,11 +514,12 @@ AnswerTask::Result AnswerTask::run(HeldFragment fragment) && {
     reply.limited = limit_differences(*this, fragment, blocks, side.exponents, differences.as<float>(), moved);
     shift = std::max(shift, clip_shift_of(*this, threshold, differences.bytes(), moved, coarse, reply.limited));
   } else {
-    auto [refused, finer] = refuse_coarse_steps(*this, fragment, blocks, side.exponents, differences.bytes(), outcomes);
+    auto [refused, coarsest] =
+        refuse_coarse_steps(*this, fragment, blocks, side.exponents, differences.bytes(), outcomes);
     coarse = std::move(refused);
     shift = std::max(shift + noise_shift_of(side.exponents, outcomes),
                      clip_shift_of(*this, threshold, differences.bytes(), outcomes, coarse, reply.limited));
-    describe_wide(*this, fragment, blocks, side.exponents, outcomes, coarse, finer, reply);
+    describe_wide(*this, fragment, blocks, side.exponents, outcomes, coarse, coarsest, reply);
   }
   reply.status = ReplyStatus::done;
   reply.shift = static_cast<std::uint8_t>(std::clamp<int>(shift, request.min_shift, max_shift_bound));

@@ -184,7 +184,7 @@ Result<std::unique_ptr<ClientRun>> ClientRun::open(const gossamer_options& optio
 
 /// Part 0 counts for all, and looks for fragments that are due; each part makes its pass over those that have their
 /// turn.
-Result<bool> ClientRun::count_with_parts(std::uint64_t samples) {
+Result<bool> ClientRun::count_step_with_parts(std::uint64_t samples) {
   if (samples > layout::max_clock_samples - parts_->clock())
     return fail(GOSSAMER_BAD_ARGUMENT, "the number of samples is negative, or brings the clock beyond 2^53");
   parts_->add_samples(samples);
@@ -194,9 +194,8 @@ Result<bool> ClientRun::count_with_parts(std::uint64_t samples) {
   tend_parts();
   bool due = false;
   if (parts_->leads()) {
-    layout::Header& header = memory_.header();
-    header.steps.store(steps_, std::memory_order_relaxed);
-    due = header.due_sequence.load(std::memory_order_acquire) != seen_due_sequence_.load(std::memory_order_relaxed);
+    memory_.header().steps.store(steps_, std::memory_order_relaxed);
+    due = sees_due();
   }
   return due || parts_->has_turns();
 }
@@ -268,7 +267,7 @@ ClientRun::Served ClientRun::make_turn(std::uint32_t fragment, const layout::Wor
 }
 
 /// Time is measured only when something is due, because measuring costs as much as many idle steps.
-Result<void> ClientRun::serve() {
+Result<void> ClientRun::serve_due() {
   if (finishing_ != 0) take_finishing_back();
   const TrainingTime time;
   const std::uint64_t publications_before = publications_;

@@ -50,10 +50,10 @@ class ClientRun {
   [[nodiscard]] static Result<std::unique_ptr<ClientRun>> open(const gossamer_options& options,
                                                                std::span<const gossamer_tensor> tensors);
   [[nodiscard]] Result<void> step(std::uint64_t samples);
-  /// A step, without serve(). True: fragments may be due.
-  [[nodiscard]] Result<bool> count(std::uint64_t samples);
-  /// Passes over the fragments that are due, and tells the daemon how long that took.
-  [[nodiscard]] Result<void> serve();
+  /// Counts a step. True: fragments may be due.
+  [[nodiscard]] Result<bool> count_step(std::uint64_t samples);
+  /// Passes over the fragments that are due, up to the step budget, and tells the daemon how long that took.
+  [[nodiscard]] Result<void> serve_due();
   [[nodiscard]] Result<void> wait_ready(std::int64_t timeout_ms);
   [[nodiscard]] Result<void> set_tensor_data(std::size_t index, void* data);
   [[nodiscard]] Result<void> set_stream(void* stream);
@@ -97,8 +97,12 @@ class ClientRun {
   [[nodiscard]] Served serve(std::uint32_t fragment, layout::Word word);
   void pass(std::uint32_t fragment, const layout::Word& word, std::uint32_t dither);
   void store_published(std::uint32_t fragment, layout::Word word, std::uint64_t publications);
+  [[nodiscard]] bool sees_due() const {
+    return memory_.header().due_sequence.load(std::memory_order_acquire) !=
+           seen_due_sequence_.load(std::memory_order_relaxed);
+  }
   [[nodiscard]] bool attaches() const { return parts_ == nullptr || parts_->leads(); }
-  [[nodiscard]] Result<bool> count_with_parts(std::uint64_t samples);
+  [[nodiscard]] Result<bool> count_step_with_parts(std::uint64_t samples);
   [[nodiscard]] Served make_turn(std::uint32_t fragment, const layout::Word& word);
   [[nodiscard]] bool make_turns(bool waits);
   [[nodiscard]] Result<void> finish_with_parts(gossamer_finish_info& info, bool& spoiled, bool& ended);
@@ -171,9 +175,9 @@ class ClientRun {
   Attachment attachment_;                          ///< last: its thread uses the members above
 };
 
-inline Result<bool> ClientRun::count(std::uint64_t samples) {
+inline Result<bool> ClientRun::count_step(std::uint64_t samples) {
   if (parts_ != nullptr) [[unlikely]]
-    return count_with_parts(samples);
+    return count_step_with_parts(samples);
   if (samples > layout::max_clock_samples - clock_) [[unlikely]]
     return fail(GOSSAMER_BAD_ARGUMENT, "the number of samples is negative, or brings the clock beyond 2^53");
   clock_ += samples;
@@ -181,16 +185,16 @@ inline Result<bool> ClientRun::count(std::uint64_t samples) {
   layout::Header& header = memory_.header();
   header.clock.store(clock_, std::memory_order_relaxed);
   header.steps.store(steps_, std::memory_order_relaxed);
-  return header.due_sequence.load(std::memory_order_acquire) != seen_due_sequence_.load(std::memory_order_relaxed);
+  return sees_due();
 }
 
 inline Result<void> ClientRun::step(std::uint64_t samples) {
-  const auto due = count(samples);
+  const auto due = count_step(samples);
   if (!due) [[unlikely]]
     return std::unexpected(due.error());
   if (!*due) [[likely]]
     return {};
-  return serve();
+  return serve_due();
 }
 
 }  // namespace gossamer::client

@@ -95,7 +95,7 @@ gossamer_status gossamer_step(gossamer_run* run, uint64_t samples) {
 gossamer_status gossamer_count_step(gossamer_run* run, uint64_t samples) {
   bool due = false;
   const gossamer_status status = call(run, [&](ClientRun& own) -> Result<void> {
-    const auto counted = own.count(samples);
+    const auto counted = own.count_step(samples);
     if (!counted) return std::unexpected(counted.error());
     due = *counted;
     return {};
@@ -104,7 +104,7 @@ gossamer_status gossamer_count_step(gossamer_run* run, uint64_t samples) {
 }
 
 gossamer_status gossamer_serve_due(gossamer_run* run) {
-  return call(run, [](ClientRun& own) { return own.serve(); });
+  return call(run, [](ClientRun& own) { return own.serve_due(); });
 }
 
 gossamer_status gossamer_info(gossamer_run* run, gossamer_run_info* info) {

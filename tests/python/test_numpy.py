@@ -84,25 +84,32 @@ class Training(unittest.TestCase):
                 for _ in range(200):
                     run.step()
 
+    def told_that_corrections_do_not_last(self, overwrites, steps):
+        """How often a program is told. `steps`: the correction of each, or None, and what the program adds."""
+        w = np.zeros(300, np.float32)
+        own = w.copy()
+        with ContractDaemon() as daemon, gossamer.attach({"w": w}, job="test", socket=daemon.path) as run:
+            with warnings.catch_warnings(record=True) as told:
+                warnings.simplefilter("always")
+                for correction, update in steps:
+                    if correction is not None:
+                        daemon.client().make_due(correction.tolist())
+                    own += update
+                    w += update
+                    if overwrites:
+                        w[:] = own
+                    run.step()
+        return sum("does not last" in str(one.message) for one in told)
+
     def test_a_program_that_overwrites_corrections_is_told(self):
         random = np.random.default_rng(1)
 
         def trained(overwrites: bool, size: float) -> int:
-            w = np.zeros(300, np.float32)
-            own = w.copy()
-            with ContractDaemon() as daemon, gossamer.attach({"w": w}, job="test", socket=daemon.path) as run:
-                with warnings.catch_warnings(record=True) as told:
-                    warnings.simplefilter("always")
-                    for _ in range(400):
-                        daemon.client().make_due((0.1 * random.standard_normal(300)).tolist())
-                        update = size * random.standard_normal(300).astype(np.float32)
-                        if overwrites:
-                            own += update
-                            w[:] = own
-                        else:
-                            w += update
-                        run.step()
-            return sum("does not last" in str(one.message) for one in told)
+            steps = (
+                (0.1 * random.standard_normal(300), size * random.standard_normal(300).astype(np.float32))
+                for _ in range(400)
+            )
+            return self.told_that_corrections_do_not_last(overwrites, steps)
 
         for size in (0.001, 0.1, 0.3):  # of the updates, beside corrections of 0.1
             self.assertEqual(trained(True, size), 1)
@@ -112,20 +119,11 @@ class Training(unittest.TestCase):
         """As on a node that trains faster than the others, in the same direction."""
         random = np.random.default_rng(1)
         for overwrites in (True, False):
-            w = np.zeros(300, np.float32)
-            own = w.copy()
-            with ContractDaemon() as daemon, gossamer.attach({"w": w}, job="test", socket=daemon.path) as run:
-                with warnings.catch_warnings(record=True) as told:
-                    warnings.simplefilter("always")
-                    for step in range(800):
-                        if step % 4 == 0:
-                            daemon.client().make_due((-0.4 + 0.02 * random.standard_normal(300)).tolist())
-                        w += 0.1
-                        own += 0.1
-                        if overwrites:
-                            w[:] = own
-                        run.step()
-            self.assertEqual(sum("does not last" in str(one.message) for one in told), overwrites)
+            corrections = (
+                -0.4 + 0.02 * random.standard_normal(300) if step % 4 == 0 else None for step in range(800)
+            )
+            told = self.told_that_corrections_do_not_last(overwrites, ((one, np.float32(0.1)) for one in corrections))
+            self.assertEqual(told, overwrites)
 
     def test_where_only_buffers_are_averaged_nothing_is_said_of_training(self):
         w = np.zeros(300, np.float32)

@@ -20,7 +20,7 @@ from unittest import mock
 
 import numpy as np
 
-from support import BUILD, PATIENCE_S, REPOSITORY, wait_until
+from support import BUILD, PATIENCE_S, REPOSITORY, processes_with, wait_until
 
 sys.path.insert(0, str(REPOSITORY / "tests"))
 
@@ -47,15 +47,7 @@ def cells(kind: str) -> List[Dict[str, Any]]:
 
 def started_in(folder: Path) -> List[int]:
     """Processes that have this folder as the place of their state, or below it."""
-    named = b"XDG_STATE_HOME=" + str(folder).encode()
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            if named in (process / "environ").read_bytes():
-                found.append(int(process.name))
-        except OSError:
-            pass  # it has ended in the meantime, or is another user's
-    return found
+    return processes_with("environ", f"XDG_STATE_HOME={folder}")
 
 
 def come_in_order(rows: np.ndarray, *conditions: Callable[[Row], bool]) -> bool:

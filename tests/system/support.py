@@ -95,16 +95,21 @@ def start_other_program(test: unittest.TestCase, greeting: bytes) -> str:
     return f"127.0.0.1:{serving.getsockname()[1]}"
 
 
-def programs_naming(folder: Path) -> List[int]:
-    """Processes whose arguments name a file of this folder."""
+def processes_with(file: str, text: str) -> List[int]:
+    """Processes with this text in a file of /proc/PID, such as cmdline or environ."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
-            if str(folder).encode() in (process / "cmdline").read_bytes():
+            if text.encode() in (process / file).read_bytes():
                 found.append(int(process.name))
         except OSError:
-            pass  # it has ended in the meantime
+            pass  # it has ended in the meantime, or is another user's
     return found
+
+
+def programs_naming(folder: Path) -> List[int]:
+    """Processes whose arguments name a file of this folder."""
+    return processes_with("cmdline", str(folder))
 
 
 def private_bytes(node: Node) -> int:

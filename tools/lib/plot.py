@@ -12,7 +12,7 @@ WIDTH, HEIGHT = 900, 150
 LEFT, RIGHT, TOP, BOTTOM = 70, 20, 28, 24
 # Time is cut into this many pieces, and each line shows the least and the most in each.
 PIECES = 400
-# Of a chart in characters.
+# The size of a chart in characters, and the marks of its lines.
 COLUMNS, ROWS = 64, 11
 MARKS = "*o+x#@%&"
 COLOURS = ("#1b6ca8", "#c8553d", "#3a7d44", "#8f5aa5", "#b98b00", "#4f6d7a", "#d1495b", "#00798c")

@@ -90,11 +90,12 @@ setup_tests() {
 # Frameworks that are not in the distribution go to the build folder (tests/python/CMakeLists.txt), if they can be had.
 setup_frameworks() {
   local folder=$build_dir/frameworks
+  local names="JAX, Keras, tensorboardX, safetensors, W&B and MLflow"
   PYTHONPATH=$folder has_modules /usr/bin/python3 jax tensorboardX safetensors wandb mlflow && [[ -d $folder/keras ]] && return
-  say "installing JAX, Keras, tensorboardX, safetensors, W&B and MLflow from PyPI in ${folder#"$repository"/}"
+  say "installing $names from PyPI in ${folder#"$repository"/}"
   /usr/bin/python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --no-input --retries 1 --timeout 20 \
     --target "$folder" jax keras tensorboardX safetensors wandb mlflow-skinny </dev/null >&2 ||
-    say "JAX, Keras, tensorboardX, safetensors, W&B and MLflow could not be installed: their tests will be skipped"
+    say "$names could not be installed: their tests will be skipped"
 }
 
 # An environment of its own: hivemind wants newer packages than the distribution's. About 5 GB with PyTorch.

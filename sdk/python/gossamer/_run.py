@@ -418,8 +418,8 @@ class _Stillness:
 class _Overwriting:
     """Looks in the first steps whether corrections last: not if the program writes values of its own over them, as an
     optimizer does that keeps a copy of the weights. What lasts of a correction c is <d, c> / |c|², where d is the change
-    from before it until the next step, less the usual change of a step without a correction: 1 or 0, and what this step
-    is unlike the usual. Over a number of corrections that is no more than noise."""
+    from before it until the next step, less the usual change of a step without a correction. That is 1 if c lasts, and 0
+    if not, plus a noise: this step is never quite the usual one. Over a number of corrections the noise is averaged out."""
 
     CORRECTIONS = 30  # at least
     STEPS = 5000  # at most
@@ -652,7 +652,7 @@ class Run(Shared):
             self._look_whether_overwritten(samples)
         status = self._c_count(self._handle, samples)
         if status == _library.DUE:
-            self._before_serving()
+            self._follow_tensors()
             status = self._lib.gossamer_serve_due(self._handle)
         if status != _library.OK:
             self._report(status)
@@ -665,8 +665,8 @@ class Run(Shared):
         if self._next_look_s is not None and time.monotonic() >= self._next_look_s:
             self._look()
 
-    def _before_serving(self) -> None:
-        """Called if the step is about to read the tensors, and write them."""
+    def _follow_tensors(self) -> None:
+        """Called if the step is about to read the tensors, and write them: they may have moved."""
 
     def _trained_places(self) -> List[Tuple[int, int]]:
         return [(pointer, size) for pointer, size in zip(self._pointers, self._trained_bytes) if pointer and size]

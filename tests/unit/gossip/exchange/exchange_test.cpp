@@ -178,7 +178,7 @@ std::vector<std::uint32_t> random_subset(std::size_t blocks, Random& random) {
 
 namespace {
 
-/// What a worker pushes. `exponents`: those asked for, if any.
+/// Encodes a worker's push. `exponents` are those that the server has asked for; if there are none, the worker chooses.
 EncodeTask::Result encode_push(End& worker, Codec codec, const PushRule& rule, std::uint64_t seed, float factor = 1,
                                std::vector<std::int8_t> exponents = {}) {
   auto sent = EncodeTask{.request = {.counter = 5,

@@ -43,7 +43,8 @@ model = {"w": np.zeros(100000, np.float32)}
 run = gossamer.attach(model, job="pods", timeout_s=60)
 goal = float(sys.argv[1])
 begin = time.monotonic()
-while abs(model["w"].mean() - 2.0) > 0.5 and time.monotonic() < begin + 60:
+# Who goes to 3 passes 2 on its way, also alone.
+while (run.info().neighbours != 1 or abs(model["w"].mean() - 2.0) > 0.5) and time.monotonic() < begin + 60:
     model["w"] += 0.01 * (goal - model["w"])
     run.step()
     time.sleep(0.005)

@@ -60,7 +60,7 @@ Membership::Membership(const MembershipOptions& options, MemberRecord self, Rand
   next_expire_us_ = phase(expire_interval_us);
   sequence_ = static_cast<std::uint32_t>(random_.next());
   join_backoff_us_ = options_.probe_interval_us;
-  search_backoff_us_ = options_.gossip_interval_us;
+  refusals_backoff_us_ = options_.gossip_interval_us;
 }
 
 // ---------------------------------------------------------------------------------------------------------- lookups
@@ -188,6 +188,7 @@ void Membership::first_hand(const NodeId& from, const MembershipMessage& message
   if (std::holds_alternative<Leave>(message.body)) return;
   if (Member* member = member_of(from)) {
     member->unheard = 0;
+    if (self_.dial_only && message.partial) crowded_us_ = now_us;
     own_word(*member, message.incarnation, now_us, out);
     return;
   }
@@ -471,8 +472,8 @@ void Membership::bury(const NodeId& node, Claim claim, std::uint8_t hops, TimeUs
   if (claim == Claim::dead) note_lost(record, now_us);
   out.events.push_back({claim == Claim::left ? Change::left : Change::died, node});
   pass_on(claim, record, {}, true, hops);
-  search_backoff_us_ = options_.gossip_interval_us;
-  next_search_us_ = now_us;
+  refusals_backoff_us_ = options_.gossip_interval_us;
+  searched_us_ = now_us - refusals_backoff_us_;
 }
 
 void Membership::note_lost(const MemberRecord& record, TimeUs now_us) {
@@ -579,13 +580,14 @@ void Membership::on(const NodeId& from, const Join& body, const MembershipMessag
     return;
   }
   if (considers_gone(from)) hear_alive_elsewhere(record, true, 0, now_us, out);
-  if (find(from) == nullptr) {
+  const bool accepted = find(from) != nullptr || make_room(record, true, out);
+  if (accepted && find(from) == nullptr) {
     for (const Member& member : members_) {
       if (!record.dial_only) send(member.record, ForwardJoin{record, active_walk_hops}, out);
     }
     take_neighbour(record, now_us, out);
   }
-  send(record, NeighbourReply{self_, true}, out);
+  send(record, NeighbourReply{self_, accepted}, out);
   send(record, ShuffleReply{sample_views(max_shuffle_records / 2, max_shuffle_records / 2)}, out);
 }
 

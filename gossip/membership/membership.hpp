@@ -39,6 +39,9 @@ inline constexpr std::size_t max_active_view = 32;
 inline constexpr std::size_t max_passive_view = 256;
 /// Neighbours beyond active_view that are accepted on request, so that a node that looks for one finds one.
 inline constexpr std::size_t active_view_slack = 2;
+/// Neighbours of a node in a partial view, of both kinds. The overlay's other links are for what passes.
+inline constexpr std::size_t most_neighbours = 48;
+static_assert(most_neighbours > max_active_view + active_view_slack);
 /// Number of addresses to join through.
 inline constexpr std::size_t max_contacts = 64;
 /// Number of dead members whose addresses are still tried.
@@ -152,7 +155,8 @@ class Membership {
   /// A node that may become a neighbour (partial views).
   struct Reserve {
     MemberRecord record;
-    bool met;  ///< was a member that had spoken to this node itself
+    bool met;                   ///< was a member that had spoken to this node itself
+    std::uint8_t refusals = 0;  ///< to be this node's neighbour
   };
 
   /// `self.incarnation` must be larger at each start; microseconds since 1970 will do.
@@ -305,6 +309,12 @@ class Membership {
   void drop_unreachable(Actions& out);
   void look_for_neighbours(TimeUs now_us, Actions& out);
   void request_neighbour(const MemberRecord& record, bool urgent, TimeUs now_us, Actions& out);
+  [[nodiscard]] std::size_t neighbours(bool dial_only) const;
+  [[nodiscard]] std::size_t estimated_others() const;
+  [[nodiscard]] std::size_t needed_neighbours() const;
+  [[nodiscard]] TimeUs search_backoff_us() const;
+  void note_refusal();
+  bool make_room(const MemberRecord& record, bool knows_nobody, Actions& out);
   void take_neighbour(const MemberRecord& record, TimeUs now_us, Actions& out);
   void taken_for_neighbour(const NodeId& node, TimeUs now_us, Actions& out);
   void taken_for_member(const NodeId& node, Actions& out);
@@ -316,6 +326,7 @@ class Membership {
   [[nodiscard]] std::vector<MemberRecord> sample_views(std::size_t active, std::size_t passive);
   [[nodiscard]] const Member* random_neighbour(const NodeId& but, const NodeId& nor);
   [[nodiscard]] bool has_room(const MemberRecord& record) const;
+  [[nodiscard]] bool has_guest_room(std::size_t most) const;
 
   MembershipOptions options_;
   MemberRecord self_;
@@ -355,10 +366,10 @@ class Membership {
   TimeUs next_join_us_ = 0;
   TimeUs join_backoff_us_ = 0;
   TimeUs next_shuffle_us_ = 0;
-  TimeUs next_search_us_ = 0;
-  TimeUs search_backoff_us_ = 0;
+  TimeUs searched_us_ = 0;
+  TimeUs refusals_backoff_us_ = 0;  ///< before the next search; see search_backoff_us()
   TimeUs next_push_us_ = 0;
-  TimeUs crowded_us_ = 0;  ///< when there last were more nodes than the passive view could hold
+  TimeUs crowded_us_ = 0;  ///< when there last were more nodes than the views could hold, or a neighbour said so
 };
 
 }  // namespace gossamer::gossip

@@ -2,7 +2,8 @@
 // active_view_slack neighbours more than it looks for, so that requests are seldom turned down. A node with less than
 // half of the neighbours that it looks for is not turned down (in the paper: a node with none). Neighbours tell each
 // other their active views, so that the watchers of a node know each other. A node that can only dial out is never
-// asked, but asks. See gossip/membership/membership.hpp.
+// asked, but asks: it is a guest of its neighbours, which have room for guests apart from the room for each other, so
+// that neither takes the other's. See gossip/membership/membership.hpp.
 
 #include <algorithm>
 
@@ -16,7 +17,12 @@ namespace {
 /// Records of each view in a shuffle (Leitão et al. 2007, section 4.2).
 constexpr std::size_t shuffled_active = 3;
 constexpr std::size_t shuffled_passive = 4;
+/// Longest time between two searches; in shuffles for a guest that has a neighbour.
 constexpr TimeUs longest_search_backoff_us = 10 * us_per_s;
+constexpr TimeUs patience_shuffles = 6;
+constexpr std::uint8_t most_refusals = 255;
+/// A guest with fewer neighbours is in need.
+constexpr std::size_t fewest_of_guest = 2;
 constexpr int request_attempts = 2;
 /// If the passive view has not been full for this many shuffles, the cluster is small.
 constexpr TimeUs uncrowded_shuffles = 10;
@@ -24,11 +30,12 @@ constexpr TimeUs uncrowded_shuffles = 10;
 }  // namespace
 
 /// A newcomer learns that the cluster is large from nodes that take it, or ask it, for a neighbour. Of the others, one
-/// that knows many members follows nodes that know more. Each node finds out by itself that a cluster is small again.
+/// that knows many members follows nodes that know more. Each node that can be dialled finds out by itself that a
+/// cluster is small again. The others never meet each other, and follow those.
 bool Membership::shows_large_cluster(const MembershipMessage& message) const {
   if (!message.partial) return false;
   if (knows_many()) return true;
-  if (small_again_) return false;
+  if (small_again_ && !self_.dial_only) return false;
   if (const auto* reply = std::get_if<NeighbourReply>(&message.body)) return reply->accepted;
   if (std::holds_alternative<NeighbourRequest>(message.body)) return true;
   const auto* ping = std::get_if<Ping>(&message.body);
@@ -90,10 +97,17 @@ void Membership::become_partial(TimeUs now_us, Actions& out) {
   view_untold_ = true;
 }
 
-/// If all known nodes fit into half of a full view, this node returns to the full view.
+/// Each guest is one of up to active_view nodes.
+std::size_t Membership::estimated_others() const {
+  const std::size_t hosts = neighbours(false) + passive_.size();
+  return hosts + neighbours(true) * std::max(hosts, options_.active_view) / options_.active_view;
+}
+
+/// If all others fit into half of a full view, this node returns to the full view. One that can only dial out does so
+/// if all its neighbours have.
 void Membership::become_full_if_small(TimeUs now_us, Actions& out) {
   if (now_us - crowded_us_ < uncrowded_shuffles * options_.shuffle_interval_us) return;
-  if (2 * (members_.size() + passive_.size()) >= options_.full_view_limit) return;
+  if (self_.dial_only ? members_.empty() : 2 * estimated_others() >= options_.full_view_limit) return;
   partial_ = false;
   small_again_ = true;
   pending_.clear();
@@ -142,56 +156,106 @@ void Membership::look_for_neighbours(TimeUs now_us, Actions& out) {
       forget(pending.record.node);
     }
   }
-  if (now_us < next_search_us_ || members_.size() + pending_.size() >= options_.active_view) return;
-  next_search_us_ = now_us + search_backoff_us_;
+  const std::size_t there = neighbours(false) + pending_.size();
+  if (now_us - searched_us_ < search_backoff_us() || there >= options_.active_view) return;
+  searched_us_ = now_us;
   std::vector<std::size_t> candidates;
   for (std::size_t i = 0; i < passive_.size(); ++i) {
     const NodeId& node = passive_[i].record.node;
     if (std::ranges::none_of(pending_, [&](const Pending& p) { return p.record.node == node; }))
       candidates.push_back(i);
   }
-  const std::size_t missing = options_.active_view - members_.size() - pending_.size();
-  const bool urgent = 2 * members_.size() < options_.active_view;
-  // In need, those that exist for certain come first.
+  // Those that have turned this node down come last; in need, those that exist for certain come first. There may be
+  // less room for guests than they look for, so they ask for as little as they need, or for one.
+  const std::size_t needed = needed_neighbours();
   random_.shuffle(candidates);
-  if (urgent) std::ranges::stable_partition(candidates, [this](std::size_t i) { return passive_[i].met; });
-  candidates.resize(std::min(candidates.size(), missing));
+  if (needed > 0) std::ranges::stable_partition(candidates, [this](std::size_t i) { return passive_[i].met; });
+  std::ranges::stable_sort(candidates, {}, [this](std::size_t i) { return passive_[i].refusals; });
+  const std::size_t missing = options_.active_view - there;
+  const std::size_t asked = self_.dial_only ? std::clamp<std::size_t>(needed, 1, missing) : missing;
+  candidates.resize(std::min(candidates.size(), asked));
   for (const std::size_t index : candidates)
-    request_neighbour(MemberRecord(passive_[index].record), urgent, now_us, out);
+    request_neighbour(MemberRecord(passive_[index].record), needed > 0, now_us, out);
+}
+
+/// Number of neighbours, besides those that are asked, without which this node is in need.
+std::size_t Membership::needed_neighbours() const {
+  const std::size_t fewest =
+      self_.dial_only ? std::min(fewest_of_guest, options_.active_view) : (options_.active_view + 1) / 2;
+  const auto asked = static_cast<std::size_t>(std::ranges::count(pending_, true, &Pending::urgent));
+  return fewest - std::min(fewest, neighbours(false) + asked);
+}
+
+TimeUs Membership::search_backoff_us() const {
+  const bool is_patient = self_.dial_only && neighbours(false) > 0;
+  return std::min(refusals_backoff_us_,
+                  is_patient ? patience_shuffles * options_.shuffle_interval_us : longest_search_backoff_us);
+}
+
+void Membership::note_refusal() {
+  refusals_backoff_us_ = std::min(2 * refusals_backoff_us_, patience_shuffles * options_.shuffle_interval_us);
 }
 
 void Membership::request_neighbour(const MemberRecord& record, bool urgent, TimeUs now_us, Actions& out) {
   if (record.dial_only || record.node == self_.node || find(record.node) != nullptr) return;
   if (std::ranges::any_of(pending_, [&](const Pending& p) { return p.record.node == record.node; })) return;
   if (pending_.size() >= max_active_view) return;
-  send(record, NeighbourRequest{self_, urgent}, out);
+  if (self_.dial_only && members_.empty()) {
+    send(record, Join{self_}, out);  // a guest without any neighbour takes the place of one with two
+  } else {
+    send(record, NeighbourRequest{self_, urgent}, out);
+  }
   pending_.push_back({record, now_us + health_.scale(2 * options_.probe_timeout_us), urgent, 1});
   view_changed_ = true;
 }
 
-/// Nodes that only dial out depend on the others, which therefore accept more of them.
-bool Membership::has_room(const MemberRecord& record) const {
-  return members_.size() < (record.dial_only ? 2 : 1) * options_.active_view + active_view_slack;
+std::size_t Membership::neighbours(bool dial_only) const {
+  const auto is_of_kind = [&](const Member& member) { return member.record.dial_only == dial_only; };
+  return static_cast<std::size_t>(std::ranges::count_if(members_, is_of_kind));
 }
 
-/// Another neighbour makes room if there is none.
+bool Membership::has_room(const MemberRecord& record) const {
+  const std::size_t most = options_.active_view + active_view_slack;
+  return record.dial_only ? has_guest_room(2 * most) : neighbours(false) < most;
+}
+
+/// Guests take no room from nodes that can be dialled, and may become such.
+bool Membership::has_guest_room(std::size_t most) const {
+  const std::size_t left = most_neighbours - (options_.active_view + active_view_slack);
+  return neighbours(true) < std::min(most, left) && members_.size() < most_neighbours;
+}
+
+/// Makes room for a node in need, if there is none: another neighbour of its kind is given up. That is a guest that has
+/// neighbours to spare; if none has, there is room for more guests. Returns false if there is no room.
+bool Membership::make_room(const MemberRecord& record, bool knows_nobody, Actions& out) {
+  if (has_room(record)) return true;
+  std::vector<const Member*> candidates;
+  for (const Member& member : members_) {
+    if (member.record.dial_only == record.dial_only) candidates.push_back(&member);
+  }
+  if (candidates.empty()) return false;
+  random_.shuffle(candidates);
+  const Member* chosen = candidates.front();
+  if (record.dial_only) {
+    crowded_us_ = last_tick_us_;
+    const auto neighbours_of = [](const Member* member) { return member->watchers.size(); };
+    chosen = *std::ranges::max_element(candidates, {}, neighbours_of);
+    if (neighbours_of(chosen) <= fewest_of_guest) {
+      if (has_guest_room(most_neighbours)) return true;
+      if (!knows_nobody || neighbours_of(chosen) < fewest_of_guest) return false;
+    }
+  }
+  const NodeId node = chosen->record.node;
+  answer(node, Disconnect{}, out);
+  drop_neighbour(node, out);
+  return true;
+}
+
 void Membership::take_neighbour(const MemberRecord& record, TimeUs now_us, Actions& out) {
   std::erase_if(pending_, [&](const Pending& pending) { return pending.record.node == record.node; });
   forget(record.node);
   view_changed_ = true;
   if (find(record.node) != nullptr) return;
-  while (!has_room(record)) {
-    std::vector<NodeId> candidates;  // a node that can be dialled finds new neighbours more easily
-    for (const bool dial_only : {false, true}) {
-      for (const Member& member : members_) {
-        if (member.record.dial_only == dial_only) candidates.push_back(member.record.node);
-      }
-      if (!candidates.empty()) break;
-    }
-    const NodeId chosen = candidates[random_.below(candidates.size())];
-    answer(chosen, Disconnect{}, out);
-    drop_neighbour(chosen, out);
-  }
   take_lost(record.node);
   add_member(record, now_us, out);
   view_untold_ = true;
@@ -202,7 +266,8 @@ void Membership::taken_for_neighbour(const NodeId& node, TimeUs now_us, Actions&
   if (!partial_ || find(node) != nullptr || considers_gone(node)) return;
   const auto asked = std::ranges::find_if(pending_, [&](const Pending& p) { return p.record.node == node; });
   if (asked != pending_.end()) {
-    take_neighbour(MemberRecord(asked->record), now_us, out);
+    const MemberRecord record = asked->record;
+    if (make_room(record, false, out)) take_neighbour(record, now_us, out);
   } else if (has_room(MemberRecord{})) {
     answer(node, NeighbourRequest{self_, false}, out);
   } else {
@@ -339,8 +404,12 @@ void Membership::on(const NodeId& from, const NeighbourRequest& body, const Memb
     send(record, NeighbourReply{self_, true}, out);
     return;
   }
-  const bool accepted = find(from) != nullptr || has_room(record) || body.urgent;
-  if (accepted) take_neighbour(record, now_us, out);
+  const bool accepted = find(from) != nullptr || (body.urgent ? make_room(record, false, out) : has_room(record));
+  if (accepted) {
+    take_neighbour(record, now_us, out);
+  } else if (record.dial_only) {
+    crowded_us_ = now_us;
+  }
   send(record, NeighbourReply{self_, accepted}, out);
 }
 
@@ -358,9 +427,12 @@ void Membership::on(const NodeId& from, const NeighbourReply& body, const Member
   view_changed_ |= asked;
   if (!body.accepted) {
     if (find(from) != nullptr && !find(from)->suspected) drop_neighbour(from, out);
-    search_backoff_us_ = std::min(2 * search_backoff_us_, longest_search_backoff_us);
+    for (Reserve& reserve : passive_) {
+      if (reserve.record.node == from && reserve.refusals < most_refusals) ++reserve.refusals;
+    }
+    note_refusal();
   } else if (find(from) == nullptr) {
-    if (asked || has_room(body.sender)) {
+    if (asked ? make_room(body.sender, false, out) : has_room(body.sender)) {
       take_neighbour(body.sender, now_us, out);
     } else {
       send(body.sender, Disconnect{}, out);
@@ -368,11 +440,10 @@ void Membership::on(const NodeId& from, const NeighbourReply& body, const Member
   }
 }
 
-void Membership::on(const NodeId& from, const Disconnect&, const MembershipMessage&, TimeUs now_us, Actions& out) {
+void Membership::on(const NodeId& from, const Disconnect&, const MembershipMessage&, TimeUs, Actions& out) {
   if (!partial_ || find(from) == nullptr) return;
   drop_neighbour(from, out);
-  next_search_us_ = std::min(next_search_us_, now_us + search_backoff_us_);
-  search_backoff_us_ = std::min(2 * search_backoff_us_, longest_search_backoff_us);
+  note_refusal();
 }
 
 void Membership::on(const NodeId& from, const Shuffle& body, const MembershipMessage&, TimeUs now_us, Actions& out) {

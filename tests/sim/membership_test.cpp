@@ -1,5 +1,6 @@
 #include "tools/sim/membership/membership.hpp"
 
+#include <limits>
 #include <set>
 
 #include "catch.hpp"
@@ -269,6 +270,82 @@ TEST_CASE("Nodes that can only dial out are members, and never paired with each 
     run.run_for(25);
     CHECK(run.told(Change::died, 6).size() == nodes - 1);
   }
+}
+
+/// What the nodes that only dial out, those from `hosts` on, have come to.
+struct Guests {
+  std::size_t fewest = std::numeric_limits<std::size_t>::max();
+  std::size_t partial = 0;
+};
+
+Guests guests_of(const MembershipCluster& cluster, std::size_t hosts) {
+  Guests guests;
+  for (std::size_t node = hosts; node < cluster.nodes(); ++node) {
+    if (!cluster.running(node)) continue;
+    guests.fewest = std::min(guests.fewest, cluster.membership(node).members().size());
+    guests.partial += cluster.membership(node).partial() ? 1 : 0;
+  }
+  return guests;
+}
+
+TEST_CASE("Few nodes that can be dialled hold many together that cannot") {
+  struct Case {
+    std::size_t nodes, hosts;
+  };
+  for (const auto& [nodes, hosts] : {Case{100, 8}, Case{100, 25}, Case{300, 10}, Case{300, 30}}) {
+    INFO(nodes << " nodes, " << hosts << " of them can be dialled");
+    const bool scarce = 2 * (nodes - hosts) > 38 * hosts;  // see has_guest_room()
+    LearningRun run(nodes);
+    for (std::size_t node = hosts; node < nodes; ++node)
+      run.network.set_behind_nat(node, true);
+    std::size_t dialled = 0;
+    run.cluster.on_view = [&](std::size_t, const gossip::Membership::Actions& actions) {
+      dialled += actions.dial.size();
+    };
+    for (std::size_t node = 0; node < nodes; ++node) {
+      run.cluster.start(node, {0});
+      run.run_for(0.1);
+    }
+    run.run_for(300);
+    dialled = 0;
+    for (int minute = 0; minute < 10; ++minute) {
+      run.run_for(60);
+      INFO("after minute " << minute);
+      const Guests guests = guests_of(run.cluster, hosts);
+      CHECK(run.cluster.largest_component() == nodes);
+      CHECK(run.cluster.one_sided_links() == 0);
+      CHECK(guests.partial == nodes - hosts);
+      CHECK(guests.fewest >= (scarce ? 1 : 2));
+    }
+    UNSCOPED_INFO(dialled << " dialled");
+    CHECK(dialled < 10 * (nodes - hosts));
+    CHECK(run.live_declared_dead.empty());
+    if (scarce) continue;
+    for (std::size_t node = 2; node < hosts; node += 2)
+      run.cluster.crash(node);
+    run.run_for(60);
+    CHECK(run.cluster.largest_component() == nodes - (hosts - 1) / 2);
+    CHECK(guests_of(run.cluster, hosts).fewest >= 1);
+  }
+}
+
+TEST_CASE("A large cluster of nodes that only dial out, which shrinks, has full views again") {
+  constexpr std::size_t hosts = 20;
+  LearningRun run(100);
+  for (std::size_t node = hosts; node < 100; ++node)
+    run.network.set_behind_nat(node, true);
+  for (std::size_t node = 0; node < 100; ++node) {
+    run.cluster.start(node, {0});
+    run.run_for(0.1);
+  }
+  run.run_for(60);
+  REQUIRE(guests_of(run.cluster, hosts).partial == 80);
+  for (std::size_t node = 0; node < 100; ++node) {
+    if (node % 10 > 1) run.cluster.crash(node);
+  }
+  run.run_for(700);
+  CHECK(guests_of(run.cluster, hosts).partial == 0);
+  CHECK(run.cluster.everybody_knows_everybody());
 }
 
 TEST_CASE("A node that crashed comes back under the same name") {

@@ -161,8 +161,8 @@ void OverlayMembership::settle(std::size_t i) {
 
 void OverlayMembership::check_bounds(std::size_t i) const {
   const Membership& membership = members_.membership(i);
-  const std::size_t most_neighbours = 2 * options_.active_view + gossip::active_view_slack;
-  const std::size_t most_members = std::max(membership.partial() ? most_neighbours : 0, options_.full_view_limit + 1);
+  const std::size_t most_members =
+      std::max(membership.partial() ? gossip::most_neighbours : 0, options_.full_view_limit + 1);
   const auto check = [&](const char* what, std::size_t size, std::size_t most) {
     if (size <= most) return;
     throw Violation({.node = i}, "bounds: node {}'s membership has {} {}, of {} allowed", i, size, what, most);

@@ -251,7 +251,9 @@ void LocalGroup::published(ClientId id, std::uint32_t f, TimeUs now_us, std::opt
   Slot& slot = client.slots[f];
   GOSSAMER_CHECK(slot.due);
   const bool answers = rounds_[f].follows == Follows::mean || counts(client);
-  if (slot.awaited && answers && rounds_[f].first_us == 0) rounds_[f].first_us = now_us;
+  // Also one that comes late from an earlier round: if only those are awaited that stand still, the round would not
+  // end.
+  if (rounds_[f].under_way && answers && rounds_[f].first_us == 0) rounds_[f].first_us = now_us;
   slot.due = slot.awaited = false;
   slot.learned = slot.learned || own_clock != slot.published_at;
   slot.published_at = own_clock.value_or(client.clock);

@@ -482,6 +482,27 @@ TEST_CASE("a round ends when all have published, or after twice the time of the 
   }
 }
 
+TEST_CASE("a round that waits for a client that stands still ends after one that comes late from the round before") {
+  Played node(2);
+  node.now_us = 1000;
+  node.begin();
+  node.now_us += 1000;
+  node.serve(2);
+  node.now_us += 10'000;
+  REQUIRE(node.end_if_over());  // the first still has the fragment
+  node.group.observe_clock(1, 10);
+  node.begin();  // to the second only, which stands still from now on
+  REQUIRE(node.trainers[2].due);
+  node.now_us += 5000;
+  node.serve(1);
+  CHECK_FALSE(node.end_if_over());
+  node.now_us += 5001;
+  REQUIRE(node.end_if_over());
+  node.group.observe_clock(1, 20);
+  node.begin();
+  CHECK(node.trainers[1].due);
+}
+
 TEST_CASE("a client that joins takes the copy over and moves nobody") {
   Played node(2);
   node.trainers[1].train(4 * lattice);

@@ -462,6 +462,7 @@ void Job::leave(TimeUs deadline_us) {
   leaving_ = true;
   beginning_.stop();
   tell_state(layout::RunState::draining);
+  read_clock();  // what has been trained since the last look is to be published first
   decide([&](Actions& out) { replica_.leave(host_.now_us(), deadline_us, out); });
 }
 

@@ -76,7 +76,8 @@ struct OwnExchange {
   Stage stage = Stage::encoding;
   Sent sent = Sent::once;
   NodeId partner = {};
-  int follow_up = 0;  ///< 0: the exchange proper; 1: wide blocks with wider steps; 2: what is left, in f32
+  bool hands_over = false;  ///< it was begun to hand over, with what the client has published last
+  int follow_up = 0;        ///< 0: the exchange proper; 1: wide blocks with wider steps; 2: what is left, in f32
   TimeUs begun_us = 0;
   TimeUs sent_us = 0;  ///< when the request was last sent
   ExchangeRequest request = {};

@@ -343,6 +343,7 @@ void Initiator::start(std::uint32_t f, const NodeId& partner, int follow_up, Cod
   }
   const float factor = data_.factor_for(fragment, partner);
   fragment.own = OwnExchange{.partner = partner,
+                             .hands_over = data_.leaving.has_value(),
                              .follow_up = follow_up,
                              .begun_us = now_us,
                              .push = push,
@@ -492,7 +493,6 @@ void Initiator::concluded(std::uint32_t f, ConcludeTask::Result&& result, TimeUs
     data_.learn(fragment, own.partner, result.measure, result.shift, proper);
     const bool latest = data_.description.keeps || own.publication_clock == fragment.publication_clock;
     data_.note_agreement(fragment, own.partner, result.measure, proper && latest);
-    if (data_.leaving && proper) fragment.handover.exchanged(own.partner, result.shift);
     if (proper) rest_if_quiet(fragment, result.measure, now_us);
     if (result.took_all && result.wide.empty() && own.publication_clock) {
       fragment.handed_in = {own.partner, *own.publication_clock};
@@ -510,13 +510,18 @@ void Initiator::concluded(std::uint32_t f, ConcludeTask::Result&& result, TimeUs
   out.send.push_back(
       {own.partner, ExchangeAck{own.request.counter, result.accepted ? Outcome::taken : Outcome::never}});
   if (result.wide.empty() || own.follow_up >= last_follow_up || !data_.neighbours.is_linked(own.partner) ||
-      !(data_.runs() || data_.leaving) || fragment.waiting.publication)
+      !(data_.runs() || data_.leaving) || fragment.waiting.publication) {
+    // Where blocks are left out, or come closer a part at a time, the partner is asked again.
+    const bool whole = result.accepted && result.wide.empty() && !result.measure.limited;
+    if (data_.leaving && own.hands_over && whole) fragment.handover.exchanged(own.partner, result.shift);
     return;
+  }
   const bool last = own.follow_up + 1 == last_follow_up;
   start(f, own.partner, own.follow_up + 1, last ? Codec::f32 : own.request.codec, std::move(result.wide),
         last ? std::vector<std::int8_t>{} : std::move(result.wide_exponents), now_us, out);
   // What the client has published since is in the wide blocks only.
   fragment.own->publication_clock = result.took_all ? own.publication_clock : std::nullopt;
+  fragment.own->hands_over = own.hands_over;
   fragment.turn.due_at = due_at;  // both count as one exchange for the period
 }
 

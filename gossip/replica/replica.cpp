@@ -80,6 +80,7 @@ void Replica::leave(TimeUs now_us, TimeUs deadline_us, Actions& out) {
                    .replicas = data_.neighbours.partners() + 1};
   for (Fragment& fragment : data_.fragments) {
     fragment.turn.start_at(now_us);
+    fragment.freshness = Fragment::Freshness::used;  // while the node was drained, its client has trained on
     if (!joined || !data_.options.exchanges) fragment.handover.give_up();  // or others hold the same model
   }
   enter(Phase::leaving, out);

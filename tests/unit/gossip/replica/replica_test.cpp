@@ -1486,6 +1486,62 @@ TEST_CASE("a leaver waits for the client's training, but not for ever", "[replic
   CHECK(lone.begun<EncodeTask>().size() == 1);
 }
 
+TEST_CASE("a leaver hands over what was trained while it was drained", "[replica]") {
+  Lone lone({});
+  lone.meet(1);
+  lone.replica->set_clock(10);
+  lone.tick(us_per_s);
+  REQUIRE(lone.out.due == std::vector<std::uint32_t>{0});
+  lone.replica->enter(Phase::drained, lone.out);
+  lone.publish(10);  // it is exchanged with nobody
+  CHECK(lone.begun<EncodeTask>().empty());
+  lone.replica->set_clock(100);
+  lone.replica->leave(lone.now_us, lone.now_us + us_per_s, lone.out);
+  lone.tick(10'000);
+  CHECK(lone.begun<EncodeTask>().empty());
+  lone.publish(100);
+  CHECK(lone.begun<EncodeTask>().size() == 1);
+}
+
+TEST_CASE("an exchange that was under way when a node leaves hands nothing over", "[replica]") {
+  Lone lone({});
+  lone.meet(1);
+  const auto request = lone.start_own().second;
+  lone.replica->leave(lone.now_us, lone.now_us + us_per_s, lone.out);
+  lone.hear(1, Lone::reply_to(request));
+  lone.work();
+  CHECK_FALSE(lone.replica->handed_over());
+  for (int i = 0; i < 3; ++i)
+    lone.tick(20'000);
+  lone.work();
+  const auto requests = lone.sent<ExchangeRequest>();
+  REQUIRE(requests.size() == 1);
+  lone.hear(1, Lone::reply_to(requests[0].second));
+  lone.recall();
+  lone.work();
+  CHECK(lone.replica->handed_over());
+}
+
+TEST_CASE("differences that were scaled down are not handed over yet", "[replica]") {
+  Lone lone({});
+  lone.meet(1);
+  lone.replica->leave(lone.now_us, lone.now_us + us_per_s, lone.out);
+  for (const bool limited : {true, true, false}) {
+    CHECK_FALSE(lone.replica->handed_over());
+    for (int i = 0; i < 3; ++i)
+      lone.tick(20'000);
+    lone.work();
+    const auto requests = lone.sent<ExchangeRequest>();
+    REQUIRE(requests.size() == 1);
+    auto reply = Lone::reply_to(requests[0].second);
+    reply.limited = limited;
+    lone.hear(1, reply);
+    lone.recall();
+    lone.work();
+  }
+  CHECK(lone.replica->handed_over());
+}
+
 TEST_CASE("a leaver that finds nobody, or has not joined, has nothing to hand over", "[replica]") {
   Lone alone({});
   alone.replica->leave(alone.now_us, alone.now_us + us_per_s, alone.out);

@@ -57,8 +57,11 @@ class Endurance(SystemTest):
         halves = np.array(grown[:half]), np.array(grown[half:])
         for node, before, after in zip(nodes, *(half.max(axis=0) for half in halves)):
             self.assertLess(after - before, ALLOWED_GROWTH_BYTES, f"{node.name} grew from {before} to {after} bytes")
+        # Each fragment needs some ten exchanges until it agrees.
         self.step_until(
-            lambda: spread(clients) < 1e-3 and float(np.abs(total(clients)).max()) < ADDING_UP, "agreement, on zero"
+            lambda: spread(clients) < 1e-3 and float(np.abs(total(clients)).max()) < ADDING_UP,
+            "agreement, on zero",
+            patience_s=PATIENCE_PER_EXCHANGE_S * EXCHANGES / 4,
         )
         for client in clients:
             self.assertGreater(client.job()["exchanges"], 0)

@@ -39,6 +39,7 @@ import torch, torch.distributed as dist
 import gossamer.torch as gossamer
 rank, ranks, steps, rate = int(sys.argv[3]), int(sys.argv[4]), int(sys.argv[5]), float(sys.argv[6])
 dist.init_process_group("gloo", init_method="file://" + sys.argv[7], rank=rank, world_size=ranks)
+print("ready", flush=True)
 torch.manual_seed(rank)
 model = torch.nn.Linear(30, 20, bias=False)
 optimizer = torch.optim.SGD(model.parameters(), lr=rate)
@@ -111,7 +112,9 @@ class Group(SystemTest):
             fast.array += 0.01
             fast.step(samples=2)
             time.sleep(0.001)
-        self.assertGreater(fast.run.info().publications, rounds + 3, "it is asked again without the slow one")
+        self.step_until(
+            lambda: fast.run.info().publications > rounds + 3, "it is asked again without the slow one", [fast]
+        )
         slow.array += 4
         self.assert_all_at(3, "half of both")
         # Both ends have since taken steps without training, which count one sample each.
@@ -207,6 +210,8 @@ class Group(SystemTest):
             self.addCleanup(rank.stdout.close)
             self.addCleanup(rank.wait)
             self.addCleanup(rank.kill)
+        for rank in ranks:  # to import PyTorch may take longer than all that follows
+            self.assertEqual(rank.stdout.readline(), b"ready\n")
         # They take over the other node's model, zero; and half of their training goes there.
         expected = -STEPS * RATE * 2 / 2
         self.assert_all_at(expected, "what both ranks did is there, by half")

@@ -35,6 +35,8 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::seconds patience{20};
 constexpr std::chrono::milliseconds poll_step{20};
 constexpr int max_connections = 4000;
+/// Handshakes under way at once. Many more would all take longer than a daemon allows, on a busy machine.
+constexpr std::size_t most_handshakes = 16;
 /// The number of ROUTER and REP sockets that a daemon may have made before the one that listens, and that one.
 constexpr int sockets_before = 4;
 
@@ -92,6 +94,7 @@ class Stranger {
   void connect(const std::string& routing_id) {
     connections_.push_back(std::make_unique<Connection>(context_, identity_, invitation_, routing_id,
                                                         static_cast<int>(connections_.size())));
+    if (connections_.size() % most_handshakes == 0) settle();
   }
   /// Waits until each has completed its handshake or was closed; `closed`: until each was closed.
   void settle(bool closed = false) {

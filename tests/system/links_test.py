@@ -117,28 +117,36 @@ class Links(SystemTest):
         nodes = line.nodes
         time.sleep(0.5)
         idle = self.heartbeats_ms(nodes, HEARTBEATS)
+        most = most_ms(middle(idle))
+        print_round_trips("idle", idle)
         clients = self.load(nodes)
         time.sleep(2)
-        before, began = [node.status()["bytes_sent"] for node in nodes], time.monotonic()
-        loaded = self.heartbeats_ms(nodes, 2 * HEARTBEATS)
-        took_s = time.monotonic() - began
-        sent = [(node.status()["bytes_sent"] - bytes_) * 8e-6 / took_s for node, bytes_ in zip(nodes, before)]
-        goodput = [node.peers()[0]["goodput_mbit_s"] for node in nodes]
+
+        def pass_by() -> bool:
+            """Whether heartbeats have passed by bulk in time. If not, the daemons may have waited for a processor."""
+            before, began = [node.status()["bytes_sent"] for node in nodes], time.monotonic()
+            loaded = self.heartbeats_ms(nodes, 2 * HEARTBEATS)
+            took_s = time.monotonic() - began
+            sent = [(node.status()["bytes_sent"] - bytes_) * 8e-6 / took_s for node, bytes_ in zip(nodes, before)]
+            print_round_trips("with bulk", loaded)
+            print(f"sent {sent[0]:.1f} and {sent[1]:.1f} Mbit/s")
+            return max(sent) > 0.5 * LINK_MBIT_S and slow(loaded) < most
+
+        def goodput_of_link() -> Optional[List[float]]:
+            goodput = [node.peers()[0]["goodput_mbit_s"] for node in nodes]
+            return goodput if min(goodput) > 0.5 * LINK_MBIT_S else None
+
+        wait_until(pass_by, PATIENCE_S, f"heartbeats pass by bulk within {most:.0f} ms")
+        goodput = wait_until(goodput_of_link, PATIENCE_S, "both have measured the link and not the machine")
+        print(f"goodput {goodput[0]:.1f} and {goodput[1]:.1f} Mbit/s")
+        self.assertLess(max(goodput), 1.05 * LINK_MBIT_S)
         self.stop_stepping()
         with line.flood():
             time.sleep(1)
             flooded = self.heartbeats_ms(nodes, HEARTBEATS)
-        for what, sample in (("idle", idle), ("with bulk", loaded), ("with bulk that nobody paces", flooded)):
-            print(f"round trip {what}: median {middle(sample):.2f} ms, 95th percentile {slow(sample):.2f} ms")
-        print(f"sent {sent[0]:.1f} and {sent[1]:.1f} Mbit/s, goodput {goodput[0]:.1f} and {goodput[1]:.1f}")
-        self.assertGreater(max(sent), 0.5 * LINK_MBIT_S, "there was no load")
-        most = most_ms(middle(idle))
-        self.assertLess(slow(loaded), most)
+        print_round_trips("with bulk that nobody paces", flooded)
         # The negative control: the same measurement fails without the window.
         self.assertGreater(slow(flooded), most)
-        for measured in goodput:
-            self.assertGreater(measured, 0.5 * LINK_MBIT_S)
-            self.assertLess(measured, 1.05 * LINK_MBIT_S)
         self.assertEqual([client.job()["unresolved"] for client in clients], [0, 0])
 
     def network_line(self, delay_s: float) -> "NetworkLine":
@@ -162,12 +170,17 @@ class Links(SystemTest):
         self.check_heartbeats(ProxyLine(self, 0.02), lambda idle_ms: 3 * idle_ms)
 
     def check_cap(self, bytes_sent: Callable[[], List[int]]) -> None:
-        """No count grows faster than the cap, and one grows as fast, each within 5 %."""
+        """No count ever grows faster than the cap, and one grows as fast unless the daemons wait for a processor, each
+        within 5 %."""
         wait_until(lambda: max(self.mbit_s(bytes_sent, 1)) > 0.5 * CAP_MBIT_S, PATIENCE_S, "there is load")
-        rates = self.mbit_s(bytes_sent, CAP_MEASURED_S)
-        print(f"sent {', '.join(f'{rate:.2f}' for rate in rates)} Mbit/s of {CAP_MBIT_S}")
-        self.assertLess(max(rates), 1.05 * CAP_MBIT_S)
-        self.assertGreater(max(rates), 0.95 * CAP_MBIT_S)
+
+        def grows_as_fast() -> bool:
+            rates = self.mbit_s(bytes_sent, CAP_MEASURED_S)
+            print(f"sent {', '.join(f'{rate:.2f}' for rate in rates)} Mbit/s of {CAP_MBIT_S}")
+            self.assertLess(max(rates), 1.05 * CAP_MBIT_S)
+            return max(rates) > 0.95 * CAP_MBIT_S
+
+        wait_until(grows_as_fast, 2 * PATIENCE_S, "one count grows as fast as the cap")
 
     def test_the_cap_on_a_node_holds_over_all_its_links(self) -> None:
         nodes = self.start_nodes(3, capped("max_mbit_s"))
@@ -252,6 +265,10 @@ def middle(ordered: List[float]) -> float:
 def slow(ordered: List[float]) -> float:
     """The 95th percentile."""
     return ordered[len(ordered) * 95 // 100]
+
+
+def print_round_trips(what: str, ordered_ms: List[float]) -> None:
+    print(f"round trip {what}: median {middle(ordered_ms):.2f} ms, 95th percentile {slow(ordered_ms):.2f} ms")
 
 
 class Sink:

@@ -34,6 +34,16 @@ class Completion(SystemTest):
     def of(self, node: Node, *words: str) -> List[str]:
         return completed(CTL, "--socket", str(node.control_socket), *words)
 
+    def assert_no_names_within(self, most_s: float, control_socket: Path) -> None:
+        """Once at least: a busy machine may take longer, but not each time."""
+
+        def at_once() -> bool:
+            begun = time.monotonic()
+            self.assertEqual(completed(CTL, "--socket", str(control_socket), "keep", "t"), [])
+            return time.monotonic() - begun < most_s
+
+        wait_until(at_once, PATIENCE_S, f"an answer within {most_s} s")
+
     def test_names_come_from_the_daemon(self) -> None:
         first, second = self.start_nodes(2)
         self.attach(first, np.zeros(10))
@@ -52,10 +62,7 @@ class Completion(SystemTest):
         self.assertEqual(self.of(first, "keep", JOB, JOB[:2]), [])
 
     def test_without_a_daemon_there_are_no_names_at_once(self) -> None:
-        nowhere = str(self.folder / "nobody")
-        begun = time.monotonic()
-        self.assertEqual(completed(CTL, "--socket", nowhere, "keep", "t"), [])
-        self.assertLess(time.monotonic() - begun, 2)
+        self.assert_no_names_within(2, self.folder / "nobody")
         self.assertIn("status", completed(CTL, "sta"))
         self.assertEqual(completed(CTL, "key", "ro"), ["rotate"])
         self.assertEqual(completed(CTL, "cluster", "start", "--fo"), ["--folder"])
@@ -66,9 +73,7 @@ class Completion(SystemTest):
         assert node.program is not None
         node.program.signal(19)  # SIGSTOP
         self.addCleanup(node.program.signal, 18)
-        begun = time.monotonic()
-        self.assertEqual(self.of(node, "keep", "t"), [])
-        self.assertLess(time.monotonic() - begun, 3)
+        self.assert_no_names_within(3, node.control_socket)
 
 
 class Unit(SystemTest):

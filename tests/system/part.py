@@ -38,7 +38,7 @@ def main(socket: str, replica: str, part: int, parts: int, dimension: int, folde
         socket=socket,
         fragment_elements=FRAGMENT_ELEMENTS,
         part=(part, parts),
-        replica=replica,
+        replica=f"{replica}-{folder.name}",  # another test of this user may run at the same time
         slices={"matrix": (SHAPE, offset), "vector": ((ELEMENTS,), (0,))},
         timeout_s=30,
     )
@@ -50,6 +50,8 @@ def main(socket: str, replica: str, part: int, parts: int, dimension: int, folde
             trained += 1
             for array in arrays.values():
                 array += 1 / STEPS
+            if trained == STEPS:
+                (folder / f"{replica}-{part}-trained").touch()
         run.step()
         if message := run.info().message:
             (folder / f"{replica}-{part}-message").write_text(message)

@@ -5,8 +5,10 @@ skipped, and says so.
 """
 
 import json
+import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 import tempfile
@@ -14,7 +16,7 @@ import unittest
 from pathlib import Path
 from typing import Any, Dict, List
 
-from support import BUILD, PATIENCE_S, REPOSITORY, wait_until
+from support import BUILD, PATIENCE_S, REPOSITORY, processes_with, wait_until
 from machine import Machine, why_not
 
 SKIPPED = 77  # CTest's status for "skipped"
@@ -144,8 +146,12 @@ class Service(unittest.TestCase):
         wait_until(lambda: self.status().get("clients") == 1, PATIENCE_S, "the trainer is attached again")
         self.assertEqual(self.status()["clients_awaited"], 0)
 
-        # Both die, and the next daemon knows that there was a client.
-        trainer.kill()
+        # Both die, and the next daemon knows that there was a client. A daemon that stands still does not notice that
+        # the trainer dies first.
+        self.inside("systemctl", "kill", "--signal=STOP", "gossamerd")
+        (in_machine,) = processes_with("status", f"PPid:\t{trainer.pid}\n")  # `trainer` is nsenter, which waits for it
+        os.kill(in_machine, signal.SIGKILL)
+        trainer.wait()
         self.inside("systemctl", "kill", "--signal=KILL", "gossamerd")
         wait_until(lambda: self.shown()["NRestarts"] == "2", PATIENCE_S, "it is started once more")
         wait_until(lambda: self.status().get("clients_awaited") == 1, PATIENCE_S, "the trainer is awaited")

@@ -521,7 +521,7 @@ void Initiator::concluded(std::uint32_t f, ConcludeTask::Result&& result, TimeUs
         last ? std::vector<std::int8_t>{} : std::move(result.wide_exponents), now_us, out);
   // What the client has published since is in the wide blocks only.
   fragment.own->publication_clock = result.took_all ? own.publication_clock : std::nullopt;
-  fragment.own->hands_over = own.hands_over;
+  fragment.own->hands_over = own.hands_over && !result.measure.limited;
   fragment.turn.due_at = due_at;  // both count as one exchange for the period
 }
 

@@ -151,6 +151,28 @@ TEST_CASE("What a leaver learned stays with the others", "[figures]") {
   CHECK(mean(false) < 0.15);  // what was under way
 }
 
+TEST_CASE("What was learned while drained is handed over whole, however far it is from what was expected") {
+  const int seed = GENERATE(range(1, 9));
+  CAPTURE(seed);
+  World world(2, seed);
+  Cluster& cluster = world.cluster;
+  cluster.run_until(3 * us_per_s);  // they agree, and expect to
+  cluster.stand_aside(0);
+  cluster.run_until(4 * us_per_s);
+  for (float& value : cluster.node(0).client.model)
+    value += 8;
+  cluster.leave(0, 5 * us_per_s);
+  cluster.run_until(10 * us_per_s);
+  CHECK(cluster.node(0).replica->fragments().handed_over() == 2);
+  cluster.settle();
+  const auto all = cluster.total();
+  const auto stays = cluster.whole(1);
+  double largest = 0;
+  for (std::size_t e = 0; e < all.size(); ++e)
+    largest = std::max(largest, std::fabs(stays[e] - all[e] / 2));
+  CHECK(largest < 0.5);  // half a step of the quantiser, which is coarse then
+}
+
 TEST_CASE("Leaving is over in time, with nobody there or a client that stands still") {
   const bool alone = GENERATE(false, true);
   CAPTURE(alone);

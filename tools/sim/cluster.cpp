@@ -490,6 +490,11 @@ void Cluster::drain(std::size_t i) {
   decide(i, [&](Actions& out) { nodes_[i].replica->enter(Phase::stopping, out); });
 }
 
+void Cluster::stand_aside(std::size_t i) {
+  if (!nodes_[i].replica) return;
+  decide(i, [&](Actions& out) { nodes_[i].replica->enter(Phase::drained, out); });
+}
+
 void Cluster::leave(std::size_t i, TimeUs patience_us) {
   if (!nodes_[i].replica) return;
   nodes_[i].beginning->stop();

@@ -24,6 +24,7 @@ class Leaving(SystemTest):
         self.assertEqual(gossamerctl(BUILD, "--socket", str(nodes[1].control_socket), "drain").returncode, 0)
         self.assertEqual(nodes[1].status()["state"], "drained")
         self.step_until(lambda: stays.job()["neighbours"] == 0, "the other knows that it is drained")
+        self.step_until(lambda: all(c.job()["in_flight"] == 0 for c in self.clients), "what was under way is over")
         leaves.array += 1
         before = leaves.job()["exchanges"]
         for _ in range(100):

@@ -104,10 +104,10 @@ std::size_t Membership::estimated_others() const {
 }
 
 /// If all others fit into half of a full view, this node returns to the full view. One that can only dial out does so
-/// if all its neighbours have.
+/// only once none of its neighbours has a partial view any more.
 void Membership::become_full_if_small(TimeUs now_us, Actions& out) {
   if (now_us - crowded_us_ < uncrowded_shuffles * options_.shuffle_interval_us) return;
-  if (self_.dial_only ? members_.empty() : 2 * estimated_others() >= options_.full_view_limit) return;
+  if (2 * estimated_others() >= options_.full_view_limit) return;
   partial_ = false;
   small_again_ = true;
   pending_.clear();

@@ -346,6 +346,31 @@ TEST_CASE("A large cluster of nodes that only dial out, which shrinks, has full 
   run.run_for(700);
   CHECK(guests_of(run.cluster, hosts).partial == 0);
   CHECK(run.cluster.everybody_knows_everybody());
+  for (std::size_t node = 0; node < 100; ++node) {
+    if (node % 10 > 1) run.cluster.start(node, {0});
+  }
+  run.run_for(120);
+  CHECK(guests_of(run.cluster, hosts).partial == 80);
+  CHECK(run.cluster.largest_component() == 100);
+  CHECK(run.cluster.one_sided_links() == 0);
+}
+
+TEST_CASE("A cluster is not taken for small because each node sees few of those that only dial out") {
+  constexpr std::size_t hosts = 20;
+  gossip::MembershipOptions options;
+  options.active_view = 4;
+  LearningRun run(70, options);
+  for (std::size_t node = hosts; node < 70; ++node)
+    run.network.set_behind_nat(node, true);
+  for (std::size_t node = 0; node < 70; ++node) {
+    run.cluster.start(node, {0});
+    run.run_for(0.1);
+  }
+  for (int minute = 0; minute < 15; ++minute) {
+    run.run_for(60);
+    for (std::size_t node = 0; node < 70; ++node)
+      REQUIRE(run.cluster.membership(node).partial());
+  }
 }
 
 TEST_CASE("A node that crashed comes back under the same name") {

@@ -580,8 +580,9 @@ void Membership::on(const NodeId& from, const Join& body, const MembershipMessag
     return;
   }
   if (considers_gone(from)) hear_alive_elsewhere(record, true, 0, now_us, out);
-  const bool accepted = find(from) != nullptr || make_room(record, true, out);
-  if (accepted && find(from) == nullptr) {
+  const bool known = find(from) != nullptr;
+  const bool accepted = known || make_room(record, Need::knows_nobody, out);
+  if (accepted && !known) {
     for (const Member& member : members_) {
       if (!record.dial_only) send(member.record, ForwardJoin{record, active_walk_hops}, out);
     }

@@ -230,6 +230,9 @@ class Membership {
     int attempts;
   };
 
+  /// Of neighbours, by a node that asks to be one.
+  enum class Need : std::uint8_t { none, few, knows_nobody };
+
   // membership.cpp
   Member* member_of(const NodeId& node);
   void send(const NodeId& to, const std::string& address, MembershipBody body, Actions& out);
@@ -314,7 +317,7 @@ class Membership {
   [[nodiscard]] std::size_t needed_neighbours() const;
   [[nodiscard]] TimeUs search_backoff_us() const;
   void note_refusal();
-  bool make_room(const MemberRecord& record, bool knows_nobody, Actions& out);
+  bool make_room(const MemberRecord& record, Need need, Actions& out);
   void take_neighbour(const MemberRecord& record, TimeUs now_us, Actions& out);
   void taken_for_neighbour(const NodeId& node, TimeUs now_us, Actions& out);
   void taken_for_member(const NodeId& node, Actions& out);

@@ -165,8 +165,8 @@ void Membership::look_for_neighbours(TimeUs now_us, Actions& out) {
     if (std::ranges::none_of(pending_, [&](const Pending& p) { return p.record.node == node; }))
       candidates.push_back(i);
   }
-  // Those that have turned this node down come last; in need, those that exist for certain come first. There may be
-  // less room for guests than they look for, so they ask for as little as they need, or for one.
+  // Nodes that have refused come last. A node in need prefers those that it has met. A guest asks for as little as it
+  // needs, or for one, since there may be less room than guests look for.
   const std::size_t needed = needed_neighbours();
   random_.shuffle(candidates);
   if (needed > 0) std::ranges::stable_partition(candidates, [this](std::size_t i) { return passive_[i].met; });
@@ -225,10 +225,12 @@ bool Membership::has_guest_room(std::size_t most) const {
   return neighbours(true) < std::min(most, left) && members_.size() < most_neighbours;
 }
 
-/// Makes room for a node in need, if there is none: another neighbour of its kind is given up. That is a guest that has
-/// neighbours to spare; if none has, there is room for more guests. Returns false if there is no room.
-bool Membership::make_room(const MemberRecord& record, bool knows_nobody, Actions& out) {
+/// If there is no room, a node in need is given that of another neighbour of its kind. Of guests, one that has
+/// neighbours to spare is given up; if none has, there is room for more. Returns false if there is no room.
+bool Membership::make_room(const MemberRecord& record, Need need, Actions& out) {
   if (has_room(record)) return true;
+  if (record.dial_only) crowded_us_ = last_tick_us_;
+  if (need == Need::none) return false;
   std::vector<const Member*> candidates;
   for (const Member& member : members_) {
     if (member.record.dial_only == record.dial_only) candidates.push_back(&member);
@@ -237,12 +239,11 @@ bool Membership::make_room(const MemberRecord& record, bool knows_nobody, Action
   random_.shuffle(candidates);
   const Member* chosen = candidates.front();
   if (record.dial_only) {
-    crowded_us_ = last_tick_us_;
     const auto neighbours_of = [](const Member* member) { return member->watchers.size(); };
     chosen = *std::ranges::max_element(candidates, {}, neighbours_of);
     if (neighbours_of(chosen) <= fewest_of_guest) {
       if (has_guest_room(most_neighbours)) return true;
-      if (!knows_nobody || neighbours_of(chosen) < fewest_of_guest) return false;
+      if (need != Need::knows_nobody || neighbours_of(chosen) < fewest_of_guest) return false;
     }
   }
   const NodeId node = chosen->record.node;
@@ -267,7 +268,7 @@ void Membership::taken_for_neighbour(const NodeId& node, TimeUs now_us, Actions&
   const auto asked = std::ranges::find_if(pending_, [&](const Pending& p) { return p.record.node == node; });
   if (asked != pending_.end()) {
     const MemberRecord record = asked->record;
-    if (make_room(record, false, out)) take_neighbour(record, now_us, out);
+    if (make_room(record, Need::few, out)) take_neighbour(record, now_us, out);
   } else if (has_room(MemberRecord{})) {
     answer(node, NeighbourRequest{self_, false}, out);
   } else {
@@ -404,12 +405,8 @@ void Membership::on(const NodeId& from, const NeighbourRequest& body, const Memb
     send(record, NeighbourReply{self_, true}, out);
     return;
   }
-  const bool accepted = find(from) != nullptr || (body.urgent ? make_room(record, false, out) : has_room(record));
-  if (accepted) {
-    take_neighbour(record, now_us, out);
-  } else if (record.dial_only) {
-    crowded_us_ = now_us;
-  }
+  const bool accepted = find(from) != nullptr || make_room(record, body.urgent ? Need::few : Need::none, out);
+  if (accepted) take_neighbour(record, now_us, out);
   send(record, NeighbourReply{self_, accepted}, out);
 }
 
@@ -432,7 +429,7 @@ void Membership::on(const NodeId& from, const NeighbourReply& body, const Member
     }
     note_refusal();
   } else if (find(from) == nullptr) {
-    if (asked ? make_room(body.sender, false, out) : has_room(body.sender)) {
+    if (asked ? make_room(body.sender, Need::few, out) : has_room(body.sender)) {
       take_neighbour(body.sender, now_us, out);
     } else {
       send(body.sender, Disconnect{}, out);

@@ -120,7 +120,7 @@ double handed_over(bool leaves, int seed) {
   if (leaves) {
     cluster.leave(0, us_per_s);
   } else {
-    cluster.drain(0);
+    cluster.wind_down(0);
   }
   cluster.run_until(2 * us_per_s);
   const gossip::Replica& leaver = *cluster.node(0).replica;
@@ -157,7 +157,7 @@ TEST_CASE("What was learned while drained is handed over whole, however far it i
   World world(2, seed);
   Cluster& cluster = world.cluster;
   cluster.run_until(3 * us_per_s);  // they agree, and expect to
-  cluster.stand_aside(0);
+  cluster.drain(0);
   cluster.run_until(4 * us_per_s);
   for (float& value : cluster.node(0).client.model)
     value += 8;

@@ -28,6 +28,14 @@ struct LearningRun {
     cluster.start_all(20);
     run_for(static_cast<double>(cluster.nodes()) / 20 + settle_s);
   }
+  /// The nodes from `hosts` on can only dial out. All join through the first.
+  void start_behind_nat_from(std::size_t hosts) {
+    for (std::size_t node = 0; node < cluster.nodes(); ++node) {
+      network.set_behind_nat(node, node >= hosts);
+      cluster.start(node, {0});
+      run_for(0.1);
+    }
+  }
   void run_for(double seconds) { schedule.run_until(schedule.now_us() + static_cast<TimeUs>(seconds * us_per_s)); }
   void set_loss(double loss) { network.set_default({.latency_us = 250, .jitter_us = 500, .loss = loss}); }
   /// Nodes that have been told this of `subject` since `since_us`.
@@ -296,16 +304,11 @@ TEST_CASE("Few nodes that can be dialled hold many together that cannot") {
     INFO(nodes << " nodes, " << hosts << " of them can be dialled");
     const bool scarce = 2 * (nodes - hosts) > 38 * hosts;  // see has_guest_room()
     LearningRun run(nodes);
-    for (std::size_t node = hosts; node < nodes; ++node)
-      run.network.set_behind_nat(node, true);
     std::size_t dialled = 0;
     run.cluster.on_view = [&](std::size_t, const gossip::Membership::Actions& actions) {
       dialled += actions.dial.size();
     };
-    for (std::size_t node = 0; node < nodes; ++node) {
-      run.cluster.start(node, {0});
-      run.run_for(0.1);
-    }
+    run.start_behind_nat_from(hosts);
     run.run_for(300);
     dialled = 0;
     for (int minute = 0; minute < 10; ++minute) {
@@ -332,12 +335,7 @@ TEST_CASE("Few nodes that can be dialled hold many together that cannot") {
 TEST_CASE("A large cluster of nodes that only dial out, which shrinks, has full views again") {
   constexpr std::size_t hosts = 20;
   LearningRun run(100);
-  for (std::size_t node = hosts; node < 100; ++node)
-    run.network.set_behind_nat(node, true);
-  for (std::size_t node = 0; node < 100; ++node) {
-    run.cluster.start(node, {0});
-    run.run_for(0.1);
-  }
+  run.start_behind_nat_from(hosts);
   run.run_for(60);
   REQUIRE(guests_of(run.cluster, hosts).partial == 80);
   for (std::size_t node = 0; node < 100; ++node) {
@@ -360,12 +358,7 @@ TEST_CASE("A cluster is not taken for small because each node sees few of those 
   gossip::MembershipOptions options;
   options.active_view = 4;
   LearningRun run(70, options);
-  for (std::size_t node = hosts; node < 70; ++node)
-    run.network.set_behind_nat(node, true);
-  for (std::size_t node = 0; node < 70; ++node) {
-    run.cluster.start(node, {0});
-    run.run_for(0.1);
-  }
+  run.start_behind_nat_from(hosts);
   for (int minute = 0; minute < 15; ++minute) {
     run.run_for(60);
     for (std::size_t node = 0; node < 70; ++node)

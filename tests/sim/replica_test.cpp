@@ -364,7 +364,7 @@ TEST_CASE("a replica of another layout that has finished is not counted, and doe
   World world({.nodes = 3, .learning = true});
   world.run_for(300'000);
   JobInfo other = world.cluster.node(0).replica->own_info();
-  world.cluster.drain(0);
+  world.cluster.wind_down(0);
   other.job.layout_hash ^= 1;
   other.finishing = Finishing::over;
   for (const std::size_t i : {1, 2}) {
@@ -701,7 +701,7 @@ TEST_CASE("a draining replica finishes what is under way") {
   World world(options);
   Cluster& cluster = world.cluster;
   cluster.run_until(200'000);
-  cluster.drain(0);
+  cluster.wind_down(0);
   cluster.run_until(300'000);
   CHECK(world.idle(0));
   const auto before = cluster.whole(0);

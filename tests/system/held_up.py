@@ -14,7 +14,9 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Dict, List, Tuple
+from typing import Dict, List
+
+from support import processes_with
 
 MARK = "GOSSAMER_HELD_UP"
 LEFT_ALONE = ("ctest", "nsenter")
@@ -22,24 +24,18 @@ MOST_AT_ONCE = 4
 LONGEST_MEANS = 6
 
 
-def state_and_parent(process: Path) -> Tuple[str, str]:
-    state, parent = (process / "stat").read_text().rpartition(")")[2].split()[:2]
-    return state, parent
-
-
 def running(mark: str) -> List[int]:
     """The processes to choose from."""
     found = []
-    for process in Path("/proc").glob("[0-9]*"):
+    for number in processes_with("environ", f"{mark}\0"):
+        process = Path("/proc") / str(number)
         try:
-            if mark.encode() not in (process / "environ").read_bytes().split(b"\0"):
-                continue
-            state, parent = state_and_parent(process)
+            state, parent = (process / "stat").read_text().rpartition(")")[2].split()[:2]
             names = [(folder / "comm").read_text().strip() for folder in (process, process.parent / parent)]
         except OSError:  # it has ended
             continue
         if state in "RSD" and names[0] not in LEFT_ALONE and names[1] != "nsenter":
-            found.append(int(process.name))
+            found.append(number)
     return found
 
 

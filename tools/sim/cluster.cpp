@@ -484,13 +484,13 @@ void Cluster::resume(std::size_t i) {
     in_daemon(i, life, std::move(action));
 }
 
-void Cluster::drain(std::size_t i) {
+void Cluster::wind_down(std::size_t i) {
   if (!nodes_[i].replica) return;
   nodes_[i].beginning->stop();
   decide(i, [&](Actions& out) { nodes_[i].replica->enter(Phase::stopping, out); });
 }
 
-void Cluster::stand_aside(std::size_t i) {
+void Cluster::drain(std::size_t i) {
   if (!nodes_[i].replica) return;
   decide(i, [&](Actions& out) { nodes_[i].replica->enter(Phase::drained, out); });
 }

@@ -188,9 +188,10 @@ class Cluster {
   /// The daemon stands still (SIGSTOP); resume() lets it go on with all that came meanwhile.
   void pause(std::size_t i);
   void resume(std::size_t i);
-  void drain(std::size_t i);
+  /// As a daemon that is told to stop: it finishes what is under way, and begins nothing.
+  void wind_down(std::size_t i);
   /// Like the command `drain`: it takes part in no exchange, and its client trains on.
-  void stand_aside(std::size_t i);
+  void drain(std::size_t i);
   /// Like the command `leave`, up to the goodbye: gossip::Replica::leave().
   void leave(std::size_t i, TimeUs patience_us);
   /// The program of node i stops training and waits for the replicas to agree: gossip::Replica::set_finishing(). With

@@ -620,7 +620,7 @@ void World::leave(std::size_t i) {
   if (hands_over) {
     cluster_.leave(i, leave_grace_us / 2);
   } else {
-    cluster_.drain(i);
+    cluster_.wind_down(i);
   }
   wait_for_leave(i, cluster_.node(i).daemon_life, schedule_.now_us() + leave_grace_us);
 }
@@ -920,7 +920,7 @@ void World::finish() {
 
 void World::drain() {
   for (std::size_t i = 0; i < cluster_.size(); ++i)
-    cluster_.drain(i);
+    cluster_.wind_down(i);
   const TimeUs end_us = schedule_.now_us() + swarm_.cluster.replica.lifetime_us / 2 + us_per_s;
   std::size_t busy = 0;
   while (busy < cluster_.size() && schedule_.now_us() < end_us) {

@@ -1511,12 +1511,8 @@ TEST_CASE("an exchange that was under way when a node leaves hands nothing over"
   lone.hear(1, Lone::reply_to(request));
   lone.work();
   CHECK_FALSE(lone.replica->handed_over());
-  for (int i = 0; i < 3; ++i)
-    lone.tick(20'000);
-  lone.work();
-  const auto requests = lone.sent<ExchangeRequest>();
-  REQUIRE(requests.size() == 1);
-  lone.hear(1, Lone::reply_to(requests[0].second));
+  lone.tick(60'000);
+  lone.hear(1, Lone::reply_to(lone.start_own().second));
   lone.recall();
   lone.work();
   CHECK(lone.replica->handed_over());
@@ -1528,12 +1524,8 @@ TEST_CASE("differences that were scaled down are not handed over yet", "[replica
   lone.replica->leave(lone.now_us, lone.now_us + us_per_s, lone.out);
   for (const bool limited : {true, true, false}) {
     CHECK_FALSE(lone.replica->handed_over());
-    for (int i = 0; i < 3; ++i)
-      lone.tick(20'000);
-    lone.work();
-    const auto requests = lone.sent<ExchangeRequest>();
-    REQUIRE(requests.size() == 1);
-    auto reply = Lone::reply_to(requests[0].second);
+    lone.tick(60'000);
+    auto reply = Lone::reply_to(lone.start_own().second);
     reply.limited = limited;
     lone.hear(1, reply);
     lone.recall();

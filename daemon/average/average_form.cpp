@@ -49,14 +49,16 @@ void AverageForm::mean(std::uint32_t fragment, std::span<const Bytes> contributi
   for (std::size_t first = 0; first < whole; first += summed_at_once) {
     float* const to = out.data() + first;
     const std::size_t n = std::min(summed_at_once, whole - first);
-    std::memcpy(to, contributions.front().as<float>().data() + first, n * sizeof(float));
-    for (const Bytes& one : contributions.subspan(1)) {
-      const float* const from = one.as<float>().data() + first;
+    const auto part_of = [first](const Bytes& one) { return one.as<float>().data() + first; };
+    const float* one = part_of(contributions.front());
+    for (const Bytes& other : contributions.subspan(1)) {
+      const float* const from = part_of(other);
       for (std::size_t i = 0; i < n; ++i)
-        to[i] += from[i];
+        to[i] = one[i] + from[i];
+      one = to;
     }
     for (std::size_t i = 0; i < n; ++i)
-      to[i] /= count;
+      to[i] = one[i] / count;
   }
   const std::span<float> rounded = out.subspan(whole);
   from_eight_bits(contributions.front().data.subspan(whole * sizeof(float)), rounded);

@@ -7,6 +7,7 @@
   the daemon (docs/how-to/gpu.md), for a model of more than 50 million parameters; most of all the median of the ratios;
 - memory, of GPUs and daemons, and descriptors, after clients and daemons have died;
 - exact averages of the gradients beside DistributedDataParallel with gloo, both of two processes on one GPU;
+- how much of a model two nodes average in a second, by gossip at full speed and with gloo;
 - what programs do with PyTorch on a GPU (uses.py);
 - `gossamerctl gpus` and `gossamerctl run` know the GPUs.
 
@@ -36,7 +37,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 WORKER = Path(__file__).with_name("worker.py")
 USES = Path(__file__).with_name("uses.py")
 EXIT_SKIPPED = 77
-PARTS = ("accuracy", "ways", "uses", "device", "pinned", "averages", "deaths", "tools")
+PARTS = ("accuracy", "ways", "uses", "device", "pinned", "averages", "rates", "deaths", "tools")
 # So many uses at a time.
 USES_AT_ONCE = 5
 # The plug-ins of the daemon and of the clients.
@@ -169,19 +170,19 @@ class EndToEnd:
         else:
             self.environment = {"GOSSAMER_CLIENT_CUDA_PLUGIN": str(options.client_plugin)}
 
-    def start_node(self, name: str, gpus: Dict[str, Any]) -> Any:
-        node = self.cluster.add(name, {"gpus": gpus} if gpus else None)
+    def start_node(self, name: str, sections: Dict[str, Any]) -> Any:
+        node = self.cluster.add(name, sections)
         node.environment = self.environment
         node.start()
         return node
 
-    def start_pair(self, kind: str, gpus: Dict[str, Any]) -> List[Any]:
-        """Starts two nodes that are linked with each other and with no earlier ones. `gpus` is a section of their
+    def start_pair(self, kind: str, gpus: Dict[str, Any], **sections: Any) -> List[Any]:
+        """Starts two nodes that are linked with each other and with no earlier ones. The others are sections of their
         configuration."""
         from processes import wait_until
 
         self.cluster.nodes.clear()  # the earlier nodes have ended
-        nodes = [self.start_node(f"{kind}-{number}", gpus) for number in (1, 2)]
+        nodes = [self.start_node(f"{kind}-{number}", {"gpus": gpus, **sections}) for number in (1, 2)]
         wait_until(lambda: all(node.status()["neighbours"] == 1 for node in nodes), PATIENCE_S, "the nodes are linked")
         return nodes
 
@@ -328,6 +329,24 @@ class EndToEnd:
         self.table.row(
             f"{found['parameters'] / 1e6:.1f} M gradients: exact averages, DDP with gloo, neither",
             f"{times['averages']:.1f} ms, {times['gloo']:.1f} ms, {times['without']:.1f} ms; rate {ratio:.2f} of gloo's",
+            None,
+        )
+
+    def rates(self) -> None:
+        if self.options.rehearse:
+            return
+        gossip = {"period_ms": 0, "time_share": 0.0, "bandwidth_share": 0.0, "in_flight": 8}
+        nodes = self.start_pair("rates", self.gpu_section(True), gossip=gossip)
+        more = {"width": self.scale.width, "pairs": 3, "meeting": self.cluster.folder / "meeting-rates"}
+        started = [
+            self.start_worker(node, "rates", "gpu", job="rates", seed=seed, **more) for seed, node in enumerate(nodes, 1)
+        ]
+        found = [self.wait_for(program, result, "rates are measured") for program, result in started][0]
+        self.end_pair()
+        rates = {kind: statistics.median(found[kind]) / 1e9 for kind in ("gloo", "q8", "q4", "f32")}
+        self.table.row(
+            f"{found['parameters'] / 1e6:.1f} M parameters: averaged in a second",
+            ", ".join(f"{kind} {rate:.2f} GB ({rate / rates['gloo']:.2f})" for kind, rate in rates.items()),
             None,
         )
 
@@ -483,6 +502,7 @@ class EndToEnd:
             "ways": ("ways to launch a step", self.ways),
             "uses": ("what programs do", self.uses),
             "averages": ("exact averages", self.averages),
+            "rates": ("what is averaged in a second", self.rates),
             "device": ("step time, path device", functools.partial(self.step_time, "device")),
             "pinned": ("step time, path pinned", functools.partial(self.step_time, "pinned")),
             "deaths": ("deaths of clients and daemons", self.deaths),

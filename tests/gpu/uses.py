@@ -11,6 +11,7 @@ import importlib.util
 import os
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any, Callable, Dict, List, NamedTuple
 
@@ -171,11 +172,11 @@ def compiled_optimizer(orders: Orders) -> Dict[str, Any]:
 def again_and_again(orders: Orders) -> Dict[str, Any]:
     task = Digits(orders.device, orders.seed)
     used: List[int] = []
-    for time in range(10):  # only at first it waits for the other, who may have ended
-        run = attached(task, orders) if time == 0 else gossamer.attach(task.model, task.optimizer, job=orders.job)
+    for number in range(10):  # only at first it waits for the other, who may have ended
+        run = attached(task, orders) if number == 0 else gossamer.attach(task.model, task.optimizer, job=orders.job)
         for _ in range(STEPS // 10):
             task.train()
-        if time < 9:
+        if number < 9:
             run.close()
             free, total = torch.cuda.mem_get_info(orders.device)
             used.append(total - free)
@@ -278,13 +279,17 @@ def checkpoints(orders: Orders) -> Dict[str, Any]:
 
 
 def moved_away(orders: Orders) -> Dict[str, Any]:
+    """Noticed when the model is about to be read."""
     task = Digits(orders.device, orders.seed)
     run = attached(task, orders)
     task.train()
     task.model.cpu()
+    end = time.monotonic() + 10.0
     try:
-        run.step(BATCH)
-        return {"found": "a step was made", "wrong": "a model that went away was not noticed"}
+        while time.monotonic() < end:
+            run.step(BATCH)
+            time.sleep(0.001)
+        return {"found": "steps were made", "wrong": "a model that went away was not noticed"}
     except gossamer.GossamerError as error:
         wrong = "" if "attach again" in str(error) else str(error)
         with contextlib.suppress(gossamer.GossamerError):
@@ -321,6 +326,97 @@ def by_method(settings: Dict[str, Any], same: bool) -> Callable[[Orders], Dict[s
     return use
 
 
+def by_trainer(orders: Orders, callback: Any, train: Callable[[Digits, Any], None]) -> Dict[str, Any]:
+    """A trainer's callback opens the run, and closes it without finishing."""
+    infos: List[gossamer.RunInfo] = []
+
+    class Ours(callback):  # type: ignore[misc]
+        def _open_run(self, *arguments: Any, **more: Any) -> None:
+            super()._open_run(*arguments, **more)
+            wait_for_others(self.run)
+
+        def _close_run(self) -> None:
+            if self.run is not None and not self.run.closed:
+                infos.append(self.run.info())
+            super()._close_run()
+
+    task = Digits(orders.device, orders.seed)
+    train(task, Ours(job=orders.job, samples_per_step=BATCH))
+    task.model.to(orders.device)
+    accuracy, info = task.accuracy(), infos[0]
+    wrong = [] if accuracy >= LEAST_ACCURACY else ["accuracy"]
+    if info.path != "device" or info.exchanges == 0 or info.clock < BATCH * STEPS:
+        wrong.append(f"path {info.path} {info.message}, {info.exchanges} exchanges, {info.clock} samples")
+    return {"found": f"{accuracy:.4f}", "wrong": "; ".join(wrong)}
+
+
+def by_lightning(orders: Orders) -> Dict[str, Any]:
+    if importlib.util.find_spec("lightning") is None:
+        return {"found": "there is no Lightning here", "wrong": ""}
+    import lightning.pytorch
+    from gossamer.lightning import GossamerCallback
+
+    class Module(lightning.pytorch.LightningModule):
+        def __init__(self, model: nn.Module) -> None:
+            super().__init__()
+            self.model = model
+
+        def training_step(self, batch: Any, index: int) -> torch.Tensor:
+            return nn.functional.cross_entropy(self.model(batch[0]), batch[1])
+
+        def configure_optimizers(self) -> torch.optim.Optimizer:
+            return torch.optim.SGD(self.parameters(), lr=0.05, momentum=0.9)
+
+    def train(task: Digits, ours: Any) -> None:
+        data = torch.utils.data.TensorDataset(task.images.cpu(), task.labels.cpu())
+        lightning.pytorch.Trainer(
+            max_steps=STEPS, accelerator="gpu", devices=[orders.device.index], precision="bf16-mixed", logger=False,
+            enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False, callbacks=[ours],
+        ).fit(Module(task.model), torch.utils.data.DataLoader(data, BATCH, shuffle=True, drop_last=True))  # fmt: skip
+
+    return by_trainer(orders, GossamerCallback, train)
+
+
+def by_transformers(orders: Orders) -> Dict[str, Any]:
+    if importlib.util.find_spec("transformers") is None:
+        return {"found": "there are no Transformers here", "wrong": ""}
+    import transformers
+    from gossamer.transformers import GossamerCallback
+
+    class Classifier(nn.Module):
+        def __init__(self, model: nn.Module) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, image: torch.Tensor, labels: torch.Tensor) -> Dict[str, torch.Tensor]:
+            output = self.model(image)
+            return {"loss": nn.functional.cross_entropy(output, labels), "logits": output}
+
+    def train(task: Digits, ours: Any) -> None:
+        rows = [{"image": i, "labels": label} for i, label in zip(task.images.cpu(), task.labels.cpu())]
+        arguments = transformers.TrainingArguments(
+            str(orders.folder / f"{orders.job}-{orders.seed}"), max_steps=STEPS, per_device_train_batch_size=BATCH,
+            learning_rate=2e-3, bf16=True, report_to=[], disable_tqdm=True, save_strategy="no", seed=orders.seed,
+        )  # fmt: skip
+        transformers.Trainer(Classifier(task.model), arguments, train_dataset=rows, callbacks=[ours]).train()
+
+    return by_trainer(orders, GossamerCallback, train)
+
+
+def partitioned(orders: Orders) -> Dict[str, Any]:
+    """Cut by the time of its layers: the two that take most are in different stages."""
+    model = nn.Sequential(
+        nn.Linear(1024, 1024), nn.Linear(1024, 1024), nn.Linear(1024, 16384), nn.Linear(16384, 1024),
+        nn.Linear(1024, 1024), nn.Linear(1024, 1024),
+    ).to(orders.device)  # fmt: skip
+    sample = torch.randn(4096, 1024, device=orders.device)
+    cut = gossamer.partition(model, sample, stages=3)
+    costs = ", ".join(f"{1e3 * cost:.2f} ms" for cost in cut.costs)
+    wrong = f"cut as {cut.stages}" if any({"2", "3"} <= set(stage) for stage in cut.stages) else ""
+    used = torch.cuda.memory_allocated(orders.device) >> 20
+    return {"found": costs, "wrong": wrong or ("" if used < 1024 else f"{used} MiB are still held")}
+
+
 def jax_model(orders: Orders) -> Dict[str, Any]:
     if importlib.util.find_spec("jax") is None:
         return {"found": "there is no JAX here", "wrong": ""}
@@ -330,7 +426,9 @@ def jax_model(orders: Orders) -> Dict[str, Any]:
 
     script = Path(digits.__file__).with_name("digits_jax.py")
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
-    return {"found": f"{jax.devices()[0]}: {done.stdout.strip()}", "wrong": done.stderr[-500:] if done.returncode else ""}
+    accuracy = float(done.stdout.split()[-1]) if done.returncode == 0 else 0.0
+    wrong = "" if accuracy >= LEAST_ACCURACY else done.stderr[-500:] or "accuracy"
+    return {"found": f"{jax.devices()[0]}: {accuracy:.4f}", "wrong": wrong}
 
 
 class Use(NamedTuple):
@@ -368,7 +466,10 @@ USES: Dict[str, Use] = {
     "exact-averages": Use(by_method({"method": "average"}, same=True)),
     "local-sgd": Use(by_method({"method": "average", "average_steps": 8}, same=True)),
     "server": Use(by_method({"method": "server"}, same=False)),
-    "jax": Use(jax_model),
+    "lightning": Use(by_lightning),
+    "transformers": Use(by_transformers),
+    "partition": Use(partitioned),
+    "jax": Use(jax_model, {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}),
 }
 
 

@@ -8,6 +8,7 @@ as JSON, in one rename.
   step-time   trains a large model in alternating windows with and without Gossamer, and reports how long steps take
   averages    trains it with exact averages of the gradients, by Gossamer's method and by DistributedDataParallel with gloo
               in turn, beside its other rank
+  rates       averages it as fast as it can with its other rank: by gossip with each codec, and with gloo's sums
 
 With --play the model is in CPU memory, which stands for a fake GPU's memory (tests/python/fake_gpu.py).
 """
@@ -357,6 +358,55 @@ def measure_averages(options: argparse.Namespace) -> None:
     torch.distributed.destroy_process_group()
 
 
+def measure_rates(options: argparse.Namespace) -> None:
+    """Bytes of the model that are averaged in a second. It drifts away from the other rank's with each step."""
+    torch.distributed.init_process_group(
+        "gloo", init_method=f"file://{options.meeting}", rank=options.seed - 1, world_size=2
+    )
+    model = Large(options.device, options.width, 1).model
+    parameters = [p.detach() for p in model.parameters()]
+    flat = torch.cat([p.reshape(-1) for p in parameters])
+    drift = [torch.randn_like(p) * (options.seed - 1.5) * 1e-4 for p in parameters]
+
+    def by_gossip(codec: str) -> float:
+        run = gossamer.attach(model, job=f"{options.job}-{codec}", settings={"codec": codec})
+        wait_for(lambda: run.info().ready and run.info().neighbours >= 1, "another replica", lambda: None)
+        torch.distributed.barrier()
+
+        def exchanges_within(seconds: float) -> float:
+            before, begin = run.info().exchanges, time.perf_counter()
+            while time.perf_counter() < begin + seconds:
+                torch._foreach_add_(parameters, drift)
+                run.step(1)
+                time.sleep(PEER_STEP_S / 20)
+            return (run.info().exchanges - before) / (time.perf_counter() - begin)
+
+        exchanges_within(options.window_s)
+        info = run.info()
+        fragments = math.ceil(len(flat) / info.fragment_elements)
+        rate = exchanges_within(options.window_s) * len(flat) / fragments * flat.element_size()
+        torch.distributed.barrier()
+        run.close()
+        return rate
+
+    def by_sums() -> float:
+        def average() -> None:
+            torch.distributed.all_reduce(flat)
+            flat.mul_(0.5)
+
+        average()
+        return len(flat) * flat.element_size() / mean_step_s(options.device, 10, average)
+
+    rates: Dict[str, List[float]] = {"gloo": [], "q8": [], "q4": [], "f32": []}
+    for _ in range(options.pairs):
+        rates["gloo"].append(by_sums())
+        for codec in ("q8", "q4", "f32"):
+            rates[codec].append(by_gossip(codec))
+    tell(options.result, {**rates, "parameters": len(flat)})
+    torch.distributed.barrier()
+    torch.distributed.destroy_process_group()
+
+
 def device_named(name: str) -> torch.device:
     device = torch.device(name)
     return torch.device("cuda", 0) if device.type == "cuda" and device.index is None else device
@@ -365,7 +415,7 @@ def device_named(name: str) -> torch.device:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     work = {"digits": train_digits, "hold": hold_digits, "peer": hold_large, "step-time": measure_step_time}
-    work["averages"] = measure_averages
+    work.update(averages=measure_averages, rates=measure_rates)
     parser.add_argument("work", choices=work)
     parser.add_argument("--job", required=True)
     parser.add_argument("--device", type=device_named, default=torch.device("cpu"))

@@ -212,7 +212,7 @@ void Averages::read(const std::shared_ptr<Session>& session) {
   const auto received = std::span<const std::byte>(bytes).first(static_cast<std::size_t>(datagram.size));
   const std::vector<FileDescriptor>& descriptors = datagram.descriptors;
   const auto done = session->member           ? call(*session, received)
-                    : descriptors.size() == 1 ? begin(*session, received, descriptors.front().get())
+                    : descriptors.size() == 1 ? begin(session, received, descriptors.front().get())
                                               : cannot("a request to average comes with one descriptor, the memory");
   if (!done) {
     log_.warn("a process that averages was refused: {}", done.error());
@@ -223,7 +223,9 @@ void Averages::read(const std::shared_ptr<Session>& session) {
   after_event();
 }
 
-std::expected<void, std::string> Averages::begin(Session& session, std::span<const std::byte> bytes, int memory) {
+std::expected<void, std::string> Averages::begin(const std::shared_ptr<Session>& held, std::span<const std::byte> bytes,
+                                                 int memory) {
+  Session& session = *held;
   AverageOpen open;
   if (bytes.size() != sizeof open) return cannot("this is no request to average: it has a wrong size");
   std::memcpy(&open, bytes.data(), sizeof open);
@@ -251,9 +253,13 @@ std::expected<void, std::string> Averages::begin(Session& session, std::span<con
   const Participant self{host_.id(), next_life_++};
   session.memory_bytes = needed;
   session.name = fmt::format("job {}, average {}", job, name);
-  session.member.emplace(JobKey{hash_of(job, name, open.form), open.elements}, self, std::move(*values),
-                         AverageForm{.eight_bits = form.eight_bits, .exact = form.exact},
-                         [this](const NodeId& to, const Message& message) { return send(to, message); });
+  session.member.emplace(
+      JobKey{hash_of(job, name, open.form), open.elements}, self, std::move(*values),
+      AverageForm{.eight_bits = form.eight_bits, .exact = form.exact},
+      [this](const NodeId& to, const Message& message) { return send(to, message); },
+      [this, weak = std::weak_ptr(held)](Workers::Work&& task, Workers::Work&& done) {
+        run(weak, std::move(task), std::move(done));
+      });
   session.member->link_up(host_.id());
   for (const NodeId& node : host_.neighbours())
     session.member->link_up(node);
@@ -414,6 +420,17 @@ bool Averages::send(const NodeId& to, const Message& message) {
   if (to != host_.id()) return host_.send(to, message);
   to_self_.push_back(message);
   return true;
+}
+
+void Averages::run(const std::weak_ptr<Session>& session, Workers::Work&& task, Workers::Work&& done) {
+  Workers::Work then = [this, alive = alive_, session, done = std::move(done)]() mutable {
+    if (!*alive || session.expired()) return;
+    done();
+    after_event();
+  };
+  if (host_.workers().submit(std::move(task), std::move(then))) return;
+  task();
+  asio::post(loop_, std::move(then));
 }
 
 // --- turns --------------------------------------------------------------------------------------------------------

@@ -2,8 +2,8 @@
 // come.
 //
 // Every process is a participant by itself, also where several are on one node. What is for other processes of this
-// node does not leave it. Everything runs on the loop's thread. A message or client against the rules changes nothing;
-// the client is told why it is refused.
+// node does not leave it. Everything but long computing runs on the loop's thread. A message or client against the
+// rules changes nothing; the client is told why it is refused.
 
 #pragma once
 
@@ -19,6 +19,7 @@
 
 #include "daemon/average/collective_member.hpp"
 #include "daemon/system/unix_socket.hpp"
+#include "daemon/system/workers.hpp"
 #include "sdk/layout/average.hpp"
 
 namespace gossamer::daemon {
@@ -31,6 +32,7 @@ class AveragesHost {
   [[nodiscard]] virtual TimeUs now_us() const = 0;
   virtual bool send(const NodeId& to, const Message& message) = 0;
   [[nodiscard]] virtual std::vector<NodeId> neighbours() const = 0;
+  [[nodiscard]] virtual Workers& workers() = 0;
 };
 
 struct AverageLimits {
@@ -66,7 +68,8 @@ class Averages {
   void watch_process(const std::shared_ptr<Session>& session);
   void wait_for(const std::shared_ptr<Session>& session);
   void read(const std::shared_ptr<Session>& session);
-  [[nodiscard]] std::expected<void, std::string> begin(Session& session, std::span<const std::byte> bytes, int memory);
+  [[nodiscard]] std::expected<void, std::string> begin(const std::shared_ptr<Session>& session,
+                                                       std::span<const std::byte> bytes, int memory);
   [[nodiscard]] std::expected<AveragedMemory, std::string> map(int memory, std::uint64_t elements) const;
   [[nodiscard]] std::expected<void, std::string> call(Session& session, std::span<const std::byte> bytes);
   void end(Session& session);
@@ -75,6 +78,7 @@ class Averages {
   void tell_what_is_waited_for(Session& session);
   [[nodiscard]] std::string waits_for(const Session& session) const;
   bool send(const NodeId& to, const Message& message);
+  void run(const std::weak_ptr<Session>& session, Workers::Work&& task, Workers::Work&& done);
   template <class Received>
   void deliver(const NodeId& from, const Received& message);
   void after_event();

@@ -18,13 +18,21 @@ using gossip::Participant;
 using gossip::RoundPart;
 using gossip::RoundPlan;
 
+namespace {
+
+/// So many fragments are put into a process's memory by one task.
+constexpr std::size_t fragments_a_task = 16;
+
+}  // namespace
+
 CollectiveMember::CollectiveMember(const JobKey& collective, const Participant& self, AveragedMemory memory,
-                                   AverageForm form, Send send)
+                                   AverageForm form, Send send, Run run)
     : collective_(collective),
       self_(self),
       memory_(std::move(memory)),
       form_(form),
       send_(std::move(send)),
+      run_(std::move(run)),
       averaging_({}, self,
                  static_cast<std::uint32_t>((memory_.values.size() + average_fragment_elements - 1) /
                                             average_fragment_elements)) {
@@ -38,7 +46,7 @@ CollectiveMember::CollectiveMember(const JobKey& collective, const Participant& 
   averaging_.join();
 }
 
-std::span<float> CollectiveMember::slice(std::span<float> all, std::uint32_t fragment) const {
+std::span<float> CollectiveMember::slice(std::span<float> all, std::uint32_t fragment) {
   const std::size_t begin = fragment * average_fragment_elements;
   return all.subspan(begin, std::min(average_fragment_elements, all.size() - begin));
 }
@@ -163,7 +171,7 @@ void CollectiveMember::carry_out(Averaging::Actions& out) {
   joined_ = joined_ || out.left;  // with the next answer, it has joined anew
   left_ = left_ || (out.left && leaving_);
   // The contribution counts, but not in a round whose results have come here.
-  if (called_ && contributed_ && !averaging_.contribution() && !answer_) {
+  if (called_ && contributed_ && !averaging_.contribution() && !answer_ && !taking_over_) {
     answer_ = Answer{.done = false, .round = averaging_.round(), .joined = std::exchange(joined_, false)};
     called_ = false;
   }
@@ -181,13 +189,35 @@ void CollectiveMember::use(const Averaging::Applied& applied) {
   });
   const auto own = std::ranges::find(contributions, self_, &Contribution::from);
   if (!called_ || !contributed_ || own == contributions.end() || own->number != number_) return;
-  for (std::uint32_t f = 0; f < last_.size(); ++f) {
-    GOSSAMER_CHECK(!last_[f].empty());
-    form_.decode(f, last_[f].data, slice(memory_.values, f));
+  GOSSAMER_CHECK(!taking_over_ && std::ranges::none_of(last_, &Bytes::empty));
+  taking_over_ = TakingOver{.answer = {.done = true,
+                                       .round = applied.round,
+                                       .of = contributions.size(),
+                                       .joined = std::exchange(joined_, false)},
+                            .results = std::make_shared<Results>(last_),
+                            .left = (last_.size() + fragments_a_task - 1) / fragments_a_task};
+  take_over();
+}
+
+/// As soon as no sum reads the memory any more.
+void CollectiveMember::take_over() {
+  if (!taking_over_ || summing_ > 0 || std::exchange(taking_over_->begun, true)) return;
+  const std::shared_ptr<const Results> results = taking_over_->results;
+  for (std::size_t begin = 0; begin < results->size(); begin += fragments_a_task) {
+    const auto decode = [form = form_, memory = memory_, results, begin] {
+      for (std::size_t f = begin; f < std::min(begin + fragments_a_task, results->size()); ++f) {
+        const auto fragment = static_cast<std::uint32_t>(f);
+        form.decode(fragment, (*results)[f].data, slice(memory.values, fragment));
+      }
+    };
+    run_(decode, [this] { taken_over(); });
   }
-  called_ = false;
-  answer_ =
-      Answer{.done = true, .round = applied.round, .of = contributions.size(), .joined = std::exchange(joined_, false)};
+}
+
+void CollectiveMember::taken_over() {
+  if (--taking_over_->left > 0) return;
+  if (std::exchange(called_, false)) answer_ = taking_over_->answer;
+  taking_over_.reset();
 }
 
 void CollectiveMember::new_plan(const Averaging::Actions& out) {
@@ -249,32 +279,48 @@ Bytes CollectiveMember::contribution(std::uint32_t fragment) const {
   return {memory_.owner, std::as_bytes(slice(memory_.values, fragment))};
 }
 
-/// Rounds the mean of n contributions. What rounding takes away is added n times to this process's next contribution.
-Bytes CollectiveMember::rounded(std::uint32_t fragment, std::span<const float> mean, float n) {
-  std::vector<float> lost(mean.size());
-  Bytes rounded = form_.encode(fragment, mean, lost);
-  const std::span<float> carried = slice(carried_, fragment);
-  for (std::size_t i = 0; i < mean.size(); ++i)
-    carried[i] += n * lost[i];
-  return rounded;
-}
-
 /// Adds the contributions in the order of their participants.
 void CollectiveMember::sum(std::uint32_t fragment) {
   const RoundPlan& plan = *averaging_.plan();
-  const gossip::Ballot made_at = plan.made_at;
+  const RoundPart part{.kind = RoundPart::Kind::result, .made_at = plan.made_at, .fragment = fragment};
   std::vector<Bytes> contributions;
   for (const Contribution& one : plan.contributions)
     contributions.push_back(one.from == self_ ? contribution(fragment) : came_[fragment].at(one.from));
-  gossip::FrameBuffer buffer(slice(memory_.values, fragment).size_bytes());
-  const std::span<float> mean = buffer.as<float>();
-  form_.mean(fragment, contributions, mean);
-  results_[fragment] =
-      form_.eight_bits ? rounded(fragment, mean, static_cast<float>(contributions.size())) : std::move(buffer).share();
   came_[fragment].clear();
-  Averaging::Actions out;
-  averaging_.summed(fragment, made_at, out);
-  carry_out(out);
+  const std::size_t elements = slice(memory_.values, fragment).size();
+  const auto sum = std::make_shared<Sum>();
+  ++summing_;
+  run_(
+      [form = form_, fragment, elements, contributions = std::move(contributions), sum] {
+        gossip::FrameBuffer buffer(elements * sizeof(float));
+        const std::span<float> mean = buffer.as<float>();
+        form.mean(fragment, contributions, mean);
+        if (form.eight_bits) {
+          sum->lost.resize(elements);
+          sum->result = form.encode(fragment, mean, sum->lost);
+        } else {
+          sum->result = std::move(buffer).share();
+        }
+      },
+      [this, round = averaging_.round(), part, n = static_cast<float>(plan.contributions.size()), sum] {
+        summed(round, part, n, *sum);
+      });
+}
+
+/// What rounding has taken from the mean of n contributions is added n times to this process's next one.
+void CollectiveMember::summed(std::uint64_t round, const RoundPart& part, float n, const Sum& sum) {
+  --summing_;
+  if (averaging_.wants(round, part)) {
+    results_[part.fragment] = sum.result;
+    const std::span<float> carried = form_.eight_bits ? slice(carried_, part.fragment) : std::span<float>();
+    for (std::size_t i = 0; i < carried.size(); ++i)
+      carried[i] += n * sum.lost[i];
+    Averaging::Actions out;
+    averaging_.summed(part.fragment, part.made_at, out);
+    carry_out(out);
+    take_early();
+  }
+  take_over();
 }
 
 }  // namespace gossamer::daemon

@@ -2,7 +2,7 @@
 //
 // The process's contribution stays in its own memory. An owner keeps the parts that others send until it adds them. The
 // results of a round stay here as they came, or go out, until the next one is applied, for members that are late. Sums
-// are computed on the loop, a fragment at a time.
+// are computed, and results put into the process's memory, by workers.
 //
 // One owner, the loop's thread.
 
@@ -33,6 +33,10 @@ class CollectiveMember {
  public:
   /// False: the message cannot be sent now.
   using Send = std::function<bool(const NodeId& to, const Message& message)>;
+  using Work = std::move_only_function<void()>;
+  /// Runs `task` on another thread and then `done` on this one, from where no function of the member is called. `done`
+  /// is not run once the member is gone.
+  using Run = std::function<void(Work&& task, Work&& done)>;
   /// A call that has ended.
   struct Answer {
     bool done = false;  ///< the mean is in the memory; else others have it, and this member missed the round
@@ -42,7 +46,7 @@ class CollectiveMember {
   };
 
   CollectiveMember(const JobKey& collective, const gossip::Participant& self, AveragedMemory memory, AverageForm form,
-                   Send send);
+                   Send send, Run run);
 
   [[nodiscard]] const JobKey& collective() const { return collective_; }
   [[nodiscard]] const gossip::Participant& self() const { return self_; }
@@ -69,6 +73,17 @@ class CollectiveMember {
 
  private:
   using Results = std::vector<Bytes>;  // encoded, by fragment; empty: not here yet
+  struct Sum {
+    Bytes result = {};
+    std::vector<float> lost = {};  // by rounding it
+  };
+  /// The results are put into the process's memory, which then gets the answer.
+  struct TakingOver {
+    Answer answer;
+    std::shared_ptr<const Results> results;  // another round may be applied meanwhile
+    std::size_t left;                        // tasks
+    bool begun = false;
+  };
   /// Members take turns.
   struct InTurn {
     bool operator()(const gossip::Averaging::SendPart& a, const gossip::Averaging::SendPart& b) const;
@@ -77,17 +92,19 @@ class CollectiveMember {
   void take(const gossip::AverageValues& values);
   [[nodiscard]] bool may_be_early(const gossip::AverageValues& values) const;
   void take_early();
-  [[nodiscard]] std::span<float> slice(std::span<float> all, std::uint32_t fragment) const;
+  [[nodiscard]] static std::span<float> slice(std::span<float> all, std::uint32_t fragment);
   void encode_contribution();
   [[nodiscard]] Bytes contribution(std::uint32_t fragment) const;
   void carry_out(gossip::Averaging::Actions& out);
   void use(const gossip::Averaging::Applied& applied);
+  void take_over();
+  void taken_over();
   void new_plan(const gossip::Averaging::Actions& out);
   void send(const gossip::Participant& to, gossip::AverageMessage&& message);
   [[nodiscard]] bool send_part(const gossip::Averaging::SendPart& part);
   void send_waiting();
   void sum(std::uint32_t fragment);
-  [[nodiscard]] Bytes rounded(std::uint32_t fragment, std::span<const float> mean, float n);
+  void summed(std::uint64_t round, const gossip::RoundPart& part, float n, const Sum& sum);
   void contribute_if_enough();
 
   JobKey collective_;
@@ -95,11 +112,14 @@ class CollectiveMember {
   AveragedMemory memory_;
   AverageForm form_;
   Send send_;
+  Run run_;
   gossip::Averaging averaging_;
 
-  Results results_;  // of the plan that is being carried out
-  Results aside_;    // of the plan that was accepted, while another is carried out
-  Results last_;     // of the last round
+  Results results_;          // of the plan that is being carried out
+  Results aside_;            // of the plan that was accepted, while another is carried out
+  Results last_;             // of the last round
+  std::size_t summing_ = 0;  // sums that workers compute, which read the memory
+  std::optional<TakingOver> taking_over_;
   std::vector<std::map<gossip::Participant, Bytes>> came_;  // by fragment
   /// What their links take no more of now, each part once: others ask again for what has not come.
   std::set<gossip::Averaging::SendPart, InTurn> waiting_;

@@ -182,9 +182,13 @@ void JobBeginning::search_is_slow() {
       host_.checkpoints()->options().folder.string());
 }
 
-void JobBeginning::pulled_all(const Saved& unused) {
+void JobBeginning::pulled(std::uint32_t missing, const Saved& unused) {
   host_.log().info("job {}: pulled the model, {} bytes, in {:.2f} s", description_.name, beginning().pulled_bytes(),
                    static_cast<double>(host_.now_us() - began_us_) / us_per_s);
+  if (missing > 0)
+    host_.log().warn(
+        "job {}: {} of {} fragments of the model are this node's own, since whoever could give them is gone",
+        description_.name, missing, beginning().fragments_pulled());
   if (unused == nullptr || !found(unused).imported()) return;
   host_.log().warn(
       "job {}: {} was not taken over, since other nodes run the job already: stop the training processes of the job on "

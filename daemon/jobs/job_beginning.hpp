@@ -45,7 +45,7 @@ class JobBeginning : public gossip::BeginningWork {
   void take_over(std::uint64_t base, std::span<const std::byte> cursor) override;
   void end_session() override { client().session().close(); }
   void search_is_slow() override;
-  void pulled_all(const Saved& unused) override;
+  void pulled(std::uint32_t missing, const Saved& unused) override;
   void begins_with(const Saved& saved) override;
   void begins_with_own() override;
   void refused(const std::string& why) override;

@@ -257,6 +257,8 @@ void LocalGroup::published(ClientId id, std::uint32_t f, TimeUs now_us, std::opt
   slot.due = slot.awaited = false;
   slot.learned = slot.learned || own_clock != slot.published_at;
   slot.published_at = own_clock.value_or(client.clock);
+  // It has trained since, and may not train again: the round counts as begun before that.
+  if (slot.published_at < client.clock && counts(client)) rounds_[f].trained = trained_ - 1;
   if (slot.apart) return;  // from an earlier life: it takes y over nevertheless
   if (slot.replacing) {    // it has published what it was given
     slot.replacing = false;

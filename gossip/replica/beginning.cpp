@@ -98,7 +98,8 @@ void Beginning::joined(const Joining& joining) {
   stage_ = Over{};
   if (joining.fragments_pulled() > 0) {
     take_over(joining.clock(), joining.cursor());
-    work_.pulled_all(candidates_.empty() ? nullptr : candidates_.front());
+    work_.pulled(replica_.fragments().count() - joining.fragments_pulled(),
+                 candidates_.empty() ? nullptr : candidates_.front());
     candidates_.clear();
   } else if (!candidates_.empty()) {
     stage_ = Restoring{.saved = std::exchange(candidates_, {})};

@@ -38,7 +38,11 @@ void Joining::link_up(const NodeId& node, TimeUs now_us, Actions& out) {
 }
 
 void Joining::link_down(const NodeId& node, TimeUs now_us, Actions& out) {
-  neighbours_.erase(node);
+  const auto found = neighbours_.find(node);
+  if (found == neighbours_.end()) return;
+  if (gives(found->second, ReplicaState::running) || gives(found->second, ReplicaState::draining))
+    donor_lost_us_ = now_us;
+  neighbours_.erase(found);
   forget(node);
   decide(now_us, out);
 }
@@ -133,6 +137,7 @@ void Joining::decide(TimeUs now_us, Actions& out) {
   if (!all_dialled_) return;
   if (somebody_gives(ReplicaState::running) || somebody_gives(ReplicaState::draining))
     return ask_for_fragments(now_us, out);
+  if (donor_lost_us_ && now_us - *donor_lost_us_ < options_.donor_return_us) return;
   bool wanted = !keeps_;
   for (const auto& [node, neighbour] : neighbours_) {
     if (!neighbour.info) return;  // it has not reported its state

@@ -5,8 +5,8 @@
 //   one serves as well; it declines if it is about to leave.
 // - If no neighbour runs the job but others are joining, the one with the largest clock, then the smallest id,
 //   begins with its client's model. The others wait for it and pull.
-// - If there is nobody, it begins alone. Newcomers whose last donor dies while they pull choose again by the same
-//   rule: one of them begins with what it has, and the others pull the rest from it.
+// - If there is nobody, it begins alone. Newcomers whose last donor is gone, and does not come back in a while, choose
+//   again by the same rule: one of them begins with what it has, and the others pull the rest from it.
 //
 // This is a state machine: messages and time come in, actions come out. One owner, one thread.
 
@@ -25,6 +25,9 @@ struct JoiningOptions {
   TimeUs pull_timeout_us = 10 * us_per_s;   ///< a fragment that has not come after this is asked for elsewhere
   /// After each delay the donor is given twice as long for the next fragment, up to this: its link may be slow.
   TimeUs pull_timeout_most_us = 640 * us_per_s;
+  /// A donor whose link is lost is waited for so long: only the link may be gone, and a mixture of two models, or
+  /// another model beside the job's, does harm.
+  TimeUs donor_return_us = 20 * us_per_s;
   std::size_t pulls_per_donor = 2;  ///< fragments under way from one donor
   /// Donors that have trained at least this share of the most advanced one count as equal to it. The nearest of them
   /// comes first. A smaller share takes older models from nearby.
@@ -116,6 +119,7 @@ class Joining {
   std::map<NodeId, Neighbour> neighbours_;
   std::uint32_t pulled_count_ = 0;
   std::vector<std::byte> cursor_;
+  std::optional<TimeUs> donor_lost_us_;  // when the last link to one was lost
   bool all_dialled_ = false;
   bool finished_ = false;
 };

@@ -358,6 +358,14 @@ Result<void> ClientReplica::set_data(std::size_t index, void* data) {
   }
   if (auto usable = check_data(tensors_[index], data); !usable) return usable;
   tensors_[index].data = data;
+  moved_ = true;
+  return {};
+}
+
+Result<void> ClientReplica::check_moved() {
+  if (!moved_) return {};
+  if (auto apart = check_overlap(); !apart) return apart;
+  moved_ = false;
   return {};
 }
 

@@ -74,6 +74,8 @@ class ClientReplica {
 
   /// The tensor's values are at `data` from now on.
   [[nodiscard]] Result<void> set_data(std::size_t index, void* data);
+  /// Whether tensors share memory since some were moved. Two may change places, one after the other.
+  [[nodiscard]] Result<void> check_moved();
 
   [[nodiscard]] std::span<const ClientTensor> tensors() const { return tensors_; }
   [[nodiscard]] std::uint64_t elements() const { return elements_; }
@@ -96,6 +98,7 @@ class ClientReplica {
   void index_pieces();
 
   std::vector<ClientTensor> tensors_;
+  bool moved_ = false;  ///< some, since check_moved() found nothing
   std::uint64_t elements_ = 0;
   std::uint32_t fragment_elements_ = 0;
   std::vector<Piece> pieces_;               ///< in the order of the replica

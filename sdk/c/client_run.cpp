@@ -285,6 +285,7 @@ Result<void> ClientRun::serve_due() {
 }
 
 Result<void> ClientRun::serve_due(std::uint64_t budget_bytes) {
+  if (auto apart = replica_.check_moved(); !apart) return apart;
   if (device_ != nullptr) {
     const auto ready = tend_device();
     if (!ready) return std::unexpected(ready.error());

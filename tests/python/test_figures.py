@@ -58,6 +58,16 @@ class Written(unittest.TestCase):
             run.log(loss=0.25)
         return clocks
 
+    def test_names_of_our_own_figures_are_not_taken(self):
+        rows = []
+        with attached() as run:
+            gossamer._figures.write_every(run, 0.01, "", lambda figures, clock: rows.append(figures))
+            run.log(consensus=7.0, loss=1.0, loss_mean=3.0)
+            self.assertTrue(eventually(lambda: run.step(8) or len(rows) > 1))
+        self.assertEqual({row["consensus"] for row in rows if "consensus" in row}, {0.25})
+        last = rows[-1]
+        self.assertEqual((last["logged_consensus"], last["loss"], last["logged_loss_mean"]), (7.0, 1.0, 3.0))
+
     def check(self, clocks, read):
         """`read`: name -> [(clock, value)]."""
         self.assertEqual(read["gossamer/bytes_sent"][-1], (clocks[-1], 4096))

@@ -1,11 +1,13 @@
 """A newcomer takes over the model of the job, whole and exact, whatever happens to the nodes that it pulls from."""
 
+import os
+import signal
 import threading
 import unittest
 
 import numpy as np
 
-from support import JOB, PATIENCE_S, SystemTest, gossamer, wait_until
+from support import JOB, PATIENCE_S, Client, SystemTest, gossamer, wait_until
 
 FRAGMENT_ELEMENTS = 1 << 16
 FRAGMENTS = 64  # 16 MiB
@@ -47,14 +49,7 @@ class Joining(SystemTest):
         donors = [self.attach(nodes[0], model, fragment_elements=FRAGMENT_ELEMENTS)]
         donors.append(self.attach(nodes[1], np.zeros_like(model), fragment_elements=FRAGMENT_ELEMENTS))
         joiner = self.attach(nodes[2], np.zeros_like(model), fragment_elements=FRAGMENT_ELEMENTS, wait=False)
-
-        def some_but_not_all() -> bool:
-            joiner.step()
-            pulled = joiner.run.info().fragments_pulled
-            self.assertFalse(joiner.run.ready, "it was too quick for this test")
-            return 0 < pulled < FRAGMENTS
-
-        wait_until(some_but_not_all, PATIENCE_S, "the pull is under way")
+        self.wait_for_the_middle_of_the_pull(joiner)
         nodes[0].kill()
         self.assertTrue(joiner.run.wait(PATIENCE_S))
         np.testing.assert_array_equal(joiner.array, model)
@@ -62,6 +57,31 @@ class Joining(SystemTest):
             node.options["gossip"]["max_mbit_s"] = 0.0
             node.reload()
         self.assert_still_exchanges([donors[1], joiner])
+
+    def wait_for_the_middle_of_the_pull(self, joiner: Client) -> None:
+        def some_but_not_all() -> bool:
+            joiner.step()
+            pulled = joiner.run.info().fragments_pulled
+            self.assertFalse(joiner.run.ready, "it was too quick for this test")
+            return 0 < pulled < FRAGMENTS
+
+        wait_until(some_but_not_all, PATIENCE_S, "the pull is under way")
+
+    def test_the_link_to_the_only_donor_is_lost_for_a_while(self) -> None:
+        """The newcomer's daemon stands still until it counts as dead. It goes on pulling, and does not begin with what it
+        has."""
+        nodes = self.start_nodes(2, {"gossip": {"max_mbit_s": 50.0}})
+        model = self.big_model()
+        self.attach(nodes[0], model, fragment_elements=FRAGMENT_ELEMENTS)
+        joiner = self.attach(nodes[1], np.zeros_like(model), fragment_elements=FRAGMENT_ELEMENTS, wait=False)
+        self.wait_for_the_middle_of_the_pull(joiner)
+        os.kill(nodes[1].program.pid, signal.SIGSTOP)
+        try:
+            wait_until(lambda: nodes[0].status()["neighbours"] == 0, PATIENCE_S, "its link is given up")
+        finally:
+            os.kill(nodes[1].program.pid, signal.SIGCONT)
+        self.assertTrue(joiner.run.wait(PATIENCE_S))
+        np.testing.assert_array_equal(joiner.array, model)
 
     def test_founders_agree_on_one_model(self) -> None:
         """All begin at the same time, each with a model of its own."""

@@ -52,11 +52,13 @@ def write_every(run: Run, every_s: float, prefix: str, write: Callable[[Dict[str
         stats, logged = run.stats, run.logged
         moved = stats.clock != clock_before
         figures = {prefix + name: getattr(stats, field) for field, name in _FIELDS.items()} if moved else {}
+        taken = {*_FIELDS.values(), *(f"{name}_mean" for name in logged)}
         for name, one in logged.items():
             if moved or one != before.get(name):
-                figures[prefix + name] = one.value
+                title = prefix + (f"logged_{name}" if name in taken else name)
+                figures[title] = one.value
                 if one.nodes > 0:
-                    figures[f"{prefix}{name}_mean"] = one.mean
+                    figures[f"{title}_mean"] = one.mean
         before, clock_before = logged, stats.clock
         try:
             if figures:

@@ -538,6 +538,30 @@ TEST_CASE("tensors that move are followed") {
   CHECK_THROWS_AS(run.set_tensor_data(0, reinterpret_cast<char*>(moved.data()) + 1), Error);
 }
 
+TEST_CASE("tensors that come to share memory are named by the step that would correct them twice") {
+  Model model;
+  ContractDaemon daemon;
+  Run run = open(model, daemon);
+  const auto client = attach(run, daemon);
+  std::vector<float> one(model.first.size());
+  run.set_tensor_data(0, model.third.data());  // in passing
+  run.set_tensor_data(0, one.data());
+  run.step(1);
+  std::vector<float> other(model.first.size());
+  run.set_tensor_data(0, other.data());
+  run.set_tensor_data(4, other.data());
+  client->make_due(0, std::vector<float>(256, 1.0f));
+  client->announce();
+  const std::vector<float> before = other;
+  CHECK_THROWS_WITH(run.step(1), Catch::Contains("share memory, so corrections would be added twice"));
+  CHECK_THROWS_AS(run.step(1), Error);
+  CHECK(other == before);
+  run.set_tensor_data(0, one.data());
+  run.step(1);
+  CHECK(one[0] == 1);
+  CHECK(other == before);
+}
+
 TEST_CASE("values that live elsewhere are brought before they are read, and named when they have changed") {
   Model model;
   ContractDaemon daemon;

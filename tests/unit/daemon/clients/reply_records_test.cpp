@@ -145,3 +145,17 @@ TEST_CASE("exchanges of a node's own outlive its daemon, and the oldest that wer
   REQUIRE(stored.given_up());
   CHECK(stored.given_up()->counters.empty());
 }
+
+TEST_CASE("a record written where one was undone counts like any other") {
+  Memory memory;
+  REQUIRE(write_record(*memory.node, 2, initiator, reply(), half()));
+  seal_record(*memory.node, 2, 10);
+  note_undone(*memory.node, 2, 11);
+  memory.commit(11);
+  CHECK_FALSE(memory.read(2));
+  clear_record(*memory.node, 2);
+  REQUIRE(write_record(*memory.node, 2, initiator, reply(), half()));
+  seal_record(*memory.node, 2, 12);
+  memory.commit(12);
+  CHECK(memory.read(2));
+}

@@ -342,3 +342,22 @@ TEST_CASE("a daemon that ends while its clients come back leaves word of all of 
   for (const Trainer& trainer : trainers)
     CHECK(trainer.memory().header().place.load() >> 32 == 3);
 }
+
+TEST_CASE("a node that joins with two clients has the clock of the model that it took over") {
+  Trainer donor(1, std::chrono::microseconds(0));
+  Trainer first(5, std::chrono::microseconds(50));
+  Trainer second(7, std::chrono::microseconds(50));
+  Daemon founder;
+  Daemon joiner(false, &founder);
+  founder.attach(donor);
+  donor.start();
+  founder.run_until([&] { return donor.trained() && founder.status().clock == test::steps; });
+  first.may_train = second.may_train = false;
+  joiner.attach(first);
+  joiner.attach(second);
+  first.start();
+  second.start();
+  founder.run_until([&] { return first.running() && second.running(); });
+  CHECK(joiner.status().clock == test::steps);
+  CHECK(second.memory().header().clock_base.load() == test::steps);
+}

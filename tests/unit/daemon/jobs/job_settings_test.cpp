@@ -177,3 +177,21 @@ TEST_CASE("a drain that is taken back while a job joins does not begin it") {
   founder.run_until([&] { return trainer.running(); });
   CHECK(trainer.published() >= 7);
 }
+
+TEST_CASE("a job that joins at a drained node takes part in no exchange") {
+  Trainer trainer(2, std::chrono::microseconds(50));
+  Trainer donor(7, std::chrono::microseconds(50));
+  Daemon founder;
+  Daemon joiner(false, &founder);
+  founder.attach(donor);
+  donor.start();
+  founder.run_until([&] { return donor.running(); });
+  joiner.attach(trainer);
+  joiner.job().set_drained(true);
+  trainer.start();
+  founder.run_until([&] { return trainer.running(); });
+  CHECK(joiner.status().state == "draining");
+  int turns = 0;
+  founder.run_until([&] { return trainer.trained() && ++turns > 1000; });
+  CHECK(joiner.status().exchanges == 0);
+}

@@ -869,3 +869,29 @@ TEST_CASE("whatever a client writes where it was looked at before, the copy stay
   CHECK(y[4] == 1.5F);
   CHECK(y[5] == 1);
 }
+
+TEST_CASE("clients are not even while one has trained after what it published") {
+  LocalGroup group(1, 0);
+  const auto done = [&](const LocalGroup::Work& work) {
+    group.done(0, work, std::vector<LocalMeanTask::Outcome>(work.parts.size()));
+  };
+  group.add(1, LocalGroup::Arrival::with_values, 0);
+  group.add(2, LocalGroup::Arrival::with_values, 0);
+  group.gathered(0, std::nullopt, false, 1);
+  // A round that the second one does not answer in time.
+  group.observe_clock(1, 10);
+  done(group.begin(0, false, 10));
+  group.published(1, 0, 11, 10);
+  REQUIRE(group.over(0, 1 * us_per_s));
+  group.end(0);
+  done(group.take_in(0));
+  // It publishes, trains its last step, and stops. Its clock is seen first.
+  group.observe_clock(2, 22);
+  done(group.begin(0, false, 2 * us_per_s));
+  group.published(2, 0, 2 * us_per_s + 1, 0);
+  group.published(1, 0, 2 * us_per_s + 2, 10);
+  group.end(0);
+  done(group.take_in(0));
+  CHECK_FALSE(group.even());
+  CHECK(group.wanted(1000, 9 * us_per_s, 8).size() == 1);
+}

@@ -307,15 +307,45 @@ TEST_CASE("a donor that leaves costs only the fragments asked of it", "[joining]
   CHECK(one.out.finished);
 }
 
-TEST_CASE("the last donor leaves: a newcomer begins with what it has", "[joining]") {
+TEST_CASE("the last donor is gone: a newcomer begins with what it has when it does not come back", "[joining]") {
   Newcomer one(1, 4);
   one.link_up(2);
   one.hear(2, info(ReplicaState::running, 20));
   one.tick();
   one.pulled(2, values_of(0, 2, 20));
   one.link_down(2);
+  one.tick(JoiningOptions{}.donor_return_us - 1);
+  CHECK_FALSE(one.out.finished);
+  one.tick(1);
   CHECK(one.out.finished);
   CHECK(one.joining.fragments_pulled() == 1);
+}
+
+TEST_CASE("a donor that says that it leaves is not waited for", "[joining]") {
+  Newcomer one(1, 4);
+  one.link_up(2);
+  one.hear(2, info(ReplicaState::running, 20));
+  one.tick();
+  one.hear(2, info(ReplicaState::absent));
+  CHECK(one.out.finished);
+}
+
+TEST_CASE("a donor's link that breaks and is up again costs nothing of the model", "[joining]") {
+  Newcomer one(1, 2);
+  one.link_up(2);
+  one.hear(2, info(ReplicaState::running, 20));
+  one.tick();
+  one.pulled(2, values_of(0, 2, 20));
+  one.link_down(2);
+  one.link_up(2);
+  one.tick(5 * us_per_s);  // it does not answer at once
+  CHECK_FALSE(one.out.finished);
+  one.forget();
+  one.hear(2, info(ReplicaState::running, 20));
+  CHECK(one.pulls_from(2) == std::vector<std::uint32_t>{1});
+  one.pulled(2, values_of(1, 2, 20));
+  CHECK(one.out.finished);
+  CHECK(one.joining.fragments_pulled() == 2);
 }
 
 TEST_CASE("a pull that takes too long is asked for elsewhere", "[joining]") {
@@ -533,6 +563,8 @@ TEST_CASE("of two newcomers whose last donor dies one begins, and the other pull
   second.pulled(9, values_of(1, 2, 1010));
   first.link_down(9);
   second.link_down(9);
+  for (Newcomer* one : {&first, &second})
+    one->tick(JoiningOptions{}.donor_return_us);
   CHECK(first.out.finished);
   CHECK_FALSE(second.out.finished);
   CHECK(first.joining.clock() == 1000);

@@ -1621,3 +1621,57 @@ TEST_CASE("at the end a worker pushes what was out of range of its last push, be
   CHECK(follow_ups[0].second.block_count == 1);
   CHECK(follow_ups[0].second.min_shift == request.min_shift);
 }
+
+TEST_CASE("a leaver of many fragments hands all of them over") {
+  constexpr std::size_t fragments = 100;  // more than are looked at at once
+  Lone lone({.in_flight = 16}, fragments);
+  lone.meet(1);
+  lone.replica->leave(lone.now_us, lone.now_us + 10 * us_per_s, lone.out);
+  for (int i = 0; i < 100 && !lone.replica->handed_over(); ++i) {
+    lone.publish(0);
+    lone.tick(20'000);
+    lone.work();
+    for (const auto& [to, request] : lone.sent<ExchangeRequest>())
+      lone.hear(to, Lone::reply_to(request));
+    lone.recall();
+    lone.work();
+  }
+  CHECK(lone.replica->handed_over());
+  CHECK(lone.replica->fragments().handed_over() == fragments);
+}
+
+TEST_CASE("an answer to a replica that is gone when it is computed leaves its place") {
+  Lone lone({.in_flight = 0});
+  lone.replica->link_up(node_id(1), lone.out);
+  lone.hear(1, Lone::info(ReplicaState::draining));
+  lone.ask(1);
+  REQUIRE(lone.begun<Actions::Answer>().size() == 1);  // it is being computed
+  JobInfo absent = Lone::info(ReplicaState::absent);
+  absent.first_exchange = lone.asked + 1;
+  lone.hear(1, absent);
+  lone.work();
+  CHECK(lone.counters().unresolved == 1);
+  CHECK(lone.replica->book().replies().places_in_work() == 0);
+  check_places(*lone.replica);
+}
+
+TEST_CASE("what an initiator could not commit it never will, also if its acknowledgement is lost") {
+  Lone lone({.in_flight = 1});
+  lone.meet(1);
+  const auto [to, request] = lone.start_own();
+  ExchangeReply reply = Lone::reply_to(request);
+  reply.differences =
+      Bytes::adopt(std::vector<float>(request.block_count * block_elements, std::numeric_limits<float>::quiet_NaN()));
+  lone.hear(to, reply);
+  lone.recall();
+  lone.work();
+  const auto acks = lone.sent<ExchangeAck>();
+  REQUIRE(acks.size() == 1);
+  CHECK(acks[0].second.outcome == Outcome::never);
+  // The acknowledgement is lost.
+  lone.hear(to, ExchangeInquiry{request.counter, {7, 9}, 0});
+  const auto again = lone.sent<ExchangeAck>();
+  REQUIRE(again.size() == 1);
+  CHECK(again[0].second.outcome == Outcome::never);
+  CHECK(lone.replica->book().take_given_up() == std::vector<std::uint64_t>{request.counter});
+}

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 import os
+import signal
+import subprocess
 import tempfile
 import unittest
 from pathlib import Path
@@ -119,6 +121,48 @@ class Simulated(unittest.TestCase):
         result = gossamer.sim.run(Quadratic, spoils, loss_of, nodes=4, seconds=20)
         self.assertLess(result.records[-1]["loss"], 0.5)
 
+        averaged = gossamer.sim.run(Quadratic, spoils, loss_of, nodes=4, seconds=20, settings={"method": "average"})
+        self.assertLess(averaged.records[-1]["loss"], 0.5)
+
+    def test_exact_averages_wait_for_their_members(self):
+        faults = [{"at_s": 5, "what": "kill", "node": 1}, {"at_s": 15, "what": "start", "node": 1}]
+        free, held = (
+            simulate(settings={"method": "average", "average_members": members}, faults=faults) for members in (3, 4)
+        )
+        self.assertLess(held.records[-1]["samples"], 0.7 * free.records[-1]["samples"])
+
+    def test_losses_reach_wherever_doubles_do(self):
+        for last in (1e300, 1.7e308, 5e-324, -1e308, math.inf):
+            losses = [1.0]
+
+            def measure(replica: Quadratic) -> float:
+                return losses.pop() if losses else last
+
+            with self.subTest(last):
+                result = gossamer.sim.run(Quadratic, train, measure, nodes=2, seconds=2)
+                for svg in (result.svg, gossamer.sim.compare(result, result).svg):
+                    self.assertNotRegex(svg, "nan|inf")
+
+    def test_the_share_of_training_is_at_most_all(self):
+        for settings in ({}, {"method": "average"}, {"method": "alone"}):
+            result = simulate(nodes=2, seconds=1, settings=settings)  # whose steps happen to be short ones
+            self.assertLessEqual(result.summary["computing_share"], 1)
+
+    def test_ctrl_c_that_a_function_keeps_ends_the_run(self):
+        started = []
+        popen = subprocess.Popen
+
+        def begin(*arguments, **options):
+            started.append(popen(*arguments, **options))
+            return started[-1]
+
+        def interrupted(replica: Quadratic, node: int) -> None:
+            started[0].send_signal(signal.SIGINT)  # as the terminal does, to all programs in front
+            started[0].wait()
+
+        with mock.patch("subprocess.Popen", begin), self.assertRaises(KeyboardInterrupt):
+            gossamer.sim.run(Quadratic, interrupted, loss_of, nodes=2, seconds=1)
+
     def test_settings_and_the_network_are_followed(self):
         often, seldom = simulate(settings={"period_ms": numpy.int64(50)}, speeds=numpy.ones(2), step_ms=numpy.float32(100)), simulate(settings={"period_ms": 2000})
         self.assertGreater(often.records[-1]["bytes_per_node"], 2 * seldom.records[-1]["bytes_per_node"])
@@ -178,6 +222,37 @@ class Simulated(unittest.TestCase):
             ({"seconds": math.inf}, "seconds is inf"),
             ({"settings": {"method": "average"}, "faults": [{"at_s": 1, "what": "kill", "node": n} for n in range(4)]}, "dead"),
             ({"speeds": [1, 1, 1, 1, 1]}, "more speeds than nodes"),
+            *(({"nodes": wrong}, "nodes is .*, and must be a whole number from 1 to 4096") for wrong in (-1, 1.5, True, None)),
+            *(({"evaluations": wrong}, f"evaluations is {wrong}.* whole number") for wrong in (-1, 0, 0.5, 1.5, 10**9)),
+            *(({"samples": wrong}, f"samples is {wrong}.* whole number") for wrong in (-1, 1.5)),
+            *(({"seed": wrong}, "seed is .* whole number") for wrong in (-1, 1.5, 2**64, True, "x", None)),
+            *(({"faults": [{"at_s": 1, "what": "kill", "node": wrong}]}, "node is .* whole number") for wrong in (-1, 0.5)),
+            ({"faults": [{"at_s": 1, "what": "kill"}]}, "a fault: it has no node"),
+            ({"faults": [{"what": "kill", "node": 1}]}, "a fault: it has no at_s"),
+            ({"faults": [{"at_s": 1, "node": 1}]}, "a fault: it has no what"),
+            ({"faults": [{"at_s": 1, "what": "speed", "node": 1}]}, "a fault: it has no speed"),
+            ({"faults": [{"at_s": 100, "what": "kill", "node": 1}]}, "kill of node 1 comes after the end"),
+            *(
+                (
+                    {"faults": [{"at_s": 1, "what": "kill", "node": 1}, {"at_s": 2, "what": what, "node": 1, "speed": 1}],
+                     "settings": settings},
+                    "node 1 is dead at 2 s",
+                )
+                for what in ("kill", "pause", "resume", "cut", "mend", "speed")
+                for settings in ({}, {"method": "average"})
+            ),
+            ({"faults": [{"at_s": math.nan, "what": "kill", "node": 1}]}, r"faults\[0\]: at_s is nan"),
+            ({"speeds": [1, numpy.float32("nan")]}, r"speeds\[1\] is nan"),
+            ({"network": {"mbit": math.inf}}, "network: mbit is inf"),
+            ({"step_ms": 0}, "step_ms is at least 0.001"),
+            ({"network": "fast"}, "network is no object with names"),
+            ({"faults": {"at_s": 1}}, "a fault is no object with names"),
+            ({"network": {"mbit": object()}}, "network: mbit cannot be"),
+            ({"settings": {"method": "average", "outer_momentum": 0.9}}, "does not simulate outer_momentum with the method"),
+            ({"settings": {"method": "average", "average_codec": "q8"}}, "does not simulate average_codec with the method"),
+            ({"settings": {"method": "average", "average_members": 5}}, "average_members is larger than the number of nodes"),
+            ({"settings": {"method": "average"}, "network": {"loss": 0.1}}, "does not simulate the network's loss"),
+            ({"settings": {"method": "average"}, "network": {"jitter_ms": 1}}, "does not simulate the network's jitter_ms"),
             ({"seconds": 0, "samples": 100, "faults": [{"at_s": 1, "what": "kill", "node": n} for n in range(4)]}, "dead|nobody"),
         ):
             with self.subTest(text), self.assertRaisesRegex(ValueError, text):
@@ -189,10 +264,22 @@ class Simulated(unittest.TestCase):
 
         with self.assertRaisesRegex(ZeroDivisionError, "as programs do"):
             gossamer.sim.run(Quadratic, fails, loss_of, nodes=2, seconds=1)
-        with self.assertRaisesRegex(ValueError, "-3 samples"):
-            gossamer.sim.run(Quadratic, lambda replica, node: -3, loss_of, nodes=2, seconds=1)
+        for samples in (-3, 0.5, 2.7, math.nan, math.inf, 2**63):
+            with self.assertRaisesRegex(ValueError, f"returns {samples} samples"):
+                gossamer.sim.run(Quadratic, lambda replica, node: samples, loss_of, nodes=2, seconds=1)
+        for name in ("samples", "time_s", "clocks", "bytes_per_node"):
+            with self.assertRaisesRegex(ValueError, f"tells {name}, which each record has"):
+                gossamer.sim.run(Quadratic, train, lambda replica: {"loss": 1, name: 2}, nodes=2, seconds=1)
         with self.assertRaisesRegex(TypeError, "no model is found"):
             gossamer.sim.run(lambda node: 7, train, loss_of, nodes=2, seconds=1)
+        with self.assertRaisesRegex(TypeError, "no model is found"):
+            gossamer.sim.run(lambda node: (), train, loss_of, nodes=2, seconds=1)
+        for kind in ("int64", "complex64", "bool"):
+            functional = mock.Mock(get_arrays=lambda: [numpy.ones(2, numpy.float32), numpy.ones(3, kind)])
+            with self.assertRaisesRegex(ValueError, rf"get_arrays\(\)\[1\] is of {kind}: only"):
+                gossamer.sim.run(lambda node: functional, train, loss_of, nodes=2, seconds=1)
+        with self.assertRaisesRegex(ValueError, "the array w is of complex128"):
+            gossamer.sim.run(lambda node: {"v": numpy.ones(2), "w": numpy.ones(2) * 1j}, train, loss_of, nodes=2, seconds=1)
         with self.assertRaisesRegex(ValueError, "another model"):
             gossamer.sim.run(lambda node: {"w": numpy.ones(2 + node)}, lambda r, n: 1, lambda r: 0.0, nodes=2, seconds=1)
         with self.assertRaisesRegex(ValueError, "no loss"):
@@ -229,6 +316,13 @@ class Simulated(unittest.TestCase):
         result = gossamer.sim.run(make, step, evaluate, nodes=3, seconds=20, step_ms=50, settings={"period_ms": 50})
         self.assertGreater(min(least), 0)
         self.assertLess(result.records[-1]["loss"], result.records[0]["loss"] / 10)
+
+    def test_complex_tensors_of_pytorch_are_refused(self):
+        torch = self.torch()
+        module = torch.nn.Linear(2, 2)
+        module.register_buffer("phases", torch.ones(2, dtype=torch.complex64))
+        with self.assertRaisesRegex(ValueError, "phases is of torch.complex64"):
+            gossamer.sim.run(lambda node: module, train, loss_of, nodes=2, seconds=1)
 
     def test_statistics_of_very_different_size(self):
         torch = self.torch()

@@ -9,6 +9,7 @@ import random
 import sys
 import unittest
 import warnings
+from collections import OrderedDict, namedtuple
 from unittest import mock
 
 try:
@@ -637,6 +638,20 @@ class Tensors(unittest.TestCase):
         with alone(net) as run:
             self.assertEqual(run.info().elements, 12)
 
+    def test_parameters_that_are_tied_later_are_named_before_they_are_corrected_twice(self):
+        net = torch.nn.Sequential(torch.nn.Linear(4, 4, bias=False), torch.nn.Linear(4, 4, bias=False))
+        with ContractDaemon() as daemon, gossamer.attach(net, job="test", socket=daemon.path) as run:
+            net[1].weight.data = net[0].weight.data
+            run.step(1)
+            before = net[0].weight.detach().clone()
+            daemon.client().make_due([1.0] * 32)
+            with self.assertRaisesRegex(gossamer.GossamerError, "share memory, so corrections would be added twice"):
+                run.step(1)
+            self.assertTrue(torch.equal(net[0].weight, before))
+            net[1].weight.data = before.clone()
+            run.step(1)
+            self.assertTrue(torch.equal(net[1].weight, before + 1))
+
     def test_frozen_parameters_are_averaged_unless_they_are_local(self):
         net = model()
         net[0].requires_grad_(False)
@@ -844,8 +859,135 @@ class Partitioning(unittest.TestCase):
             def forward(self, x):
                 return self.layer(self.layer(x))
 
-        with self.assertRaisesRegex(gossamer.GossamerError, "'layer' is called several times"):
+        with self.assertRaisesRegex(gossamer.GossamerError, "'layer' is called several times.*order of stages$"):
             gossamer.partition(Twice(), torch.randn(2, 4), stages=1)
+        act = torch.nn.ReLU()
+        with self.assertRaisesRegex(gossamer.GossamerError, "'1' is called several times.*its own for each place"):
+            gossamer.partition(torch.nn.Sequential(layer, act, torch.nn.Linear(4, 4), act), torch.randn(2, 4), stages=2)
+
+    def test_layers_may_work_in_place(self):
+        net = torch.nn.Sequential(
+            torch.nn.ReLU(inplace=True), torch.nn.Linear(4, 4), torch.nn.Dropout(inplace=True), torch.nn.Linear(4, 4)
+        )
+        sample = torch.randn(8, 4)
+        before = sample.clone()
+        for prefer in ("speed", "memory"):
+            cut = gossamer.partition(net, sample, stages=4, prefer=prefer)
+            self.assertEqual(cut.stages, (("0",), ("1",), ("2",), ("3",)))
+        self.assertTrue(torch.equal(sample, before))
+
+    def test_a_stage_of_nested_layers_keeps_their_names(self):
+        def block():
+            return torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4), torch.nn.ReLU())
+
+        net = torch.nn.Sequential(OrderedDict(head=block(), body=block(), last=torch.nn.Linear(4, 2)))
+        for stages in range(1, 8):  # the cuts are also within blocks
+            cut = gossamer.partition(net, torch.randn(8, 4), stages=stages)
+            modules = [cut.module(stage) for stage in range(stages)]
+            self.assertEqual([name for module in modules for name in module.state_dict()], list(net.state_dict()))
+            values = torch.randn(8, 4)
+            whole = net.eval()(values)
+            for module in modules:
+                values = module(values)
+            self.assertTrue(torch.equal(values, whole))
+
+    def test_a_sequential_with_a_forward_of_its_own_has_no_modules(self):
+        class Residual(torch.nn.Sequential):
+            def forward(self, x):
+                return x + super().forward(x)
+
+        inner = Residual(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4))
+        for net in (inner, torch.nn.Sequential(torch.nn.Linear(4, 4), inner)):
+            cut = gossamer.partition(net, torch.randn(2, 4), stages=2)
+            with self.assertRaisesRegex(gossamer.GossamerError, "Residual is .* forward.. of its own: give split_spec"):
+                cut.module(0)
+
+    def test_a_partition_that_fails_changes_nothing(self):
+        class Fails(torch.nn.Module):
+            def forward(self, x):
+                raise KeyboardInterrupt
+
+        unused = torch.nn.Module()
+        unused.norm, unused.other = torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 4)
+        unused.forward = unused.norm.forward
+        fails = torch.nn.Sequential(torch.nn.BatchNorm1d(4), Fails())
+        for net, stages in ((fails, 2), (fails, 99), (fails, "2"), (unused, 2)):
+            before = copy.deepcopy(net.state_dict())
+            with self.assertRaises(KeyboardInterrupt if (net, stages) == (fails, 2) else gossamer.GossamerError):
+                gossamer.partition(net, torch.randn(8, 4), stages=stages)
+            for name, value in net.state_dict().items():
+                self.assertTrue(torch.equal(value, before[name]), (stages, name))
+        calls = []
+        fails[0].register_forward_hook(lambda *_: calls.append(1))
+        for stages, prefer in ((99, "speed"), ("2", "speed"), (0, "memory"), (2, "beauty")):
+            with self.assertRaises(gossamer.GossamerError):
+                gossamer.partition(fails, torch.randn(8, 4), stages=stages, prefer=prefer)
+        self.assertEqual(calls, [])  # what is wrong with the options is said before anything runs
+
+    def test_buffers_that_a_pass_makes_or_resizes_are_put_back(self):
+        class Cache(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.register_buffer("empty", None)
+                self.register_buffer("replaced", torch.ones(2))
+                self.register_buffer("resized", torch.ones(3))
+                self.register_buffer("deleted", torch.ones(1))
+
+            def forward(self, x):
+                self.register_buffer("made", torch.zeros(4))
+                self.empty = x.detach()
+                self.replaced = x.detach()
+                self.resized.resize_(5).zero_()
+                self._buffers.pop("deleted", None)
+                return x
+
+        net = torch.nn.Sequential(Cache(), torch.nn.Linear(4, 4))
+        before = dict(net[0]._buffers)
+        for prefer in ("speed", "memory"):
+            gossamer.partition(net, torch.randn(2, 4), stages=2, prefer=prefer)
+            self.assertEqual(list(net[0]._buffers), list(before))
+            self.assertTrue(all(net[0]._buffers[name] is buffer for name, buffer in before.items()))
+            self.assertEqual(net[0].replaced.tolist(), [1, 1])
+            self.assertEqual(net[0].resized.tolist(), [1, 1, 1])
+
+    def test_named_tuples_and_dictionaries_go_between_layers(self):
+        Pair = namedtuple("Pair", "x y")
+
+        class Attributes(dict):
+            """As the outputs of Hugging Face models."""
+
+            __getattr__ = dict.__getitem__
+
+        class First(torch.nn.Module):
+            def forward(self, x):
+                return Pair(x, [x, Attributes(x=x)])
+
+        class Second(torch.nn.Module):
+            def forward(self, pair):
+                return pair.x + pair.y[1].x
+
+        for prefer in ("speed", "memory"):
+            cut = gossamer.partition(torch.nn.Sequential(First(), Second()), torch.randn(2, 4), stages=2, prefer=prefer)
+            self.assertEqual(cut.stages, (("0",), ("1",)))
+
+    def test_the_backward_pass_is_measured_also_where_gradients_are_off(self):
+        net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 4))
+        sample = torch.randn(8, 4)
+        expected = gossamer.partition(net, sample, stages=3, prefer="memory").costs
+        for off in (torch.no_grad, torch.inference_mode):
+            with off():
+                self.assertEqual(gossamer.partition(net, sample.clone(), stages=3, prefer="memory").costs, expected)
+        backward = []
+
+        def watch(_, inputs, output):
+            if output.requires_grad:
+                output.register_hook(lambda _: backward.append(1))
+
+        net[0].register_forward_hook(watch)
+        with torch.no_grad():
+            gossamer.partition(net, sample, stages=3)
+            self.assertFalse(torch.is_grad_enabled())
+        self.assertNotEqual(backward, [])
 
 
 if __name__ == "__main__":

@@ -27,6 +27,30 @@ TEST_CASE("An axis has a few round numbers within its range") {
   }
 }
 
+TEST_CASE("Axes reach wherever doubles do, and end") {
+  constexpr double most = std::numeric_limits<double>::max();
+  constexpr double least = std::numeric_limits<double>::denorm_min();
+  for (const auto& [low, high] : {std::pair{1.0, 1e300},
+                                  {1.0, most},
+                                  {least, 1.0},
+                                  {least, most},
+                                  {least, least},
+                                  {-most, most},
+                                  {most, most},
+                                  {-1e18, 1e18},
+                                  {1e300, 1.5e300}}) {
+    for (const bool logarithmic : {false, true}) {
+      CHECK(axis_ticks(low, high, logarithmic, 6).size() <= 14);
+      const Chart chart{"", {"time (s)"}, {"loss", logarithmic}, {{.name = "one", .points = {{0, low}, {1, high}}}}};
+      const std::string svg = render_svg("", std::span(&chart, 1), 1);
+      CHECK(svg.find("nan") == std::string::npos);
+      CHECK(svg.find("inf") == std::string::npos);
+    }
+  }
+  CHECK(axis_ticks(1, 1e300, true, 6).size() >= 4);
+  CHECK(axis_ticks(-most, most, false, 6).size() >= 3);
+}
+
 TEST_CASE("A chart shows its names and its finite points") {
   const double nothing = std::numeric_limits<double>::quiet_NaN();
   const Chart chart{"A & B",

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <cmath>
 #include <expected>
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -52,6 +53,17 @@ struct Invocation {
   }
 };
 using CommandAction = std::function<CommandResult(const Invocation&)>;
+
+/// A number from least to most. CLI::Range would let NaN through.
+[[nodiscard]] inline CLI::Validator number_within(double least, double most) {
+  const CLI::Range range(least, most);
+  return {[range](std::string& text) {
+            double number = 0;
+            const bool is_nan = CLI::detail::lexical_cast(text, number) && std::isnan(number);
+            return is_nan ? "Value " + text + " is no number" : range(text);
+          },
+          range.get_description()};
+}
 
 /// checkpoint, export, import
 void add_checkpoint_commands(CLI::App& app, CommandAction& chosen);

@@ -60,7 +60,7 @@ void add_explain_command(CLI::App& app, CommandAction& chosen) {
   command->add_option("--seconds", options->seconds, "How long to measure")
       ->type_name("SECONDS")
       ->capture_default_str()
-      ->check(CLI::Range(0.0, 600.0));
+      ->check(number_within(0.0, 600.0));
   command->callback(
       [options, &chosen] { chosen = [options](const Invocation& call) { return explain(*options, call); }; });
 }

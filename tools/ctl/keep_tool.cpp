@@ -251,7 +251,7 @@ void add_keep_command(CLI::App& app, CommandAction& chosen) {
       ->add_option("--wait", options->patience_s,
                    "How long to wait for a node that runs the job, and then fail; without it, for ever")
       ->type_name("SECONDS")
-      ->check(CLI::Range(0.1, 1e6));
+      ->check(number_within(0.1, 1e6));
   // What CLI11 would say of the choices are the numbers behind them.
   const std::map<std::string, gossamer_memory> kinds{
       {"auto", GOSSAMER_MEMORY_AUTO}, {"resident", GOSSAMER_MEMORY_RESIDENT}, {"lean", GOSSAMER_MEMORY_LEAN}};

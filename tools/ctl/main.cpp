@@ -117,7 +117,7 @@ int main(int argc, char** argv) {
   app.add_option("--socket", socket, "The daemon's control socket")->type_name("PATH");
   app.add_option("--watch", watch_s, "Show again every so many seconds")
       ->type_name("SECONDS")
-      ->check(CLI::Range(0.1, 86'400.0));
+      ->check(ctl::number_within(0.1, 86'400.0));
   ctl::CommandAction chosen;
   for (const Command& command : commands) {
     app.add_subcommand(command.name, command.text)->callback([&] {

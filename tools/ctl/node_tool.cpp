@@ -49,7 +49,7 @@ void add_node_commands(CLI::App& app, CommandAction& chosen) {
                    "How long handing over may take; what is not handed over by then is lost to the others")
       ->type_name("SECONDS")
       ->capture_default_str()
-      ->check(CLI::Range(0.0, 3600.0));
+      ->check(number_within(0.0, 3600.0));
   leave->footer(
       "Each fragment is exchanged once more with one neighbour, or a few in larger clusters, so that its training is\n"
       "not lost with the node. The daemon then ends with status 0, and systemd leaves it ended. Training on this\n"

@@ -161,7 +161,7 @@ void add_top_command(CLI::App& app, CommandAction& chosen) {
   top->add_option("--interval", options->interval_s, "Seconds between two looks")
       ->type_name("SECONDS")
       ->capture_default_str()
-      ->check(CLI::Range(0.1, 3600.0));
+      ->check(number_within(0.1, 3600.0));
   top->add_option("--frames", options->frames,
                   "End after so many screens; 0: go on until q (one if this is no terminal)")
       ->type_name("N")

@@ -59,34 +59,38 @@ class Scale {
  public:
   Scale(bool logarithmic, double from, double to) : logarithmic_(logarithmic), from_(from), to_(to) {}
 
-  [[nodiscard]] bool shows(double value) const { return std::isfinite(value) && (!logarithmic_ || value > 0); }
+  [[nodiscard]] bool shows(double value) const { return std::isfinite(value) && (!logarithmic_ || value >= smallest); }
   void include(double value) {
     if (!shows(value)) return;
     low_ = std::min(low_, value);
     high_ = std::max(high_, value);
   }
-  /// To be called once everything is included. Afterwards nothing lies on the edge, and nothing divides by zero.
+  /// To be called once everything is included. Afterwards nothing lies on the edge, and nothing divides by zero. Nor
+  /// does anything overflow, wherever doubles end.
   void finish() {
     if (!(low_ <= high_)) low_ = logarithmic_ ? 1 : 0, high_ = logarithmic_ ? 10 : 1;
     if (logarithmic_) {
-      const double margin = std::pow(std::max(high_ / low_, 1.5), 0.04);
-      low_ /= margin;
-      high_ *= margin;
+      const double margin = std::exp(0.04 * std::max(std::log(high_) - std::log(low_), std::log(1.5)));
+      low_ = std::max(low_ / margin, smallest);
+      high_ = std::min(high_ * margin, largest);
     } else {
-      const double margin = std::max((high_ - low_) * 0.04, std::max(std::fabs(high_), 1e-12) * 1e-3);
+      const double margin = std::max(high_ * 0.04 - low_ * 0.04, std::max(std::fabs(high_), 1e-12) * 1e-3);
       const bool from_zero = low_ >= 0 && low_ < 0.3 * high_;
-      low_ = from_zero ? 0 : low_ - margin;
-      high_ += margin;
+      low_ = from_zero ? 0 : std::max(low_ - margin, -largest);
+      high_ = std::min(high_ + margin, largest);
     }
   }
   [[nodiscard]] double at(double value) const {
-    const double share =
-        logarithmic_ ? std::log(value / low_) / std::log(high_ / low_) : (value - low_) / (high_ - low_);
+    const double share = logarithmic_ ? (std::log(value) - std::log(low_)) / (std::log(high_) - std::log(low_))
+                                      : (value / 2 - low_ / 2) / (high_ / 2 - low_ / 2);
     return from_ + share * (to_ - from_);
   }
   [[nodiscard]] std::vector<double> ticks(int wanted) const { return axis_ticks(low_, high_, logarithmic_, wanted); }
 
  private:
+  static constexpr double smallest = std::numeric_limits<double>::min();
+  static constexpr double largest = std::numeric_limits<double>::max();
+
   bool logarithmic_;
   double from_;
   double to_;
@@ -95,7 +99,7 @@ class Scale {
 };
 
 std::string number(double value) {
-  return fmt::format("{:g}", std::fabs(value) < 1e-300 ? 0.0 : std::stod(fmt::format("{:.6g}", value)));
+  return fmt::format("{:.6g}", value + 0.0);  // not "-0"
 }
 
 std::string grid(const Chart& chart, const Scale& x, const Scale& y) {
@@ -178,8 +182,7 @@ std::string render_chart(const Chart& chart) {
 
 std::vector<double> axis_ticks(double low, double high, bool logarithmic, int wanted) {
   std::vector<double> ticks;
-  if (logarithmic && std::log10(high / low) > 1.2) {
-    const double decades = std::log10(high / low);
+  if (const double decades = std::log10(high) - std::log10(low); logarithmic && decades > 1.2) {
     const int every = std::max(1, static_cast<int>(std::ceil(decades / wanted)));
     for (int power = static_cast<int>(std::floor(std::log10(low))); power <= std::log10(high); ++power) {
       for (const double digit : {1.0, 2.0, 5.0}) {
@@ -190,12 +193,14 @@ std::vector<double> axis_ticks(double low, double high, bool logarithmic, int wa
     }
     return ticks;
   }
-  const double raw = (high - low) / wanted;
+  const double raw = high / wanted - low / wanted;
   const double power = std::pow(10.0, std::floor(std::log10(raw)));
   const double digit = raw / power <= 1 ? 1 : raw / power <= 2 ? 2 : raw / power <= 5 ? 5 : 10;
   const double step = digit * power;
-  for (double n = std::ceil(low / step); n * step <= high * (1 + 1e-12); ++n)
-    ticks.push_back(n * step);
+  // There are no more than that, and counting them ends where doubles have no room for another.
+  const double first = std::ceil(low / step);
+  for (int n = 0; n <= wanted && (first + n) * step - high <= std::fabs(high) * 1e-12; ++n)
+    ticks.push_back((first + n) * step);
   return ticks;
 }
 

@@ -15,7 +15,7 @@ namespace gossamer::sim {
 struct Series {
   std::string name = {};  ///< empty: not in the legend
   std::vector<std::pair<double, double>> points =
-      {};                  ///< points that are not finite, or not positive on a log axis, are left out
+      {};                  ///< what is not finite, or not a positive normal number on a log axis, is left out
   std::size_t colour = 0;  ///< one of 8; larger numbers start again
 };
 

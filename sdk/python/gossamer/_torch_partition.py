@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import time
 from collections import OrderedDict
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Dict, List, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Sequence, Tuple
 
 import torch
 
@@ -35,10 +37,22 @@ class Partition:
         return {stage[0]: SplitPoint.BEGINNING for stage in self.stages[1:]}
 
     def module(self, stage: int) -> torch.nn.Sequential:
-        """The layers of one stage of a torch.nn.Sequential, under the names that they have in the whole model."""
-        if not isinstance(self._model, torch.nn.Sequential):
-            raise _bad_argument("the model is no torch.nn.Sequential: give split_spec to torch.distributed.pipelining.pipeline()")
-        return torch.nn.Sequential(OrderedDict((name, self._model.get_submodule(name)) for name in self.stages[stage]))
+        """The layers of one stage of a torch.nn.Sequential, and of those in it, under the names that they have in the
+        whole model."""
+        lists = {name.rpartition(".")[0] for names in self.stages for name in names}
+        for module in (self._model, *map(self._model.get_submodule, sorted(lists))):
+            if type(module).forward is not torch.nn.Sequential.forward:
+                raise _bad_argument(
+                    f"{type(module).__name__} is no torch.nn.Sequential, or one with a forward() of its own: "
+                    "give split_spec to torch.distributed.pipelining.pipeline()"
+                )
+        result = torch.nn.Sequential()
+        for name in self.stages[stage]:
+            parent, _, key = name.rpartition(".")
+            if parent and parent not in dict(result.named_children()):
+                result.add_module(parent, torch.nn.Sequential())
+            result.get_submodule(parent).add_module(key, self._model.get_submodule(name))
+        return result
 
 
 def linear_partition(costs: Sequence[float], stages: int) -> List[int]:
@@ -84,21 +98,27 @@ def _inputs(model: torch.nn.Module, sample: Any) -> "OrderedDict[str, Tuple[Any,
         def before(_: torch.nn.Module, args: Any, kwargs: Any = MappingProxyType({})) -> None:
             if name in seen:
                 twice.append(name)
-            seen[name] = (args, dict(kwargs))
+            seen[name] = (_mapped(args, _leaf), {key: _mapped(value, _leaf) for key, value in kwargs.items()})
 
         if "with_kwargs" in inspect.signature(layer.register_forward_pre_hook).parameters:
             return layer.register_forward_pre_hook(before, with_kwargs=True)
         return layer.register_forward_pre_hook(before)  # before PyTorch 2, of positional arguments only
 
-    hooks = [watch(name, layer) for name, layer in _layers(model).items()]
+    layers = _layers(model)
+    hooks = [watch(name, layer) for name, layer in layers.items()]
     try:
         with torch.no_grad():
-            model(*sample) if isinstance(sample, tuple) else model(sample)
+            own = _mapped(sample, torch.clone)  # the first layer may work in place
+            model(*own) if isinstance(own, tuple) else model(own)
     finally:
         for hook in hooks:
             hook.remove()
     if twice:
-        raise _bad_argument(f"the layer '{twice[0]}' is called several times in a pass, so the model has no order of stages")
+        has_state = layers[twice[0]].state_dict()
+        raise _bad_argument(
+            f"the layer '{twice[0]}' is called several times in a pass, so the model has no order of stages"
+            + ("" if has_state else ": make an object of its own for each place")
+        )
     return seen
 
 
@@ -110,23 +130,35 @@ def _floating(values: Any) -> List[torch.Tensor]:
     return [tensor for value in values for tensor in _floating(value)] if isinstance(values, (list, tuple)) else []
 
 
-def _detached(value: Any) -> Any:
+def _mapped(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    """The same lists, tuples and dictionaries of other tensors."""
     if isinstance(value, torch.Tensor):
-        return value.detach().clone().requires_grad_(value.is_floating_point())
+        return change(value)
     if isinstance(value, (list, tuple)):
-        return type(value)(_detached(item) for item in value)
-    return {key: _detached(item) for key, item in value.items()} if isinstance(value, dict) else value
+        items = [_mapped(item, change) for item in value]
+        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)  # named tuples have fields
+    if isinstance(value, dict):
+        result = copy.copy(value)
+        for key, item in value.items():
+            result[key] = _mapped(item, change)
+        return result
+    return value
 
 
-def _pass(layer: torch.nn.Module, args: Any, kwargs: Any) -> None:
+def _leaf(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().clone().requires_grad_(tensor.is_floating_point())
+
+
+def _pass(layer: torch.nn.Module, inputs: Any, leaves: Any) -> None:
+    args, kwargs = inputs
     outputs = [tensor for tensor in _floating(layer(*args, **kwargs)) if tensor.requires_grad]
-    wanted = [tensor for tensor in (*layer.parameters(), *_floating(args), *_floating(kwargs)) if tensor.requires_grad]
+    wanted = [tensor for tensor in (*layer.parameters(), *_floating(leaves)) if tensor.requires_grad]
     if outputs and wanted:
         torch.autograd.grad([tensor.sum() for tensor in outputs], wanted, allow_unused=True)
 
 
-def _seconds(layer: torch.nn.Module, args: Any, kwargs: Any) -> float:
-    cuda = any(tensor.is_cuda for tensor in (*layer.parameters(), *_floating(args)))
+def _seconds(layer: torch.nn.Module, leaves: Any) -> float:
+    cuda = any(tensor.is_cuda for tensor in (*layer.parameters(), *_floating(leaves)))
 
     def now() -> float:
         if cuda:
@@ -135,8 +167,9 @@ def _seconds(layer: torch.nn.Module, args: Any, kwargs: Any) -> float:
 
     taken = []
     for _ in range(RUNS + 1):
+        inputs = _mapped(leaves, torch.clone)  # a layer may not change leaves in place
         begin = now()
-        _pass(layer, args, kwargs)
+        _pass(layer, inputs, leaves)
         taken.append(now() - begin)
     return min(taken[1:])  # the first may load what the others have
 
@@ -145,7 +178,8 @@ def _storage(tensor: torch.Tensor) -> Any:
     return tensor.untyped_storage() if hasattr(tensor, "untyped_storage") else tensor.storage()
 
 
-def _bytes(layer: torch.nn.Module, args: Any, kwargs: Any) -> float:
+def _bytes(layer: torch.nn.Module, leaves: Any) -> float:
+    args, kwargs = _mapped(leaves, torch.clone)
     own = {_storage(tensor).data_ptr() for tensor in layer.parameters()}
     kept: Dict[int, int] = {}
 
@@ -162,12 +196,35 @@ def _bytes(layer: torch.nn.Module, args: Any, kwargs: Any) -> float:
     return float(BYTES_OF_TRAINING * parameters + sum(kept.values()))
 
 
+@contextmanager
+def _buffers_kept(model: torch.nn.Module) -> Iterator[None]:
+    """Puts back what a pass changes of the buffers, replaces or makes, as batch norms and caches do."""
+    kept = [(module, dict(module._buffers)) for module in model.modules()]
+    values = [(buffer, buffer.clone()) for buffer in model.buffers()]
+    try:
+        yield
+    finally:
+        for module, buffers in kept:
+            module._buffers.clear()
+            module._buffers.update(buffers)
+        with torch.no_grad():
+            for buffer, value in values:
+                if buffer.shape != value.shape:
+                    buffer.resize_(value.shape)
+                buffer.copy_(value)
+
+
+def _check_stages(stages: int, layers: int) -> None:
+    if type(stages) is not int or not 1 <= stages <= layers:
+        raise _bad_argument(f"stages must be from 1 to the number of the model's layers, {layers}, not {stages!r}")
+
+
 def partition(model: torch.nn.Module, sample: Any, *, stages: int, prefer: str = "speed") -> Partition:
     """Cuts a model into the stages of a pipeline, for torch.distributed.pipelining: of all cuts between layers, that
     whose slowest (or largest) stage is the least. Layers are the model's children, and those of its lists of layers.
     Each is run by itself, forward and backward, with what comes to it of the sample.
 
-    model: a torch.nn.Sequential, or another module that pipeline() can trace; it is not changed.
+    model: a torch.nn.Sequential, or another module that pipeline() can trace; its parameters and buffers do not change.
     sample: a micro-batch as the model takes it, or a tuple of arguments.
     stages: their number.
     prefer: "speed" measures the time of each layer, "memory" counts bytes: parameters with their gradients and an
@@ -175,12 +232,12 @@ def partition(model: torch.nn.Module, sample: Any, *, stages: int, prefer: str =
     """
     if prefer not in ("speed", "memory"):
         raise _bad_argument(f'prefer must be "speed" or "memory", not {prefer!r}')
-    buffers = {name: value.clone() for name, value in model.named_buffers()}
-    with torch.random.fork_rng():
-        inputs, costs = _measured(model, sample, stages, _seconds if prefer == "speed" else _bytes)
-    with torch.no_grad():  # batch norms have counted these passes
-        for name, value in model.named_buffers():
-            value.copy_(buffers[name])
+    _check_stages(stages, len(_layers(model)))
+    measure = _seconds if prefer == "speed" else _bytes
+    with _buffers_kept(model), torch.random.fork_rng(), torch.inference_mode(False), torch.enable_grad():
+        inputs = _inputs(model, sample)
+        _check_stages(stages, len(inputs))  # some may not be called
+        costs = [measure(model.get_submodule(name), leaves) for name, leaves in inputs.items()]
     names = list(inputs)
     begins = linear_partition(costs, stages)
     bounds = list(zip(begins, [*begins[1:], len(names)]))
@@ -189,11 +246,3 @@ def partition(model: torch.nn.Module, sample: Any, *, stages: int, prefer: str =
         costs=tuple(sum(costs[first:end]) for first, end in bounds),
         _model=model,
     )
-
-
-def _measured(model: torch.nn.Module, sample: Any, stages: int, measure: Any) -> Tuple[Any, List[float]]:
-    inputs = _inputs(model, sample)
-    if type(stages) is not int or not 1 <= stages <= len(inputs):
-        raise _bad_argument(f"stages must be from 1 to the number of the model's layers, {len(inputs)}, not {stages!r}")
-    calls = inputs.items()
-    return inputs, [measure(model.get_submodule(name), _detached(args), _detached(kwargs)) for name, (args, kwargs) in calls]

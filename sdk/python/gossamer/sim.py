@@ -19,8 +19,10 @@ from __future__ import annotations
 import json
 import math
 import mmap
+import operator
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -34,6 +36,9 @@ __all__ = ["Result", "compare", "run"]
 Measured = Union[float, Tuple[float, float], Mapping[str, float]]
 
 _VARIABLE = "GOSSAMER_SIM"  # the program, if it is elsewhere
+_MOST_NODES = 4096  # as the program has it
+_MOST_SAMPLES = 2**40  # of a step
+_RECORDED = ("time_s", "samples", "bytes_per_node", "consensus_rms", "behind", "clocks")  # by the program
 
 
 class Result:
@@ -91,7 +96,8 @@ def _model_of(replica: Any) -> _Model:
     if hasattr(replica, "get_arrays") and hasattr(replica, "set_arrays"):
         return _of_functions(replica)
     torch = sys.modules.get("torch")
-    for candidate in (replica, getattr(replica, "model", None), replica[0] if isinstance(replica, (tuple, list)) else None):
+    first = replica[0] if isinstance(replica, (tuple, list)) and replica else None
+    for candidate in (replica, getattr(replica, "model", None), first):
         if torch is not None and isinstance(candidate, torch.nn.Module):
             return _of_module(candidate)
         if isinstance(candidate, Mapping) and candidate and all(isinstance(a, numpy.ndarray) for a in candidate.values()):
@@ -103,9 +109,16 @@ def _model_of(replica: Any) -> _Model:
     )
 
 
+def _refuse_type(name: str, kind: Any) -> None:
+    raise ValueError(f"{name} is of {kind}: only elements of floating point can be averaged")
+
+
 def _of_module(module: Any) -> _Model:
     import torch
 
+    for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
+        if tensor.is_complex() or (isinstance(tensor, torch.nn.Parameter) and not tensor.is_floating_point()):
+            _refuse_type(name, tensor.dtype)
     parameters = [(name, tensor) for name, tensor in module.named_parameters()]
     buffers = [(name, tensor) for name, tensor in module.named_buffers() if tensor.is_floating_point()]
     tensors = [*parameters, *buffers]
@@ -127,6 +140,9 @@ def _of_module(module: Any) -> _Model:
 
 
 def _of_arrays(arrays: Mapping[str, numpy.ndarray]) -> _Model:
+    for name, array in arrays.items():
+        if numpy.iscomplexobj(array):
+            _refuse_type(f"the array {name}", array.dtype)
     shapes = [(name, array.shape) for name, array in arrays.items() if numpy.issubdtype(array.dtype, numpy.floating)]
 
     def load(flat: numpy.ndarray) -> None:
@@ -141,7 +157,12 @@ def _of_arrays(arrays: Mapping[str, numpy.ndarray]) -> _Model:
 
 
 def _of_functions(replica: Any) -> _Model:
-    shapes = [(str(index), tuple(numpy.shape(array))) for index, array in enumerate(replica.get_arrays())]
+    shapes = []
+    for index, array in enumerate(replica.get_arrays()):
+        array = numpy.asarray(array)
+        if array.dtype.kind not in "fV":  # V: bfloat16 and its like
+            _refuse_type(f"get_arrays()[{index}]", array.dtype)
+        shapes.append((str(index), array.shape))
 
     def load(flat: numpy.ndarray) -> None:
         replica.set_arrays([piece.copy() for piece in _cut(flat, shapes)])
@@ -158,6 +179,9 @@ def _measures(told: Measured) -> Dict[str, float]:
         measures = {str(name): float(value) for name, value in told.items()}
         if "loss" not in measures:
             raise ValueError(f"evaluate() tells {', '.join(measures)}, and no loss")
+        for name in _RECORDED:
+            if name in measures:
+                raise ValueError(f"evaluate() tells {name}, which each record has already: give it another name")
         return measures
     if isinstance(told, (tuple, list)):
         if len(told) != 2:
@@ -217,9 +241,10 @@ class _Nodes:
         model.load(self._places[node])
         samples = self._train_step(replica, node)
         model.store(self._places[node])
-        if samples is not None and samples < 0:
+        samples = 1 if samples is None else samples
+        if not (0 <= samples <= _MOST_SAMPLES and samples == int(samples)):
             raise ValueError(f"train_step() returns {samples} samples: return how many it has used, or None for 1")
-        return str(1 if samples is None else int(samples))
+        return str(int(samples))
 
     def _start(self, node: int) -> str:
         replica = self._make_replica(node)
@@ -256,20 +281,43 @@ def _run_program(arguments: Sequence[str], answer: Callable[[str], str], memory:
                 if line.startswith("result "):
                     result: Dict[str, Any] = json.loads(line[len("result ") :])
                     return result
-                program.stdin.write(answer(line) + "\n")
-                program.stdin.flush()
+                answered = answer(line) + "\n"
+                try:
+                    os.write(program.stdin.fileno(), answered.encode())
+                except BrokenPipeError:  # it has ended, and says why
+                    break
+            if program.wait() == -signal.SIGINT:  # Ctrl-C, which one of the functions given has kept to itself
+                raise KeyboardInterrupt
             said = program.stderr.read().strip().replace("gossamer-sim: ", "", 1)
             raise ValueError(said or f"gossamer-sim has ended with status {program.wait()}")
         finally:
             program.kill()  # it has ended by itself, unless something failed here
 
 
-def _as_json(wanted: Dict[str, Any]) -> str:
-    """Numbers of NumPy are numbers, too."""
-    for name, value in wanted.items():
-        if isinstance(value, float) and not math.isfinite(value):
-            raise ValueError(f"{name} is {value}")
-    return json.dumps(wanted, default=lambda value: value.item())
+def _plain(value: Any, name: str) -> Any:
+    """For JSON. Numbers and arrays of NumPy are numbers, too."""
+    if isinstance(value, (numpy.generic, numpy.ndarray)):
+        value = value.tolist()
+    if isinstance(value, Mapping):
+        return {str(key): _plain(one, f"{name}: {key}" if name else str(key)) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(one, f"{name}[{index}]") for index, one in enumerate(value)]
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"{name} is {value}")
+    if value is not None and not isinstance(value, (bool, int, float, str)):
+        raise ValueError(f"{name} cannot be {value!r}")
+    return value
+
+
+def _checked_nodes(nodes: Any) -> int:
+    """The memory for their models is made before the program can refuse their number."""
+    try:
+        count = operator.index(nodes)
+    except TypeError:
+        count = 0
+    if not 1 <= count <= _MOST_NODES or isinstance(nodes, bool):
+        raise ValueError(f"nodes is {nodes!r}, and must be a whole number from 1 to {_MOST_NODES}")
+    return count
 
 
 def _without_nan(record: Dict[str, Any]) -> Dict[str, Any]:
@@ -322,26 +370,29 @@ def run(
     - `network`: `mbit` (of a node, each way; 0: not limited), `latency_ms` (0.5), `jitter_ms`, `loss` (a probability),
       `topology` ("complete", "ring", "torus", "hypercube", "star", "regular-4", …).
     - `faults`: each with `at_s`, `node`, and `what`: "kill"; "start" (it comes back and joins); "pause", "resume"; "cut",
-      "mend" (its links); "speed" (with `speed`). Others notice a death after `detection_s`.
+      "mend" (its links); "speed" (with `speed`). Others notice a death after `detection_s`. A dead node can only start, and
+      nothing comes after `seconds`; what the end by `samples` forestalls does not happen.
     - `settings`: those of the job, as attach() takes them. With {"method": "average", "average_steps": 8} the models are
       averaged exactly after every 8 steps, for which all nodes wait; with {"method": "alone"} nobody exchanges anything.
+      With "average", outer_momentum, average_codec, and the network's loss and jitter_ms are refused: they are not simulated.
     - `model_scale`: messages count this many times: a small model stands for a large one.
     - `seed`: of the simulation; `name`: of the result.
 
     Raises ValueError for what cannot be simulated, and whatever the functions given raise."""
     wanted_settings = dict(settings or {})
     name = name or " ".join(f"{key}={value}" for key, value in wanted_settings.items()) or "gossip"
+    nodes = _checked_nodes(nodes)
     answers = _Nodes(make_replica, train_step, evaluate, nodes)
     try:
         wanted = {
             "name": name, "elements": answers.elements, "buffers": answers.buffers, "nodes": nodes,
             "seconds": seconds, "samples": samples, "step_ms": step_ms, "step_jitter": step_jitter,
-            "speeds": list(speeds), "network": dict(network or {}), "faults": [dict(fault) for fault in faults],
+            "speeds": list(speeds), "network": network or {}, "faults": list(faults),
             "settings": wanted_settings, "model_scale": model_scale, "detection_s": detection_s,
             "evaluations": evaluations, "seed": seed,
         }  # fmt: skip
         with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
-            file.write(_as_json(wanted))
+            file.write(json.dumps(_plain(wanted, "")))
             file.flush()
             told = _run_program(["drive", file.name, f"--memory={answers.memory}"], answers.answer, answers.memory)
     finally:

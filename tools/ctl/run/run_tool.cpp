@@ -145,13 +145,13 @@ void add_run_command(CLI::App& app, CommandAction& chosen) {
   command->add_option("--backoff", options->first_pause_s, "Before the first restart; doubles up to a minute")
       ->type_name("SECONDS")
       ->capture_default_str()
-      ->check(CLI::Range(0.0, 3600.0));
+      ->check(number_within(0.0, 3600.0));
   command
       ->add_option("--grace", options->grace_s,
                    "How long clients may take to end after a signal before they are killed")
       ->type_name("SECONDS")
       ->capture_default_str()
-      ->check(CLI::Range(0.0, 86'400.0));
+      ->check(number_within(0.0, 86'400.0));
   command
       ->add_option("--output", options->output,
                    "prefix: whole lines, each with the rank before it; raw: unchanged; or a folder, where each client "

@@ -27,7 +27,10 @@ PUBLIC: List[Tuple[str, List[Tuple[str, List[str]]]]] = [
         ("_events.py", ["EventKind", "Event"]),
         ("_library.py", ["GossamerError", "GossamerWarning", "version"]),
     ]),
-    ("gossamer.torch", [("torch.py", ["attach", "TorchRun"])]),
+    ("gossamer.torch", [
+        ("torch.py", ["attach", "TorchRun"]),
+        ("_torch_partition.py", ["partition", "Partition"]),
+    ]),
     ("gossamer.jax", [("jax.py", ["attach", "JaxRun"])]),
     ("gossamer.keras", [("keras.py", ["GossamerCallback"])]),
     ("gossamer.transformers", [("transformers.py", ["GossamerCallback"])]),
@@ -117,6 +120,8 @@ def _fields(node: ast.ClassDef, source: List[str], kind: str) -> List[str]:
     rows = []
     for member in node.body:
         if isinstance(member, ast.AnnAssign) and isinstance(member.target, ast.Name):
+            if member.target.id.startswith("_"):
+                continue
             annotation = ast.unparse(member.annotation)
             rows.append((f"`{member.target.id}`", f"`{annotation}`", _comment(source, member.lineno - 1)))
         elif kind == "enumeration" and isinstance(member, ast.Assign) and isinstance(member.targets[0], ast.Name):

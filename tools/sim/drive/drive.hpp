@@ -44,6 +44,7 @@ struct Drive {
   std::string name = "gossip";
   DriveMethod method = DriveMethod::gossip;
   std::uint64_t average_steps = 1;  ///< of the method average
+  std::size_t average_members = 1;  ///< of the method average: all wait while fewer nodes live
   std::size_t elements = 0;
   std::vector<std::pair<std::size_t, std::size_t>> buffers = {};  ///< [first, last): elements that follow the data
   std::size_t nodes = 4;

@@ -1,5 +1,7 @@
 // gossamer-sim drive: what a program wants to have simulated, as JSON, and its result.
 
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
@@ -7,6 +9,7 @@
 #include <cstdio>
 #include <fstream>
 #include <iostream>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "daemon/config/replica_options.hpp"
@@ -24,6 +27,8 @@ using nlohmann::json;
 
 constexpr std::size_t max_driven_nodes = 4'096;
 constexpr std::size_t max_driven_elements = std::size_t{1} << 30;
+constexpr std::uint64_t max_samples = std::uint64_t{1} << 53;
+constexpr std::uint64_t max_evaluations = 1'000'000;
 
 /// Takes values out of an object, so that what is left over is unknown.
 class Wants {
@@ -32,7 +37,8 @@ class Wants {
     if (!object_.is_object()) throw UsageError(where_ + " is no object with names");
   }
   template <class Value>
-  void take(const char* name, Value& value) {
+  requires(!std::is_integral_v<Value>)  // see whole()
+      void take(const char* name, Value& value) {
     const auto found = object_.find(name);
     if (found == object_.end()) return;
     try {
@@ -48,6 +54,24 @@ class Wants {
       throw UsageError(where_ + ": " + name + " is " + json(otherwise).dump() + ", and must be from " +
                        json(least).dump() + " to " + json(most).dump());
     return otherwise;
+  }
+  /// A whole number. The library would cut off fractions, and make a large number of a negative one.
+  [[nodiscard]] std::uint64_t whole(const char* name, std::uint64_t otherwise, std::uint64_t least,
+                                    std::uint64_t most) {
+    json value = otherwise;
+    take(name, value);
+    constexpr double most_exact = 9007199254740992;  // 2^53
+    if (value.is_number_float()) {
+      const double number = value.get<double>();
+      if (number >= 0 && number <= most_exact && number == std::floor(number)) value = std::uint64_t(number);
+    }
+    if (!value.is_number_unsigned() || value.get<std::uint64_t>() < least || value.get<std::uint64_t>() > most)
+      throw UsageError(fmt::format("{}: {} is {}, and must be a whole number from {} to {}", where_, name, value.dump(),
+                                   least, most));
+    return value.get<std::uint64_t>();
+  }
+  void need(const char* name) const {
+    if (!object_.contains(name)) throw UsageError(where_ + ": it has no " + name);
   }
   [[nodiscard]] TimeUs time(const char* name, TimeUs otherwise, double unit_us) {
     constexpr double most = 1e9;
@@ -71,6 +95,10 @@ std::string as_setting(const json& value) {
   return value.is_string() ? value.get<std::string>() : value.dump();
 }
 
+[[noreturn]] void refuse_with_average(const std::string& what) {
+  throw UsageError("gossamer.sim does not simulate " + what + " with the method average");
+}
+
 /// The job's settings, as gossamer.attach() takes them.
 void take_settings(const json& wanted, Drive& drive) {
   std::vector<JobSetting> settings;
@@ -86,7 +114,13 @@ void take_settings(const json& wanted, Drive& drive) {
   if (!options) throw UsageError("settings: " + options.error());
   drive.replica = daemon::replica_options(*options);
   drive.average_steps = static_cast<std::uint64_t>(options->average_steps);
-  if (options->method == layout::Method::average) drive.method = DriveMethod::average;
+  drive.average_members = static_cast<std::size_t>(options->average_members);
+  if (options->method != layout::Method::average || drive.method == DriveMethod::alone) return;
+  drive.method = DriveMethod::average;
+  if (options->outer_momentum != 0) refuse_with_average("outer_momentum");
+  if (options->average_codec != daemon::AverageCodec::f32) refuse_with_average("average_codec");
+  if (drive.average_members > drive.nodes)
+    throw UsageError("settings: average_members is larger than the number of nodes, and nobody would ever train");
 }
 
 void take_network(json wanted, Drive& drive) {
@@ -99,32 +133,41 @@ void take_network(json wanted, Drive& drive) {
   drive.node_bytes_per_s = network.number("mbit", 0, 0, most_mbit) * daemon::bytes_per_mbit;
   network.take("topology", drive.topology);
   network.end();
+  if (drive.method != DriveMethod::average) return;
+  if (drive.path.loss > 0) refuse_with_average("the network's loss");
+  if (drive.path.jitter_us > 0) refuse_with_average("the network's jitter_ms");
 }
 
 void take_fault(const json& wanted, Drive& drive) {
   Wants fault(wanted, "a fault");
+  for (const char* name : {"at_s", "what", "node"})
+    fault.need(name);
   NodeFault& added = drive.faults.emplace_back();
   added.at_us = fault.time("at_s", 0, us_per_s);
   std::string what;
   fault.take("what", what);
   added.kind = value_named("fault", what, fault_kinds);
-  fault.take("node", added.node);
+  added.node = fault.whole("node", 0, 0, max_driven_nodes);
+  if (added.kind == FaultKind::speed) fault.need("speed");
   constexpr double most_speed = 1000;
   added.speed = fault.number("speed", 1, 1 / most_speed, most_speed);
   fault.end();
   if (added.node >= drive.nodes) throw UsageError("a fault: there is no node " + std::to_string(added.node));
+  if (drive.end_us != 0 && added.at_us > drive.end_us)
+    throw UsageError(fmt::format("a fault: {} of node {} comes after the end", what, added.node));
 }
 
 void take_time(Wants& wants, Drive& drive) {
   constexpr double most_speed = 1000;
-  drive.step_us = std::max<TimeUs>(1, wants.time("step_ms", drive.step_us, us_per_ms));
+  drive.step_us = wants.time("step_ms", drive.step_us, us_per_ms);
+  if (drive.step_us < 1) throw UsageError("step_ms is at least 0.001");
   drive.step_jitter = wants.number("step_jitter", drive.step_jitter, 0, 0.99);
   wants.take("speeds", drive.speeds);
   if (drive.speeds.size() > drive.nodes) throw UsageError("there are more speeds than nodes");
   for (const double speed : drive.speeds)
     if (!(speed >= 1 / most_speed && speed <= most_speed)) throw UsageError("speeds are from 0.001 to 1000");
   drive.end_us = wants.time("seconds", 0, us_per_s);
-  wants.take("samples", drive.samples);
+  drive.samples = wants.whole("samples", 0, 0, max_samples);
   if (drive.end_us == 0 && drive.samples == 0) throw UsageError("say how long: seconds, or samples of all nodes");
   drive.detection_us = wants.time("detection_s", drive.detection_us, us_per_s);
 }
@@ -204,8 +247,8 @@ Drive read_drive(std::string_view text) {
   Wants wants(std::move(wanted), "the simulation");
   Drive drive;
   wants.take("name", drive.name);
-  drive.elements = static_cast<std::size_t>(wants.number("elements", 0, 1, max_driven_elements));
-  drive.nodes = static_cast<std::size_t>(wants.number("nodes", static_cast<double>(drive.nodes), 1, max_driven_nodes));
+  drive.elements = wants.whole("elements", 0, 1, max_driven_elements);
+  drive.nodes = wants.whole("nodes", drive.nodes, 1, max_driven_nodes);
   wants.take("buffers", drive.buffers);
   for (const auto& [first, last] : drive.buffers)
     if (first > last || last > drive.elements) throw UsageError("buffers: there are no such elements");
@@ -219,10 +262,9 @@ Drive read_drive(std::string_view text) {
   for (const json& fault : faults)
     take_fault(fault, drive);
   std::ranges::stable_sort(drive.faults, {}, &NodeFault::at_us);
-  wants.take("evaluations", drive.evaluations);
-  wants.take("seed", drive.seed);
+  drive.evaluations = wants.whole("evaluations", drive.evaluations, 1, max_evaluations);
+  drive.seed = wants.whole("seed", drive.seed, 0, std::numeric_limits<std::uint64_t>::max());
   wants.end();
-  if (drive.evaluations == 0) throw UsageError("there is at least 1 evaluation");
   if (drive.nodes > 1) (void)make_graph(drive.topology, drive.nodes);
   return drive;
 }

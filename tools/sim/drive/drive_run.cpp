@@ -15,6 +15,10 @@ namespace gossamer::sim {
 
 namespace {
 
+bool is_finite(std::span<const float> model) {
+  return std::ranges::all_of(model, [](float value) { return std::isfinite(value); });
+}
+
 /// What both kinds of run share: samples, faults in their order, evaluations.
 class DriveRun {
  public:
@@ -35,8 +39,10 @@ class DriveRun {
         if (fault < drive_.faults.size()) turn_us = std::min(turn_us, drive_.faults[fault].at_us);
         advance(std::max(turn_us, now_us()));
         check_progress();
-        while (fault < drive_.faults.size() && drive_.faults[fault].at_us <= now_us())
+        while (fault < drive_.faults.size() && drive_.faults[fault].at_us <= now_us()) {
+          check_alive(drive_.faults[fault]);
           happens(drive_.faults[fault++]);
+        }
       }
       result.records.push_back(measure());
     }
@@ -47,6 +53,7 @@ class DriveRun {
  protected:
   [[nodiscard]] virtual TimeUs now_us() const = 0;
   virtual void advance(TimeUs until_us) = 0;
+  [[nodiscard]] virtual bool is_alive(std::size_t node) const = 0;
   virtual void happens(const NodeFault& fault) = 0;
   [[nodiscard]] virtual Record measure() const = 0;
   virtual void finish(LearningRun& run) const = 0;
@@ -60,11 +67,16 @@ class DriveRun {
     if (drive_.end_us == 0 && now_us() - progress_us_ > std::max(most_idle_us, most_idle_steps * drive_.step_us))
       throw UsageError("nobody trains any more: say how many seconds are to be simulated, or let a node come back");
   }
-  /// Throws unless the node is as the fault needs it.
-  static void check_alive(const NodeFault& fault, bool is, bool wanted) {
-    if (is == wanted) return;
+  /// Throws unless the node is as the fault needs it: what is dead can only start.
+  void check_alive(const NodeFault& fault) const {
+    const bool is = is_alive(fault.node);
+    if (is != (fault.kind == FaultKind::start)) return;
     throw UsageError(fmt::format("a fault: node {} is {} at {:g} s", fault.node, is ? "alive" : "dead",
                                  static_cast<double>(fault.at_us) / us_per_s));
+  }
+  /// The share of the time that all nodes have trained. The jitter of their steps may take it just above 1.
+  [[nodiscard]] double computing(double steps_s, const LearningRun& run) const {
+    return std::min(1.0, steps_s / (run.records.back().time_s * static_cast<double>(drive_.nodes)));
   }
   /// Nothing is trained beyond the samples that were asked for.
   [[nodiscard]] std::uint64_t train(std::size_t node, std::span<float> model) {
@@ -123,6 +135,7 @@ class GossipDrive : public DriveRun {
 
   [[nodiscard]] TimeUs now_us() const override { return schedule_.now_us(); }
   void advance(TimeUs until_us) override { cluster_.run_until(until_us); }
+  [[nodiscard]] bool is_alive(std::size_t node) const override { return cluster_.client_alive(node); }
 
   /// The replica counts the small model's bytes, and not those of the large one that it stands for.
   [[nodiscard]] double seen_capacity() const { return drive_.node_bytes_per_s / drive_.byte_scale; }
@@ -148,12 +161,10 @@ class GossipDrive : public DriveRun {
     const std::size_t i = fault.node;
     switch (fault.kind) {
       case FaultKind::kill:
-        check_alive(fault, cluster_.client_alive(i), true);
         cluster_.kill_node(i);
         unlink(i);
         return program_.stop(i);
       case FaultKind::start:
-        check_alive(fault, cluster_.client_alive(i), false);
         ++losses_[i];
         cluster_.start_client(i, program_.start(i));
         cluster_.node(i).client.stalled = false;
@@ -187,9 +198,6 @@ class GossipDrive : public DriveRun {
       whole.emplace_back(values.begin(), values.end());
     }
     // The others go on without those with NaN or infinity, as long as there are others.
-    const auto is_finite = [](const std::vector<float>& model) {
-      return std::ranges::all_of(model, [](float value) { return std::isfinite(value); });
-    };
     if (std::ranges::any_of(whole, is_finite)) std::erase_if(whole, std::not_fn(is_finite));
     return whole;
   }
@@ -219,7 +227,7 @@ class GossipDrive : public DriveRun {
       steps_s += static_cast<double>(client.steps) * static_cast<double>(drive_.step_us) / us_per_s / client.speed;
     }
     evaluate_nodes(program_, live, run);
-    run.computing = steps_s / (run.records.back().time_s * static_cast<double>(drive_.nodes));
+    run.computing = computing(steps_s, run);
     add_counters(cluster_, run);
   }
 
@@ -253,18 +261,20 @@ class AverageDrive : public DriveRun {
   };
 
   [[nodiscard]] TimeUs now_us() const override { return now_us_; }
+  [[nodiscard]] bool is_alive(std::size_t node) const override { return nodes_[node].alive; }
 
   void advance(TimeUs until_us) override {
-    if (std::ranges::any_of(nodes_, [](const Node& node) { return node.alive && node.waits; })) {
+    const auto alive = static_cast<std::size_t>(std::ranges::count(nodes_, true, &Node::alive));
+    if (alive == 0) throw UsageError("all nodes are dead");
+    const bool waits = std::ranges::any_of(nodes_, [](const Node& node) { return node.alive && node.waits; });
+    if (waits || alive < drive_.average_members) {
       now_us_ = until_us;
       return;
     }
     TimeUs longest_us = 0;
-    std::size_t alive = 0;
     for (std::size_t i = 0; i < nodes_.size(); ++i) {
       Node& node = nodes_[i];
       if (!node.alive) continue;
-      ++alive;
       TimeUs took_us = 0;
       for (std::uint64_t step = 0; step < drive_.average_steps; ++step) {
         node.clock += train(i, node.model);
@@ -274,13 +284,15 @@ class AverageDrive : public DriveRun {
       }
       longest_us = std::max(longest_us, took_us);
     }
-    if (alive == 0) throw UsageError("all nodes are dead");
     average();
     now_us_ += longest_us + all_reduce_us(alive);
   }
 
+  /// What has NaN or infinity is left out of the mean, as the daemon does, as long as there is something else.
   void average() {
-    const std::vector<float> mean = mean_of(live());
+    auto models = live();
+    if (std::ranges::any_of(models, is_finite)) std::erase_if(models, std::not_fn(is_finite));
+    const std::vector<float> mean = mean_of(models);
     for (Node& node : nodes_)
       if (node.alive) node.model = mean;
   }
@@ -302,12 +314,10 @@ class AverageDrive : public DriveRun {
     Node& node = nodes_[fault.node];
     switch (fault.kind) {
       case FaultKind::kill:  // the others find out, and go on without it
-        check_alive(fault, node.alive, true);
         node.alive = false;
         now_us_ += drive_.detection_us;
         return program_.stop(fault.node);
       case FaultKind::start: {
-        check_alive(fault, node.alive, false);
         (void)program_.start(fault.node);
         const auto other = std::ranges::find(nodes_, true, &Node::alive);
         if (other == nodes_.end()) throw UsageError("all nodes are dead");
@@ -354,7 +364,7 @@ class AverageDrive : public DriveRun {
     double steps_s = 0;
     for (const Node& node : nodes_)
       steps_s += static_cast<double>(node.steps) * static_cast<double>(drive_.step_us) / us_per_s / node.speed;
-    run.computing = steps_s / (run.records.back().time_s * static_cast<double>(nodes_.size()));
+    run.computing = computing(steps_s, run);
   }
 
   gossip::Random random_;

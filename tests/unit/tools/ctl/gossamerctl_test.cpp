@@ -9,6 +9,7 @@
 #include "tests/unit/catch.hpp"
 #include "tests/unit/daemon/support.hpp"
 #include "tests/unit/daemon/test_client.hpp"
+#include "tools/ctl/commands.hpp"
 #include "tools/ctl/control_client.hpp"
 #include "tools/ctl/format.hpp"
 #include "tools/ctl/tables.hpp"
@@ -54,6 +55,27 @@ struct Daemon {
 };
 
 }  // namespace
+
+TEST_CASE("gossamerctl takes no seconds that are no number") {
+  using Add = void (*)(CLI::App&, ctl::CommandAction&);
+  const std::tuple<Add, std::string, std::string> options[] = {
+      {ctl::add_top_command, "top --interval ", "1"},     {ctl::add_explain_command, "explain --seconds ", "1"},
+      {ctl::add_node_commands, "leave --timeout ", "1"},  {ctl::add_keep_command, "keep digits --wait ", "1"},
+      {ctl::add_run_command, "run --backoff ", "1 true"}, {ctl::add_run_command, "run --grace ", "1 true"},
+  };
+  for (const auto& [add, option, good] : options) {
+    ctl::CommandAction chosen;
+    CLI::App app;
+    add(app, chosen);
+    for (const std::string bad : {"nan", "-nan", "NaN", "inf", "-1"})
+      CHECK_THROWS_AS(app.parse(option + bad), CLI::ValidationError);
+    CHECK_NOTHROW(app.parse(option + good));
+  }
+  const CLI::Validator seconds = ctl::number_within(0.5, 2);  // as main has it for --watch
+  CHECK(seconds("nan") == "Value nan is no number");
+  CHECK(seconds("1").empty());
+  CHECK(seconds.get_description() == CLI::Range(0.5, 2.0).get_description());
+}
 
 TEST_CASE("gossamerctl asks the first socket where somebody answers") {
   Daemon daemon([](const json&) { return gossamer::daemon::jobs_answer({some_job()}); });

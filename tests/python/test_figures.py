@@ -68,6 +68,13 @@ class Written(unittest.TestCase):
         last = rows[-1]
         self.assertEqual((last["logged_consensus"], last["loss"], last["logged_loss_mean"]), (7.0, 1.0, 3.0))
 
+    def test_what_cannot_be_logged_is_named(self):
+        with attached() as run:
+            for values in ({"loss": "much"}, {"loss": None}, {"loss": 10**400}, {"a\0b": 1.0}, {"\udc80": 1.0}):
+                with self.assertRaisesRegex(gossamer.GossamerError, "log\\(\\) was given"):
+                    run.log(**values)
+            self.assertEqual(run.logged, {})
+
     def check(self, clocks, read):
         """`read`: name -> [(clock, value)]."""
         self.assertEqual(read["gossamer/bytes_sent"][-1], (clocks[-1], 4096))

@@ -114,7 +114,13 @@ class Shared:
         their means over the job's nodes, are in `logged`, in `gossamerctl jobs`, on the status page and in the metrics.
         Give numbers: float() of a tensor on a GPU waits for the GPU, so do it as seldom as you would print it."""
         for name, value in values.items():
-            self._check(self._lib.gossamer_log(self._open_handle(), name.encode(), float(value)))
+            try:
+                text, number = name.encode(), float(value)
+            except (TypeError, ValueError, OverflowError) as error:  # also of names that are no UTF-8
+                raise _bad(f"log() was given {name!r} = {value!r}: {error}") from None
+            if b"\0" in text:
+                raise _bad(f"log() was given the name {name!r}, with a zero in it")
+            self._check(self._lib.gossamer_log(self._open_handle(), text, number))
             self._logged[name] = None
 
     @property

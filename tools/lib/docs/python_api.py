@@ -28,7 +28,7 @@ PUBLIC: List[Tuple[str, List[Tuple[str, List[str]]]]] = [
         ("_library.py", ["GossamerError", "GossamerWarning", "version"]),
     ]),
     ("gossamer.torch", [
-        ("torch.py", ["attach", "TorchRun"]),
+        ("torch.py", ["attach", "average_hook", "TorchRun"]),
         ("_torch_partition.py", ["partition", "Partition"]),
     ]),
     ("gossamer.jax", [("jax.py", ["attach", "JaxRun"])]),

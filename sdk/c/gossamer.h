@@ -306,8 +306,8 @@ GOSSAMER_API gossamer_status gossamer_serve_due(gossamer_run* run);
 GOSSAMER_API gossamer_status gossamer_info(gossamer_run* run, gossamer_run_info* info);
 
 /* The memory of tensor `index` (in the order of gossamer_open()) is now at `data`, with the same values and shape. On a
- * GPU, passes launched before go on with the old memory: free it in the order of the stream. If two tensors share memory
- * then, steps that have work end with GOSSAMER_BAD_ARGUMENT and leave all tensors as they are. */
+ * GPU, passes launched before go on with the old memory: free it in the order of the stream. If two tensors share
+ * memory then, steps that have work end with GOSSAMER_BAD_ARGUMENT and leave all tensors as they are. */
 GOSSAMER_API gossamer_status gossamer_set_tensor_data(gossamer_run* run, size_t index, void* data);
 
 /* With GOSSAMER_CUDA: calls on the run launch on this stream (a cudaStream_t) from now on. The caller orders it after

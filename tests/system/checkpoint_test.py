@@ -343,7 +343,8 @@ class Restoring(CheckpointTest):
         path.write_bytes(content)
 
     def test_a_cluster_that_was_ended_goes_on_where_the_furthest_was(self) -> None:
-        nodes = self.start_nodes(2, LATEST)
+        # The furthest has the larger id: of two that are as far the other would begin.
+        nodes = sorted(self.start_nodes(2, LATEST), key=lambda node: str(node.status()["node"]))
         model = self.model()
         self.trained(nodes[0], model + 5, 1000)
         wait_until(lambda: nodes[1].job(JOB) is None, PATIENCE_S, "the other runs nothing")

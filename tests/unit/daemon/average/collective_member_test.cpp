@@ -553,6 +553,7 @@ TEST_CASE("the results of a plan that is committed after another was proposed ar
                                              victim,
                                              {joins ? gossip::FoundingId{} : averaging.founding(),
                                               joins ? 0 : averaging.round(), body}});
+    members.work();
   };
   (void)members.call_all();
   (void)members.answers();
@@ -580,6 +581,7 @@ TEST_CASE("the results of a plan that is committed after another was proposed ar
                                                    .round = averaging.round(),
                                                    .part = {kind, ballot, 0},
                                                    .values = Bytes::adopt(std::vector(mean))});
+        members.work();
       }
     }
     return ballot;

@@ -429,8 +429,8 @@ void Averages::run(const std::weak_ptr<Session>& session, Workers::Work&& task, 
     after_event();
   };
   if (host_.workers().submit(std::move(task), std::move(then))) return;
-  task();
-  asio::post(loop_, std::move(then));
+  task();                              // NOLINT(bugprone-use-after-move): what is not taken is left as it was
+  asio::post(loop_, std::move(then));  // NOLINT(bugprone-use-after-move)
 }
 
 // --- turns --------------------------------------------------------------------------------------------------------

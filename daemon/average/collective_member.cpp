@@ -201,8 +201,8 @@ void CollectiveMember::use(const Averaging::Applied& applied) {
 
 /// As soon as no sum reads the memory any more.
 void CollectiveMember::take_over() {
-  if (!taking_over_ || summing_ > 0 || std::exchange(taking_over_->begun, true)) return;
-  const std::shared_ptr<const Results> results = taking_over_->results;
+  if (!taking_over_ || taking_over_->results == nullptr || summing_ > 0) return;
+  const std::shared_ptr<const Results> results = std::exchange(taking_over_->results, nullptr);
   for (std::size_t begin = 0; begin < results->size(); begin += fragments_a_task) {
     const auto decode = [form = form_, memory = memory_, results, begin] {
       for (std::size_t f = begin; f < std::min(begin + fragments_a_task, results->size()); ++f) {

@@ -80,9 +80,8 @@ class CollectiveMember {
   /// The results are put into the process's memory, which then gets the answer.
   struct TakingOver {
     Answer answer;
-    std::shared_ptr<const Results> results;  // another round may be applied meanwhile
+    std::shared_ptr<const Results> results;  // null once that has begun
     std::size_t left;                        // tasks
-    bool begun = false;
   };
   /// Members take turns.
   struct InTurn {

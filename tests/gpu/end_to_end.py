@@ -312,17 +312,17 @@ class EndToEnd:
             if wrong or "warn" in program.log_text().lower():
                 print(f"--- {name}: {program.log_text()[-1500:]}", file=sys.stderr)
 
+    def measured_by_both(self, nodes: List[Any], work: str, **more: Any) -> Dict[str, Any]:
+        """What the first of two processes tells, one at each node, which meet through a file."""
+        more.update(width=self.scale.width, meeting=self.cluster.folder / f"meeting-{work}")
+        started = [self.start_worker(node, work, "gpu", job=work, seed=seed, **more) for seed, node in enumerate(nodes, 1)]
+        return [self.wait_for(program, result, f"{work} are measured") for program, result in started][0]
+
     def averages(self) -> None:
         if self.options.rehearse:
             return
         nodes = self.start_pair("averages", self.gpu_section(True))
-        more = {"width": self.scale.width, "batch": self.scale.batch, "pairs": 8}
-        more["meeting"] = self.cluster.folder / "meeting"
-        started = [
-            self.start_worker(node, "averages", "gpu", job="averages", seed=seed, **more)
-            for seed, node in enumerate(nodes, 1)
-        ]
-        found = [self.wait_for(program, result, "averages are measured") for program, result in started][0]
+        found = self.measured_by_both(nodes, "averages", batch=self.scale.batch, pairs=8)
         self.end_pair()
         times = {kind: statistics.median(found[kind]) * 1e3 for kind in ("averages", "gloo", "without")}
         ratio = statistics.median(b / a for a, b in zip(found["averages"], found["gloo"]))
@@ -337,11 +337,7 @@ class EndToEnd:
             return
         gossip = {"period_ms": 0, "time_share": 0.0, "bandwidth_share": 0.0, "in_flight": 8}
         nodes = self.start_pair("rates", self.gpu_section(True), gossip=gossip)
-        more = {"width": self.scale.width, "pairs": 3, "meeting": self.cluster.folder / "meeting-rates"}
-        started = [
-            self.start_worker(node, "rates", "gpu", job="rates", seed=seed, **more) for seed, node in enumerate(nodes, 1)
-        ]
-        found = [self.wait_for(program, result, "rates are measured") for program, result in started][0]
+        found = self.measured_by_both(nodes, "rates", pairs=3)
         self.end_pair()
         rates = {kind: statistics.median(found[kind]) / 1e9 for kind in ("gloo", "q8", "q4", "f32")}
         self.table.row(

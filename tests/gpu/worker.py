@@ -324,10 +324,19 @@ def measure_step_time(options: argparse.Namespace) -> None:
     )
 
 
-def measure_averages(options: argparse.Namespace) -> None:
+def meet_other_rank(options: argparse.Namespace) -> None:
     torch.distributed.init_process_group(
         "gloo", init_method=f"file://{options.meeting}", rank=options.seed - 1, world_size=2
     )
+
+
+def part_from_other_rank() -> None:
+    torch.distributed.barrier()
+    torch.distributed.destroy_process_group()
+
+
+def measure_averages(options: argparse.Namespace) -> None:
+    meet_other_rank(options)
     task = Large(options.device, options.width, options.batch)
     model, other_optimizer = task.model, torch.optim.SGD(task.model.parameters(), lr=1e-3, momentum=0.9)
     settings = {"method": "average", "average_members": 2}
@@ -354,15 +363,12 @@ def measure_averages(options: argparse.Namespace) -> None:
             times[kind].append(mean_step_s(options.device, 10, step))
     run.close()
     tell(options.result, {**times, "parameters": task.parameters})
-    torch.distributed.barrier()
-    torch.distributed.destroy_process_group()
+    part_from_other_rank()
 
 
 def measure_rates(options: argparse.Namespace) -> None:
     """Bytes of the model that are averaged in a second. It drifts away from the other rank's with each step."""
-    torch.distributed.init_process_group(
-        "gloo", init_method=f"file://{options.meeting}", rank=options.seed - 1, world_size=2
-    )
+    meet_other_rank(options)
     model = Large(options.device, options.width, 1).model
     parameters = [p.detach() for p in model.parameters()]
     flat = torch.cat([p.reshape(-1) for p in parameters])
@@ -403,8 +409,7 @@ def measure_rates(options: argparse.Namespace) -> None:
         for codec in ("q8", "q4", "f32"):
             rates[codec].append(by_gossip(codec))
     tell(options.result, {**rates, "parameters": len(flat)})
-    torch.distributed.barrier()
-    torch.distributed.destroy_process_group()
+    part_from_other_rank()
 
 
 def device_named(name: str) -> torch.device:

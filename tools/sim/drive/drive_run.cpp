@@ -288,7 +288,7 @@ class AverageDrive : public DriveRun {
     now_us_ += longest_us + all_reduce_us(alive);
   }
 
-  /// What has NaN or infinity is left out of the mean, as the daemon does, as long as there is something else.
+  /// Models with NaN or infinity are left out of the mean, as in the daemon, unless all are such.
   void average() {
     auto models = live();
     if (std::ranges::any_of(models, is_finite)) std::erase_if(models, std::not_fn(is_finite));

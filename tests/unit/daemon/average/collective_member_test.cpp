@@ -26,7 +26,7 @@ gossip::Participant participant(std::size_t i) {
   return one;
 }
 
-/// What a member has given to its workers.
+/// A task that a member has given to its workers.
 struct Task {
   std::size_t member;
   CollectiveMember::Work task;

@@ -161,37 +161,40 @@ TEST_CASE("a change that this node could not follow itself is refused, and chang
   CHECK(daemon.status().settings.values.empty());
 }
 
-TEST_CASE("a drain that is taken back while a job joins does not begin it") {
-  Trainer trainer(2, std::chrono::microseconds(50));
-  Trainer donor(7, std::chrono::microseconds(50));
+namespace {
+
+/// A node that is drained before it has joined.
+struct DrainedJoiner {
+  DrainedJoiner() {
+    founder.attach(donor);
+    donor.start();
+    founder.run_until([&] { return donor.running(); });
+    joiner.attach(trainer);
+    joiner.job().set_drained(true);
+  }
+  Trainer trainer{2, std::chrono::microseconds(50)};
+  Trainer donor{7, std::chrono::microseconds(50)};
   Daemon founder;
-  Daemon joiner(false, &founder);
-  founder.attach(donor);
-  donor.start();
-  founder.run_until([&] { return donor.running(); });
-  joiner.attach(trainer);
-  joiner.job().set_drained(true);
-  joiner.job().set_drained(false);
-  CHECK(joiner.status().state == "joining");
-  trainer.start();
-  founder.run_until([&] { return trainer.running(); });
-  CHECK(trainer.published() >= 7);
+  Daemon joiner{false, &founder};
+};
+
+}  // namespace
+
+TEST_CASE("a drain that is taken back while a job joins does not begin it") {
+  DrainedJoiner nodes;
+  nodes.joiner.job().set_drained(false);
+  CHECK(nodes.joiner.status().state == "joining");
+  nodes.trainer.start();
+  nodes.founder.run_until([&] { return nodes.trainer.running(); });
+  CHECK(nodes.trainer.published() >= 7);
 }
 
 TEST_CASE("a job that joins at a drained node takes part in no exchange") {
-  Trainer trainer(2, std::chrono::microseconds(50));
-  Trainer donor(7, std::chrono::microseconds(50));
-  Daemon founder;
-  Daemon joiner(false, &founder);
-  founder.attach(donor);
-  donor.start();
-  founder.run_until([&] { return donor.running(); });
-  joiner.attach(trainer);
-  joiner.job().set_drained(true);
-  trainer.start();
-  founder.run_until([&] { return trainer.running(); });
-  CHECK(joiner.status().state == "draining");
+  DrainedJoiner nodes;
+  nodes.trainer.start();
+  nodes.founder.run_until([&] { return nodes.trainer.running(); });
+  CHECK(nodes.joiner.status().state == "draining");
   int turns = 0;
-  founder.run_until([&] { return trainer.trained() && ++turns > 1000; });
-  CHECK(joiner.status().exchanges == 0);
+  nodes.founder.run_until([&] { return nodes.trainer.trained() && ++turns > 1000; });
+  CHECK(nodes.joiner.status().exchanges == 0);
 }

@@ -66,6 +66,12 @@ struct Newcomer {
     }));
   }
   void forget() { out = {}; }
+  /// 2.
+  void meet_donor() {
+    link_up(2);
+    hear(2, info(ReplicaState::running, 20));
+    tick();
+  }
   /// 2, which has trained more, and 3.
   void meet_two_donors() {
     link_up(2);
@@ -309,9 +315,7 @@ TEST_CASE("a donor that leaves costs only the fragments asked of it", "[joining]
 
 TEST_CASE("the last donor is gone: a newcomer begins with what it has when it does not come back", "[joining]") {
   Newcomer one(1, 4);
-  one.link_up(2);
-  one.hear(2, info(ReplicaState::running, 20));
-  one.tick();
+  one.meet_donor();
   one.pulled(2, values_of(0, 2, 20));
   one.link_down(2);
   one.tick(JoiningOptions{}.donor_return_us - 1);
@@ -323,18 +327,14 @@ TEST_CASE("the last donor is gone: a newcomer begins with what it has when it do
 
 TEST_CASE("a donor that says that it leaves is not waited for", "[joining]") {
   Newcomer one(1, 4);
-  one.link_up(2);
-  one.hear(2, info(ReplicaState::running, 20));
-  one.tick();
+  one.meet_donor();
   one.hear(2, info(ReplicaState::absent));
   CHECK(one.out.finished);
 }
 
 TEST_CASE("a donor's link that breaks and is up again costs nothing of the model", "[joining]") {
   Newcomer one(1, 2);
-  one.link_up(2);
-  one.hear(2, info(ReplicaState::running, 20));
-  one.tick();
+  one.meet_donor();
   one.pulled(2, values_of(0, 2, 20));
   one.link_down(2);
   one.link_up(2);
@@ -433,9 +433,7 @@ TEST_CASE("a reply that nobody asked for, or of the wrong size, is not taken", "
 
 TEST_CASE("a donor that declines once is asked again, not overtaken", "[joining]") {
   Newcomer one(1, 1);
-  one.link_up(2);
-  one.hear(2, info(ReplicaState::running, 20));
-  one.tick();
+  one.meet_donor();
   for (int i = 0; i < 3; ++i) {
     REQUIRE(one.pulls_from(2).size() == 1);
     one.forget();
@@ -454,9 +452,7 @@ TEST_CASE("a donor that declines once is asked again, not overtaken", "[joining]
 TEST_CASE("a donor that declines for ever is passed over, also by one that keeps the job", "[joining]") {
   const bool keeps = GENERATE(false, true);  // it has what the donor, in quarantine, needs
   Newcomer one(1, 1, keeps ? 500 : 0, keeps);
-  one.link_up(2);
-  one.hear(2, info(ReplicaState::running, 20));
-  one.tick();
+  one.meet_donor();
   for (int i = 0; i < 100 && !one.out.finished; ++i) {
     one.pulled(2, {.job = job, .fragment = 0, .reason = RefuseReason::quarantined});
     one.hear(2, info(ReplicaState::running, 20));
@@ -590,9 +586,7 @@ TEST_CASE("a drained replica's model is taken where no other is", "[joining]") {
 
 TEST_CASE("a link that is reported up again starts over with that donor", "[joining]") {
   Newcomer one(1, 4);
-  one.link_up(2);
-  one.hear(2, info(ReplicaState::running, 20));
-  one.tick();
+  one.meet_donor();
   CHECK(one.pulls_from(2) == std::vector<std::uint32_t>{0, 1});
   one.forget();
   one.link_up(2);
@@ -745,9 +739,7 @@ TEST_CASE("newcomers whose links come and go all end with a model", "[joining]")
 TEST_CASE("a donor that declines now and then, and gives in between, is a donor to the end", "[joining]") {
   constexpr std::uint32_t count = 12;  // more than the failures in a row that a donor is allowed
   Newcomer one(1, count);
-  one.link_up(2);
-  one.hear(2, info(ReplicaState::running, 20));
-  one.tick();
+  one.meet_donor();
   std::uint32_t given = 0;
   std::uint32_t declined = 0;
   for (int turns = 0; turns < 200 && !one.out.finished; ++turns) {

@@ -149,6 +149,8 @@ class Simulated(unittest.TestCase):
             self.assertLessEqual(result.summary["computing_share"], 1)
 
     def test_ctrl_c_that_a_function_keeps_ends_the_run(self):
+        # A shell that runs this in the background has it ignored, and so has what this starts.
+        self.addCleanup(signal.signal, signal.SIGINT, signal.signal(signal.SIGINT, signal.default_int_handler))
         started = []
         popen = subprocess.Popen
 

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 import unittest
+import unittest.mock
 import warnings
 from typing import Any, Callable, Dict, List, Optional
 
@@ -18,6 +19,7 @@ try:
     import torch
 
     import gossamer.torch
+    from gossamer import _torch_buckets
 except ImportError:
     raise unittest.SkipTest("PyTorch is not installed") from None
 
@@ -434,6 +436,91 @@ class Method(SystemTest):
         self.at_once(lambda: train(0), lambda: train(1))
         self.assertTrue(torch.equal(models[0][0].weight, models[1][0].weight))
         self.assertTrue(torch.equal(models[0][1].weight, unused), "no gradient anywhere: no weight decay")
+
+
+class MethodInBuckets(Method):
+    """The same, with gradients in buckets of two tensors or so."""
+
+    # No gradients, or no other ones.
+    test_models_are_averaged_every_few_steps_with_an_outer_step = None  # type: ignore[assignment]
+    test_distributed_data_parallel_keeps_its_hooks = None  # type: ignore[assignment]
+    test_a_mask_of_infinity_is_named = None  # type: ignore[assignment]
+    test_different_learning_rates_are_told = None  # type: ignore[assignment]
+    test_batch_norms_own_statistics_are_no_difference = None  # type: ignore[assignment]
+
+    def setUp(self) -> None:
+        super().setUp()
+        for name, value in (("LEAST_NUMBERS", 30), ("CAREFUL_STEPS", 1)):
+            self.enterContext(unittest.mock.patch.object(_torch_buckets, name, value))
+
+    def begun_early(self, training: Training) -> List[bool]:
+        """Whether buckets began before the step, in the order in which they began."""
+        seen: List[bool] = []
+        begin = _torch_buckets.Buckets._begin
+
+        def noted(buckets: Any, run: Any, bucket: Any, early: bool = False) -> None:
+            if run is training.run:
+                seen.append(early)
+            begin(buckets, run, bucket, early)
+
+        self.enterContext(unittest.mock.patch.object(_torch_buckets.Buckets, "_begin", noted))
+        return seen
+
+    def test_buckets_begin_in_the_backward_pass(self) -> None:
+        trainings = self.trainings(self.start_nodes(2), method="average", average_members=2)
+        seen = self.begun_early(trainings[0])
+        self.steps_of_all(trainings, 30)
+        self.assertGreater(seen.count(True), 50)
+        self.assertLess(seen.count(False), 8, "the first step of an epoch does not know how many gradients come")
+        self.assert_same(trainings)
+
+    def check_change(self, change: Callable[[Training], None]) -> None:
+        """What is done to the gradients after the backward pass counts, and what was begun before is not used."""
+        trainings = self.trainings(self.start_nodes(2), method="average", average_members=2)
+        seen = self.begun_early(trainings[0])
+        self.steps_of_all(trainings, 6)
+        wanted: List[List[torch.Tensor]] = []
+        means: List[List[torch.Tensor]] = []
+
+        def changed(training: Training) -> None:
+            change(training)
+            wanted.append([p.grad.clone() for p in training.model.parameters()])
+            training.run.average_gradients()
+            means.append([p.grad.clone() for p in training.model.parameters()])
+
+        for training in trainings:
+            training.before_step = lambda training=training: changed(training)  # type: ignore[method-assign]
+        early = seen.count(True)
+        self.steps_of_all(trainings, 1)
+        self.assertGreater(seen.count(True), early, "some had begun")
+        for index, parts in enumerate(zip(*wanted)):
+            for given in means:
+                torch.testing.assert_close(given[index], sum(parts) / len(parts))
+        self.steps_of_all(trainings, 4)
+        self.assert_same(trainings)
+
+    def test_gradients_that_are_clamped_through_their_data(self) -> None:
+        def clamp(training: Training) -> None:
+            for parameter in training.model.parameters():
+                parameter.grad.data.clamp_(-1e-3, 1e-3)
+
+        self.check_change(clamp)
+
+    def test_gradients_that_are_clipped(self) -> None:
+        self.check_change(lambda training: torch.nn.utils.clip_grad_norm_(training.model.parameters(), 1e-4) and None)
+
+    def test_a_backward_pass_more_than_before(self) -> None:
+        def again(training: Training) -> None:
+            torch.nn.functional.mse_loss(training.model(INPUTS[training.part]), TARGETS[training.part]).backward()
+
+        self.check_change(again)
+
+    def test_other_gradients(self) -> None:
+        def other(training: Training) -> None:
+            for parameter in training.model.parameters():
+                parameter.grad = parameter.grad * 2
+
+        self.check_change(other)
 
 
 if __name__ == "__main__":

@@ -240,6 +240,20 @@ class Shared:
             self._leave_average(options.name)
             raise
 
+    def _begin_average(
+        self, pointer: ctypes.c_void_p, size: int, options: _library.AverageOptions, fill: Callable[[], None]
+    ) -> bool:
+        """Contributes the values there, as far as it can without waiting. True: the mean is there already. False: _average()
+        with the same arguments waits for it, and tells of errors. `fill`: as there."""
+        options.timeout_ms = 0
+        found = _library.AverageInfo(size=ctypes.sizeof(_library.AverageInfo))
+        status = self._lib.gossamer_average(
+            self._open_handle(), pointer, size, ctypes.byref(options), ctypes.byref(found)
+        )
+        if status == _library.INTERRUPTED:
+            fill()
+        return bool(status == _library.OK)
+
     def _average_memory_for(self, name: str, size: int) -> Any:
         """What is averaged under a name is as large each time."""
         if name not in self._average_memory or self._average_memory[name].size != size:

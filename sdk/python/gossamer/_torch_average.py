@@ -9,6 +9,8 @@ weight 0.
 In front of the values stands what all have to know: the weight, whether the process is new, and a digest of a part of its
 state. If one is new, or the digests differ, all of them average their whole state once, the optimizer's too, with the
 same weights, and hold the same bits again.
+
+The gradients of larger models are averaged in buckets (_torch_buckets.py). The round then has the rest.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ import torch
 from . import _library, _torch_cuda
 from ._library import GossamerError
 from ._shared import average_options
+from ._torch_buckets import Buckets, split
 
 if TYPE_CHECKING:
     from ._run import RunInfo
@@ -59,6 +62,17 @@ def _is_over(waited_s: float, why: str, limits: Dict[str, float]) -> bool:
     return any(waited_s > limit_s and text in why for text, limit_s in limits.items())
 
 
+def _patience(run: TorchRun) -> Callable[[float], None]:
+    """For what the processes of a round average together: it ends if one of them does not come."""
+
+    def waits(waited_s: float) -> None:
+        why = run._last_error()
+        if _is_over(waited_s, why, STATE_PATIENCE_S):
+            raise TimeoutError(why)
+
+    return waits
+
+
 def local_part(tensor: torch.Tensor) -> torch.Tensor:
     """Of a distributed tensor (torch.distributed.tensor.DTensor), the shard in this process, in the same memory each
     time."""
@@ -72,10 +86,11 @@ def _trained(optimizer: torch.optim.Optimizer) -> List[torch.Tensor]:
     return [tensor for group in optimizer.param_groups for tensor in group["params"] if tensor.requires_grad]
 
 
-class _Flat:
+class Flat:
     """Values of some tensors, in float32 in host memory, behind numbers about the process that has them."""
 
-    HEAD = 4  # the weight, 1 if the process is new, the digest, and its square
+    # The weight, 1 if the process is new, the digest, its square, and 1 if the process's buckets cannot be used.
+    HEAD = 5
 
     def __init__(self, sizes: List[int], often: bool = True):
         """`often`: it is averaged again and again, where the daemon maps it."""
@@ -84,6 +99,7 @@ class _Flat:
         self._all = torch.frombuffer(_library.average_memory(count), dtype=torch.float32) if often else torch.empty(count)
         self.values = self._all[self.HEAD :]
         self._often = often
+        self.is_left_out = False  # for values that are no finite numbers
         self._pinned: Optional[_torch_cuda.Pinned] = None
         self._under_way: List[torch.cuda.Event] = []
 
@@ -118,15 +134,16 @@ class _Flat:
             event.synchronize()
         self._under_way.clear()
 
-    def describe(self, is_new: bool, digest: int = 0) -> None:
+    def describe(self, is_new: bool, digest: int = 0, apart: bool = False) -> None:
         weight = NEW_WEIGHT if is_new else 1.0
         # NaN or infinity make the sum such a value. It may also be infinite without one.
-        if not math.isfinite(float(self.values.sum())) and not bool(torch.isfinite(self.values).all()):
+        self.is_left_out = not math.isfinite(float(self.values.sum())) and not bool(torch.isfinite(self.values).all())
+        if self.is_left_out:
             weight = 0.0
             self.values.zero_()
         elif is_new:
             self.values.mul_(weight)
-        self._all[: self.HEAD] = torch.tensor([weight, float(is_new), float(digest), float(digest**2)])
+        self._all[: self.HEAD] = torch.tensor([weight, float(is_new), float(digest), float(digest**2), float(apart)])
 
     def take_mean(self) -> float:
         """Takes the mean weight out of the values. If it is 0 nobody had values, and these are NaN."""
@@ -140,6 +157,10 @@ class _Flat:
     @property
     def some_are_new(self) -> bool:
         return float(self._all[1]) != 0
+
+    @property
+    def some_are_apart(self) -> bool:
+        return float(self._all[4]) != 0
 
     def all_have(self, digest: int) -> bool:
         """Equal digests have this mean, and no others. The numbers are small enough for float32."""
@@ -210,7 +231,8 @@ class ExactAverages:
     def __init__(self) -> None:
         self._averaged: Optional[str] = None  # GRADIENTS or MODELS, by the job's settings
         self._codec = ""  # of gradients
-        self._flat: Optional[_Flat] = None
+        self._flat: Optional[Flat] = None
+        self._buckets: Optional[Buckets] = None  # of a large model's gradients
         self._new = True
         self._round = 0
         self._newcomers: Optional[Tuple[int, int]] = None  # a round that has found new ones, and its contributions
@@ -240,25 +262,33 @@ class ExactAverages:
         present = torch.tensor([float(gradient is not None) for gradient in gradients])
         rates = torch.tensor([float(group["lr"]) for group in optimizer.param_groups if "lr" in group])
         mean_present, mean_rates = torch.empty_like(present), torch.empty_like(rates)
+        codec = run.info().average_codec
         sizes = [local_part(p).numel() for p in parameters]
         exact = [tensor.numel() for tensor in [*buffers, present, rates]]
-        flat = self._flat_for(exact + sizes)
+        in_buckets = self._buckets_for(run, sizes)
+        flat = self._flat_for(exact if in_buckets else exact + sizes)
         # All that are not new have the same round behind them.
         part, look = divmod(self._round, DIGEST_EVERY)
         digest = _State(run, optimizer).digest(part) if look == 0 else 0
+        apart = in_buckets is not None and not self._begin_buckets(run, in_buckets, parameters, codec)
 
         def fill() -> None:
-            flat.put([*buffers, present, rates, *gradients])
-            flat.describe(self._new, digest)
+            flat.put([*buffers, present, rates] if in_buckets else [*buffers, present, rates, *gradients])
+            flat.describe(self._new, digest, apart)
 
-        if self._mean(run, flat, fill, run.info().average_codec, _Flat.HEAD + sum(exact), digest) is None:
+        found = self._mean(run, flat, fill, codec, Flat.HEAD + sum(exact), digest)
+        if found is None:
             return
         self._has_gradients = True
         flat.give([*buffers, mean_present, mean_rates])
         for parameter, share in zip(parameters, mean_present.tolist()):
             if share > 0 and parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
-        flat.give([None] * len(exact) + [None if p.grad is None else local_part(p.grad) for p in parameters])
+        gradients = [None if p.grad is None else local_part(p.grad) for p in parameters]
+        if in_buckets is None:
+            flat.give([None] * len(exact) + gradients)
+        else:
+            self._finish_buckets(run, in_buckets, found, flat.some_are_apart, gradients)
         if not self._new and not torch.allclose(rates, mean_rates, rtol=1e-4, atol=0):
             self._tell(
                 run,
@@ -275,8 +305,11 @@ class ExactAverages:
         self._has_gradients = False
         if self._newcomers is not None:
             state, is_new = _State(run, optimizer), self._new
+            number, of = self._newcomers
             weight = self._share(run, state.tensors)
             if weight is not None:
+                if self._buckets is not None:
+                    self._buckets.epoch = (number, of)
                 state.take(from_others=is_new and weight > 2 * NEW_WEIGHT)
                 run._tensors_changed()
         if self._averaged == GRADIENTS or self._follow(run) != MODELS:
@@ -291,7 +324,9 @@ class ExactAverages:
         """The process takes part no more, and others do not wait for it."""
         if self._averaged is not None and not run.closed:
             run._leave_average(self._averaged.encode())
-        self._averaged = self._flat = self._newcomers = self._anchor = self._momentum = None
+        if self._buckets is not None:
+            self._buckets.close(run)
+        self._averaged = self._flat = self._buckets = self._newcomers = self._anchor = self._momentum = None
         self._new = True
         self._has_gradients = False
 
@@ -321,15 +356,69 @@ class ExactAverages:
             self._new = True
         return self._averaged
 
-    def _flat_for(self, sizes: List[int]) -> _Flat:
+    def _flat_for(self, sizes: List[int]) -> Flat:
         if self._flat is None or self._flat.sizes != sizes:
-            self._flat = _Flat(sizes)
+            self._flat = Flat(sizes)
         return self._flat
+
+    def _buckets_for(self, run: TorchRun, sizes: List[int]) -> Optional[Buckets]:
+        if self._buckets is None or self._buckets.sizes != sizes:
+            if self._buckets is not None:
+                self._buckets.close(run)
+                self._new = True
+            self._buckets = Buckets(sizes, Flat) if split(sizes) else None
+        return self._buckets
+
+    def _begin_buckets(self, run: TorchRun, buckets: Buckets, parameters: List[torch.Tensor], codec: str) -> bool:
+        if self._new:
+            buckets.leave(run)
+        buckets.follow(run, parameters, codec)
+        return buckets.begin_rest(run)
+
+    def _finish_buckets(
+        self,
+        run: TorchRun,
+        buckets: Buckets,
+        found: _library.AverageInfo,
+        some_are_apart: bool,
+        gradients: List[Optional[torch.Tensor]],
+    ) -> None:
+        """What has become of the buckets, by the round that all processes have."""
+        same = self._newcomers is None and not self._new
+        if not same or buckets.epoch is None or buckets.epoch[1] != found.of:
+            buckets.leave(run)
+        try:
+            if buckets.epoch is not None:
+                buckets.finish(run, not some_are_apart, _patience(run))
+            if buckets.epoch is None or some_are_apart:
+                self._average_together(run, found, gradients)
+        except (TimeoutError, GossamerError) as error:
+            if isinstance(error, GossamerError) and error.status != "GOSSAMER_NO_DAEMON":
+                raise
+            self._new = True  # one has died, so others may have means that this process has not
+            buckets.leave(run)
+            return
+        if same and buckets.epoch is None:
+            buckets.epoch = (found.round, found.of)
+
+    def _average_together(
+        self, run: TorchRun, found: _library.AverageInfo, gradients: List[Optional[torch.Tensor]]
+    ) -> None:
+        """All that took part in the round average their gradients, without buckets."""
+        assert self._buckets is not None
+        flat = Flat(self._buckets.sizes, often=False)
+        flat.put(gradients)
+        flat.describe(self._new)
+        options = average_options(f"together.{found.round}", at_least=found.of)
+        run._average(flat.pointer, flat.size, options, waits=_patience(run))
+        run._leave_average(options.name)
+        flat.take_mean()
+        flat.give(gradients)
 
     def _mean(
         self,
         run: TorchRun,
-        flat: _Flat,
+        flat: Flat,
         fill: Callable[[], None],
         codec: str = "f32",
         exact: int = 0,
@@ -361,7 +450,7 @@ class ExactAverages:
         return found
 
     def _wait_for_mean(
-        self, run: TorchRun, flat: _Flat, fill: Callable[[], None], codec: str, exact: int
+        self, run: TorchRun, flat: Flat, fill: Callable[[], None], codec: str, exact: int
     ) -> _library.AverageInfo:
         while True:
             fill()
@@ -399,18 +488,13 @@ class ExactAverages:
         all have come, or nobody has values."""
         assert self._newcomers is not None
         (number, of), self._newcomers = self._newcomers, None
-        flat = _Flat([tensor.numel() for tensor in state], often=False)
+        flat = Flat([tensor.numel() for tensor in state], often=False)
         flat.put(state)
         flat.describe(self._new)
         options = average_options(f"state.{number}", at_least=of)
 
-        def waits(waited_s: float) -> None:
-            why = run._last_error()
-            if _is_over(waited_s, why, STATE_PATIENCE_S):
-                raise TimeoutError(why)
-
         try:
-            run._average(flat.pointer, flat.size, options, waits=waits)
+            run._average(flat.pointer, flat.size, options, waits=_patience(run))
         except (TimeoutError, GossamerError) as error:
             if "numbers under this name" in str(error):
                 raise GossamerError(

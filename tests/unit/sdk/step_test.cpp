@@ -9,6 +9,7 @@
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -743,22 +744,26 @@ TEST_CASE("what others take of the processor is not counted as serving") {
 
 // Under a sanitizer it takes a hundred times as long, which says nothing.
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-TEST_CASE("a step with nothing due takes a few nanoseconds") {
+TEST_CASE("a step with nothing due takes less than half a system call") {
   Model model;
   Run run({.job = "test", .socket_path = "/nonexistent/socket", .fragment_elements = 256}, model.tensors());
   run.step(1);
-  constexpr int steps = 100'000;
-  auto best = std::chrono::nanoseconds::max();
-  for (int attempt = 0; attempt < 100; ++attempt) {
+  // The best of many short runs, in turn, so that what else the machine does hardly counts.
+  constexpr int calls = 20'000;
+  auto step = std::chrono::nanoseconds::max();
+  auto system_call = std::chrono::nanoseconds::max();
+  const auto take = [](std::chrono::nanoseconds& best, const auto& call) {
     const auto begin = std::chrono::steady_clock::now();
-    for (int i = 0; i < steps; ++i)
-      gossamer_step(run.handle(), 1);
+    for (int i = 0; i < calls; ++i)
+      call();
     best = std::min<std::chrono::nanoseconds>(best, std::chrono::steady_clock::now() - begin);
+  };
+  for (int attempt = 0; attempt < 200; ++attempt) {
+    take(step, [&] { gossamer_step(run.handle(), 1); });
+    take(system_call, [] { syscall(SYS_getppid); });
   }
-  // 2.2 (docs/reference/c-api.md); the best of many short runs, so that what else the machine does hardly counts. A
-  // system call alone takes longer than the limit.
-  constexpr double limit_ns = 20;
-  CHECK(static_cast<double>(best.count()) / steps < limit_ns);
+  // 2.2 ns on a quiet machine (docs/reference/c-api.md), where the simplest system call takes fifty or more.
+  CHECK(step < system_call / 2);
 }
 #endif
 

@@ -15,23 +15,22 @@ The gradients of larger models are averaged in buckets (_torch_buckets.py). The 
 
 from __future__ import annotations
 
-import ctypes
 import math
 import time
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, Optional, Set, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, Optional, Sequence, Set, Tuple
 
 import torch
 
-from . import _library, _torch_cuda
+from . import _library
 from ._library import GossamerError
 from ._shared import average_options
 from ._torch_buckets import Buckets, split
+from ._torch_flat import NEW_WEIGHT, Flat, local_part
 
 if TYPE_CHECKING:
     from ._run import RunInfo
     from .torch import TorchRun
 
-NEW_WEIGHT = 2.0**-40
 # Who waits for others is told so after this time.
 TELL_AFTER_S = 30.0
 LOOK_INTERVAL_S = 0.1
@@ -73,106 +72,8 @@ def _patience(run: TorchRun) -> Callable[[float], None]:
     return waits
 
 
-def local_part(tensor: torch.Tensor) -> torch.Tensor:
-    """Of a distributed tensor (torch.distributed.tensor.DTensor), the shard in this process, in the same memory each
-    time."""
-    if not hasattr(tensor, "to_local"):
-        return tensor
-    with torch.no_grad():
-        return tensor.to_local()
-
-
 def _trained(optimizer: torch.optim.Optimizer) -> List[torch.Tensor]:
     return [tensor for group in optimizer.param_groups for tensor in group["params"] if tensor.requires_grad]
-
-
-class Flat:
-    """Values of some tensors, in float32 in host memory, behind numbers about the process that has them."""
-
-    # The weight, 1 if the process is new, the digest, its square, and 1 if the process's buckets cannot be used.
-    HEAD = 5
-
-    def __init__(self, sizes: List[int], often: bool = True):
-        """`often`: it is averaged again and again, where the daemon maps it."""
-        self.sizes = sizes
-        count = self.HEAD + sum(sizes)
-        self._all = torch.frombuffer(_library.average_memory(count), dtype=torch.float32) if often else torch.empty(count)
-        self.values = self._all[self.HEAD :]
-        self._often = often
-        self.is_left_out = False  # for values that are no finite numbers
-        self._pinned: Optional[_torch_cuda.Pinned] = None
-        self._under_way: List[torch.cuda.Event] = []
-
-    def put(self, tensors: Iterable[Optional[torch.Tensor]]) -> None:
-        gpus: Set[torch.device] = set()
-        self._wait()
-        for target, tensor in zip(self.values.split(self.sizes), tensors):
-            if tensor is None:
-                target.zero_()
-            else:
-                if tensor.is_cuda:
-                    if not gpus and self._often:
-                        self._pinned = self._pinned or _torch_cuda.Pinned(self._all, tensor.device)
-                    gpus.add(tensor.device)
-                target.copy_(tensor.reshape(-1), non_blocking=True)
-        for gpu in gpus:
-            torch.cuda.current_stream(gpu).synchronize()
-
-    def give(self, tensors: Iterable[Optional[torch.Tensor]]) -> None:
-        """What is on a GPU gets it later, on the current stream."""
-        gpus: Set[torch.device] = set()
-        for tensor, mean in zip(tensors, self.values.split(self.sizes)):
-            if tensor is not None:
-                tensor.copy_(mean.view(tensor.shape), non_blocking=True)
-                if tensor.is_cuda:
-                    gpus.add(tensor.device)
-        self._under_way += [torch.cuda.current_stream(gpu).record_event() for gpu in gpus]
-
-    def _wait(self) -> None:
-        """Until nothing is read from here any more."""
-        for event in self._under_way:
-            event.synchronize()
-        self._under_way.clear()
-
-    def describe(self, is_new: bool, digest: int = 0, apart: bool = False) -> None:
-        weight = NEW_WEIGHT if is_new else 1.0
-        # NaN or infinity make the sum such a value. It may also be infinite without one.
-        self.is_left_out = not math.isfinite(float(self.values.sum())) and not bool(torch.isfinite(self.values).all())
-        if self.is_left_out:
-            weight = 0.0
-            self.values.zero_()
-        elif is_new:
-            self.values.mul_(weight)
-        self._all[: self.HEAD] = torch.tensor([weight, float(is_new), float(digest), float(digest**2), float(apart)])
-
-    def take_mean(self) -> float:
-        """Takes the mean weight out of the values. If it is 0 nobody had values, and these are NaN."""
-        weight = float(self._all[0])
-        if weight == 0:
-            self.values.fill_(math.nan)
-        elif weight != 1:
-            self.values.div_(weight)
-        return weight
-
-    @property
-    def some_are_new(self) -> bool:
-        return float(self._all[1]) != 0
-
-    @property
-    def some_are_apart(self) -> bool:
-        return float(self._all[4]) != 0
-
-    def all_have(self, digest: int) -> bool:
-        """Equal digests have this mean, and no others. The numbers are small enough for float32."""
-        return bool(self._all[2:4].tolist() == [digest, digest**2])
-
-    @property
-    def pointer(self) -> ctypes.c_void_p:
-        return ctypes.c_void_p(self._all.data_ptr())
-
-    @property
-    def size(self) -> int:
-        return len(self._all)
 
 
 class _State:
@@ -232,6 +133,7 @@ class ExactAverages:
         self._averaged: Optional[str] = None  # GRADIENTS or MODELS, by the job's settings
         self._codec = ""  # of gradients
         self._flat: Optional[Flat] = None
+        self._sizes: Optional[List[int]] = None  # of the gradients
         self._buckets: Optional[Buckets] = None  # of a large model's gradients
         self._new = True
         self._round = 0
@@ -326,7 +228,7 @@ class ExactAverages:
             run._leave_average(self._averaged.encode())
         if self._buckets is not None:
             self._buckets.close(run)
-        self._averaged = self._flat = self._buckets = self._newcomers = self._anchor = self._momentum = None
+        self._averaged = self._flat = self._sizes = self._buckets = self._newcomers = self._anchor = self._momentum = None
         self._new = True
         self._has_gradients = False
 
@@ -362,11 +264,13 @@ class ExactAverages:
         return self._flat
 
     def _buckets_for(self, run: TorchRun, sizes: List[int]) -> Optional[Buckets]:
-        if self._buckets is None or self._buckets.sizes != sizes:
+        if self._sizes != sizes:
             if self._buckets is not None:
                 self._buckets.close(run)
                 self._new = True
-            self._buckets = Buckets(sizes, Flat) if split(sizes) else None
+            self._sizes = sizes
+            buckets = split(sizes)
+            self._buckets = Buckets(sizes, buckets) if buckets else None
         return self._buckets
 
     def _begin_buckets(self, run: TorchRun, buckets: Buckets, parameters: List[torch.Tensor], codec: str) -> bool:
@@ -405,13 +309,8 @@ class ExactAverages:
         self, run: TorchRun, found: _library.AverageInfo, gradients: List[Optional[torch.Tensor]]
     ) -> None:
         """All that took part in the round average their gradients, without buckets."""
-        assert self._buckets is not None
-        flat = Flat(self._buckets.sizes, often=False)
-        flat.put(gradients)
-        flat.describe(self._new)
-        options = average_options(f"together.{found.round}", at_least=found.of)
-        run._average(flat.pointer, flat.size, options, waits=_patience(run))
-        run._leave_average(options.name)
+        assert self._sizes is not None
+        flat = self._average_once(run, f"together.{found.round}", found.of, gradients, self._sizes)
         flat.take_mean()
         flat.give(gradients)
 
@@ -483,18 +382,25 @@ class ExactAverages:
             self._told.add(about)
             run._warn(f"job '{run._job}': {message}")
 
+    def _average_once(
+        self, run: TorchRun, name: str, of: int, tensors: Sequence[Optional[torch.Tensor]], sizes: List[int]
+    ) -> Flat:
+        """The mean over the `of` processes of a round, which all call this. Raises TimeoutError if one does not come."""
+        flat = Flat(sizes, often=False)
+        flat.put(tensors)
+        flat.describe(self._new)
+        options = average_options(name, at_least=of)
+        run._average(flat.pointer, flat.size, options, waits=_patience(run))
+        run._leave_average(options.name)
+        return flat
+
     def _share(self, run: TorchRun, state: List[torch.Tensor]) -> Optional[float]:
         """All that took part in the round that has found new ones average their state. Returns the mean weight; None: not
         all have come, or nobody has values."""
         assert self._newcomers is not None
         (number, of), self._newcomers = self._newcomers, None
-        flat = Flat([tensor.numel() for tensor in state], often=False)
-        flat.put(state)
-        flat.describe(self._new)
-        options = average_options(f"state.{number}", at_least=of)
-
         try:
-            run._average(flat.pointer, flat.size, options, waits=_patience(run))
+            flat = self._average_once(run, f"state.{number}", of, state, [tensor.numel() for tensor in state])
         except (TimeoutError, GossamerError) as error:
             if "numbers under this name" in str(error):
                 raise GossamerError(
@@ -505,7 +411,6 @@ class ExactAverages:
                 raise
             self._new = True  # one has died; the next round finds new ones again
             return None
-        run._leave_average(options.name)
         weight = flat.take_mean()
         if weight == 0:
             return None

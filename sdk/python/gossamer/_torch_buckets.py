@@ -19,11 +19,10 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence,
 import torch
 
 from . import _library
-from ._library import GossamerError
 from ._shared import average_options
+from ._torch_flat import Flat, local_part
 
 if TYPE_CHECKING:
-    from ._torch_average import Flat
     from .torch import TorchRun
 
 MOST_BUCKETS = 8
@@ -38,17 +37,21 @@ def split(sizes: Sequence[int]) -> List[List[int]]:
     buckets: too small a model."""
     least = max(LEAST_NUMBERS, -(-sum(sizes) // MOST_BUCKETS))
     buckets: List[List[int]] = [[]]
+    numbers = 0  # in the last one
     for index in reversed(range(len(sizes))):
-        if sum(sizes[i] for i in buckets[-1]) >= least:
+        if numbers >= least:
             buckets.append([])
+            numbers = 0
         buckets[-1].append(index)
+        numbers += sizes[index]
     return buckets if len(buckets) > 1 else []
 
 
 class _Bucket:
-    def __init__(self, indices: List[int], sizes: Sequence[int], make_flat: Callable[[List[int]], Flat]):
+    def __init__(self, number: int, indices: List[int], sizes: Sequence[int]):
+        self.number = number
         self.indices = indices
-        self.flat = make_flat([sizes[index] for index in indices])
+        self.flat = Flat([sizes[index] for index in indices])
         self.options: Optional[_library.AverageOptions] = None  # while it is averaged
         self.has_mean = False
         self.looks: List[Tuple[int, int, float]] = []  # of the gradients that it was filled with
@@ -66,9 +69,9 @@ class Buckets:
     """Of one run, for the parameters of its optimizer. The processes of an epoch have the same ones. Call with
     torch.no_grad()."""
 
-    def __init__(self, sizes: Sequence[int], make_flat: Callable[[List[int]], Flat]):
-        self.sizes = list(sizes)
-        self._buckets = [_Bucket(indices, sizes, make_flat) for indices in split(sizes)]
+    def __init__(self, sizes: Sequence[int], buckets: List[List[int]]):
+        """`sizes` of all gradients, and what split() makes of them."""
+        self._buckets = [_Bucket(number, indices, sizes) for number, indices in enumerate(buckets)]
         self._place = {index: bucket for bucket in self._buckets for index in bucket.indices}
         self.epoch: Optional[Tuple[int, int]] = None  # a round, and how many were in it
         self._codec = "f32"
@@ -89,7 +92,7 @@ class Buckets:
         itself, of = weakref.ref(self), weakref.ref(run)
         removals = []
         for index, parameter in enumerate(parameters):
-            # What is in shards is reduced elsewhere, and a GPU has its gradient later.
+            # Gradients of shards are reduced after these hooks. A GPU computes a gradient after its hook has run.
             if parameter.is_cuda or hasattr(parameter, "to_local"):
                 continue
 
@@ -120,7 +123,7 @@ class Buckets:
 
     def _gradient(self, index: int) -> Optional[torch.Tensor]:
         parameter = self._parameters[index]()
-        return None if parameter is None or parameter.grad is None else _local(parameter.grad)
+        return None if parameter is None or parameter.grad is None else local_part(parameter.grad)
 
     def _look(self, bucket: _Bucket) -> List[Tuple[int, int, float]]:
         return [_look_at(self._gradient(index)) for index in bucket.indices]
@@ -129,9 +132,15 @@ class Buckets:
         assert self.epoch is not None
         bucket.looks = self._look(bucket) if early else []
         self._fill(bucket)
-        name = f"gradients.{self.epoch[0]}.{self._buckets.index(bucket)}"
-        bucket.options = average_options(name, self.epoch[1], codec=self._codec, exact=bucket.flat.HEAD)
-        bucket.has_mean = run._begin_average(bucket.flat.pointer, bucket.flat.size, bucket.options, lambda: self._fill(bucket))
+        bucket.options = average_options(
+            self._name(bucket), self.epoch[1], codec=self._codec, exact=bucket.flat.HEAD
+        )
+        fill = functools.partial(self._fill, bucket)
+        bucket.has_mean = run._begin_average(bucket.flat.pointer, bucket.flat.size, bucket.options, fill)
+
+    def _name(self, bucket: _Bucket) -> str:
+        assert self.epoch is not None
+        return f"gradients.{self.epoch[0]}.{bucket.number}"
 
     def _fill(self, bucket: _Bucket) -> None:
         bucket.flat.put([self._gradient(index) for index in bucket.indices])
@@ -169,8 +178,8 @@ class Buckets:
     def leave(self, run: TorchRun) -> None:
         """The epoch is over."""
         if self.epoch is not None and not run.closed:
-            for number in range(len(self._buckets)):
-                run._leave_average(f"gradients.{self.epoch[0]}.{number}".encode())
+            for bucket in self._buckets:
+                run._leave_average(self._name(bucket).encode())
         self.epoch = None
         for bucket in self._buckets:
             bucket.options = None
@@ -179,10 +188,6 @@ class Buckets:
         self.leave(run)
         self._unhook()
         self._parameters = []
-
-
-def _local(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
 
 
 def _after_gradient(parameter: torch.Tensor, fired: Callable[[], None]) -> Callable[[], None]:

@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 
 from ._library import GossamerError
-from ._torch_average import local_part
+from ._torch_flat import local_part
 
 if TYPE_CHECKING:
     from .torch import _Place

@@ -34,7 +34,8 @@ from ._run import (
     check_samples_per_step, roles_of,
 )
 from ._shared import Finish
-from ._torch_average import ExactAverages, local_part
+from ._torch_average import ExactAverages
+from ._torch_flat import local_part
 from ._torch_partition import Partition, partition
 
 if TYPE_CHECKING:

@@ -744,7 +744,7 @@ TEST_CASE("what others take of the processor is not counted as serving") {
 
 // Under a sanitizer it takes a hundred times as long, which says nothing.
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-TEST_CASE("a step with nothing due takes less than half a system call") {
+TEST_CASE("a step with nothing due takes a few nanoseconds") {
   Model model;
   Run run({.job = "test", .socket_path = "/nonexistent/socket", .fragment_elements = 256}, model.tensors());
   run.step(1);
@@ -762,8 +762,9 @@ TEST_CASE("a step with nothing due takes less than half a system call") {
     take(step, [&] { gossamer_step(run.handle(), 1); });
     take(system_call, [] { syscall(SYS_getppid); });
   }
-  // 2.2 ns on a quiet machine (docs/reference/c-api.md), where the simplest system call takes fifty or more.
-  CHECK(step < system_call / 2);
+  // 2.2 ns (docs/reference/c-api.md). On a slow machine it may take longer than the limit, as a system call does, too.
+  constexpr std::chrono::nanoseconds limit(20);
+  CHECK(step < std::max(limit * calls, system_call / 8));
 }
 #endif
 

@@ -5,9 +5,11 @@
 #pragma once
 
 #include <array>
+#include <bit>
 #include <compare>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <functional>
 #include <memory>
 #include <span>
@@ -35,7 +37,12 @@ inline constexpr std::uint32_t max_fragments = 1u << 16;
 struct NodeId {
   std::array<std::uint8_t, 16> bytes{};
 
-  friend auto operator<=>(const NodeId&, const NodeId&) = default;
+  /// By the bytes, as std::array orders them. Maps of nodes compare so often that a call of memcmp() for it would show.
+  friend std::strong_ordering operator<=>(const NodeId& a, const NodeId& b) {
+    const std::strong_ordering first = a.word(0) <=> b.word(0);
+    return first != 0 ? first : a.word(1) <=> b.word(1);
+  }
+  friend bool operator==(const NodeId&, const NodeId&) = default;
 
   /// Eight hexadecimal digits, for logs and tables.
   [[nodiscard]] std::string brief() const { return hex(4); }
@@ -43,6 +50,12 @@ struct NodeId {
   [[nodiscard]] std::string full() const { return hex(bytes.size()); }
 
  private:
+  /// The bytes from 8·`index` on, the first of which counts most.
+  [[nodiscard]] std::uint64_t word(std::size_t index) const {
+    std::uint64_t value = 0;
+    std::memcpy(&value, bytes.data() + index * sizeof(value), sizeof(value));
+    return std::endian::native == std::endian::little ? std::byteswap(value) : value;
+  }
   [[nodiscard]] std::string hex(std::size_t count) const {
     static constexpr char digits[] = "0123456789abcdef";
     std::string text;

@@ -44,6 +44,7 @@ std::string explain_value(std::string_view name, std::string_view value) {
   if (value.front() == '"' || value.front() == '\'') return "there is something behind the text in quotes";
   if (is_switch(value)) return fmt::format("write {} = true or {} = false", shown(name), shown(name));
   const std::size_t number = value.find_first_not_of("0123456789");
+  if (number == std::string_view::npos && value.front() != '0') return "no number here may be so large";
   if (number == std::string_view::npos) return "a number does not begin with 0";
   if (number > 0 && !has(value, ":") && !has(value, ".") && !has(value, "/"))
     return fmt::format("a number stands alone, without a unit: {} = {}", shown(name), shown(value.substr(0, number)));
@@ -53,7 +54,9 @@ std::string explain_value(std::string_view name, std::string_view value) {
 }  // namespace
 
 std::string explain(const SyntaxError& error, std::string_view text) {
-  if (has(error.description, "utf-8")) return "the file is not plain text in UTF-8";
+  if (text.starts_with("\xEF\xBB\xBF")) return "the file begins with a byte order mark: save it as UTF-8 without one";
+  if (has(error.description, "utf-8") || text.find('\0') != std::string_view::npos)
+    return "the file is not plain text in UTF-8";
   const std::string_view line = line_of(text, error.line);
   for (const char* quote : {"\u201c", "\u201d", "\u201e", "\u2018", "\u2019"})
     if (has(line, quote)) return fmt::format("{} is no quote that TOML knows: write \"", quote);

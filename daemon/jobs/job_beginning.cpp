@@ -187,7 +187,8 @@ void JobBeginning::pulled(std::uint32_t missing, const Saved& unused) {
                    static_cast<double>(host_.now_us() - began_us_) / us_per_s);
   if (missing > 0)
     host_.log().warn(
-        "job {}: {} of {} fragments of the model are this node's own, since whoever could give them is gone",
+        "job {}: {} of {} fragments of the model are this node's own: whoever could give them is gone, or holds NaN or "
+        "infinity there",
         description_.name, missing, beginning().fragments_pulled());
   if (unused == nullptr || !found(unused).imported()) return;
   host_.log().warn(

@@ -12,6 +12,8 @@ namespace {
 
 /// A neighbour that has failed this many pulls in a row is no donor: it is better to begin without it than never.
 constexpr int max_failed_pulls = 8;
+/// NaN in a model seldom goes by itself, so a second look has to do.
+constexpr int failed_pulls_for_nan = max_failed_pulls / 2;
 
 }  // namespace
 
@@ -71,7 +73,9 @@ void Joining::pulled(const NodeId& from, const PullReply& reply, TimeUs now_us, 
   if (fragment.done || (!late && fragment.donor != from)) return;
   if (reply.reason != RefuseReason::none || reply.job != job_ ||
       reply.values.size() != fragment.blocks * block_elements * sizeof(float)) {
-    if (!late) pull_failed(fragment, now_us);  // not available now; if it is leaving, its next JobInfo will say so
+    const bool has_nan = reply.reason == RefuseReason::quarantined;
+    // Not available now; if it is leaving, its next JobInfo will say so.
+    if (!late) pull_failed(fragment, now_us, has_nan ? failed_pulls_for_nan : 1);
   } else {
     if (fragment.donor) release(fragment);
     neighbours_[from].failed_pulls = 0;
@@ -118,12 +122,12 @@ void Joining::pull_overdue(Fragment& fragment, TimeUs now_us) {
   donor.patience_us =
       std::max(donor.patience_us, std::min(2 * (now_us - fragment.asked_us), options_.pull_timeout_most_us));
   fragment.late.insert(*fragment.donor);
-  pull_failed(fragment, now_us);
+  pull_failed(fragment, now_us, 1);
 }
 
-void Joining::pull_failed(Fragment& fragment, TimeUs now_us) {
+void Joining::pull_failed(Fragment& fragment, TimeUs now_us, int counts_as) {
   Neighbour& donor = neighbours_[*fragment.donor];
-  ++donor.failed_pulls;
+  donor.failed_pulls += counts_as;
   donor.pull_after_us = now_us + options_.answer_timeout_us;
   release(fragment);
 }

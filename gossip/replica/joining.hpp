@@ -99,7 +99,7 @@ class Joining {
   void release(Fragment& fragment);
   void forget(const NodeId& node);
   void pull_overdue(Fragment& fragment, TimeUs now_us);
-  void pull_failed(Fragment& fragment, TimeUs now_us);
+  void pull_failed(Fragment& fragment, TimeUs now_us, int counts_as);
   [[nodiscard]] bool gives(const Neighbour& neighbour, ReplicaState state) const;
   [[nodiscard]] bool somebody_gives(ReplicaState state) const;
   /// Running, or draining if no neighbour runs.

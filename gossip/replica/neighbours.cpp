@@ -73,7 +73,7 @@ Neighbours::News Neighbours::note(const NodeId& from, Neighbour& neighbour, cons
   neighbour.over_before = (neighbour.over_before || unknown) && info.finishing == Finishing::over;
   const bool went_on = goes_on(neighbour);
   neighbour.info = info;
-  losses_ += went_on && !is_partner(neighbour) ? 1 : 0;
+  losses_ += went_on && !is_partner(neighbour) && info.finishing != Finishing::over ? 1 : 0;
   if (info.job == job_ || info.state == ReplicaState::absent) {
     if (layout_stranger_ == from) layout_stranger_.reset();
   } else {

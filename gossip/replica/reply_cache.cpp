@@ -75,6 +75,7 @@ std::uint32_t ReplyCache::begin(const ExchangeId& id, TimeUs now_us) {
   const bool added = initiator.entries.emplace(id.counter, Entry{.begun_us = now_us, .place = place}).second;
   GOSSAMER_CHECK(added);
   ++initiator.unacknowledged;
+  taken_[place] = id;
   return place;
 }
 
@@ -92,6 +93,7 @@ void ReplyCache::orphan(Initiator& initiator, Entry& entry) {
 void ReplyCache::close(Initiator& initiator, const Entry& entry) {
   if (entry.open()) --initiator.unacknowledged;
   if (entry.orphan()) --orphans_;
+  if (entry.takes_place()) taken_.erase(entry.place);
 }
 
 void ReplyCache::decline(const ExchangeId& id, TimeUs now_us) {
@@ -132,16 +134,21 @@ void ReplyCache::restore(const ExchangeId& id, std::uint32_t place, ExchangeRepl
                          .second;
   if (added) {
     ++orphans_;
+    taken_[place] = id;
   } else {
     leave_place(place);
   }
 }
 
-ReplyCache::Entry* ReplyCache::find(const ExchangeId& id) {
+const ReplyCache::Entry* ReplyCache::find(const ExchangeId& id) const {
   const auto initiator = initiators_.find(id.initiator);
   if (initiator == initiators_.end()) return nullptr;
   const auto entry = initiator->second.entries.find(id.counter);
   return entry == initiator->second.entries.end() ? nullptr : &entry->second;
+}
+
+ReplyCache::Entry* ReplyCache::find(const ExchangeId& id) {
+  return const_cast<Entry*>(std::as_const(*this).find(id));
 }
 
 ReplyCache::Entry* ReplyCache::answered(const ExchangeId& id) {
@@ -211,10 +218,10 @@ std::vector<ExchangeId> ReplyCache::expire(TimeUs now_us) {
 }
 
 void ReplyCache::orphan(const NodeId& id, std::uint64_t before) {
-  const auto found = initiators_.find(id);
-  if (found == initiators_.end()) return;
-  for (auto& [counter, entry] : found->second.entries) {
-    if (counter < before && entry.open()) orphan(found->second, entry);
+  for (const ExchangeId& exchange : std::views::values(taken_)) {
+    if (exchange.initiator != id || exchange.counter >= before) continue;
+    Entry& entry = *find(exchange);
+    if (entry.open()) orphan(initiators_.at(id), entry);
   }
 }
 
@@ -254,18 +261,18 @@ void ReplyCache::mark_unsent(const NodeId& id, const ExchangeReply& reply) {
 }
 
 void ReplyCache::mark_unsent(const NodeId& id) {
-  const auto initiator = initiators_.find(id);
-  if (initiator == initiators_.end()) return;
-  for (auto& [counter, entry] : initiator->second.entries) {
+  for (const ExchangeId& exchange : std::views::values(taken_)) {
+    if (exchange.initiator != id) continue;
+    Entry& entry = *find(exchange);
     if (entry.stage == Stage::answered && !entry.orphaned) entry.unsent = any_unsent_ = true;
   }
 }
 
 std::size_t ReplyCache::mark_overdue(const NodeId& id, TimeUs now_us, TimeUs patience_us) {
-  const auto initiator = initiators_.find(id);
-  if (initiator == initiators_.end() || initiator->second.unacknowledged == 0) return 0;
   std::size_t count = 0;
-  for (auto& [counter, entry] : initiator->second.entries) {
+  for (const ExchangeId& exchange : std::views::values(taken_)) {
+    if (exchange.initiator != id) continue;
+    Entry& entry = *find(exchange);
     if (entry.stage != Stage::answered || entry.orphaned || now_us - entry.given_us < patience_us) continue;
     entry.given_us = now_us;
     entry.unsent = any_unsent_ = true;
@@ -326,31 +333,25 @@ std::size_t ReplyCache::unacknowledged() const {
 }
 
 std::size_t ReplyCache::places_in_work() const {
-  std::size_t replies = 0;
-  for (const Initiator& initiator : std::views::values(initiators_)) {
-    replies += static_cast<std::size_t>(std::ranges::count_if(
-        initiator.entries, [](const auto& item) { return item.second.stage == Stage::answered; }));
-  }
+  const auto replies = static_cast<std::size_t>(std::ranges::count_if(
+      std::views::values(taken_), [this](const ExchangeId& id) { return find(id)->stage == Stage::answered; }));
   GOSSAMER_CHECK(free_places_.size() + replies <= capacity_);
   return capacity_ - free_places_.size() - replies;
 }
 
 void ReplyCache::check_invariants() const {
   GOSSAMER_CHECK(initiators_.size() <= max_initiators);
-  std::vector<std::uint32_t> places;
+  std::map<NodeId, std::size_t> open;
   std::size_t orphans = 0;
-  for (const Initiator& initiator : std::views::values(initiators_)) {
-    std::size_t open = 0;
-    for (const Entry& entry : std::views::values(initiator.entries)) {
-      open += entry.open() ? 1 : 0;
-      orphans += entry.orphan() ? 1 : 0;
-      if (entry.stage == Stage::working || entry.stage == Stage::answered) places.push_back(entry.place);
-    }
-    GOSSAMER_CHECK(open == initiator.unacknowledged);
+  for (const auto& [place, id] : taken_) {
+    const Entry* const entry = find(id);
+    GOSSAMER_CHECK(entry != nullptr && entry->takes_place() && entry->place == place);
+    open[id.initiator] += entry->open() ? 1 : 0;
+    orphans += entry->orphan() ? 1 : 0;
   }
+  for (const auto& [id, initiator] : initiators_)
+    GOSSAMER_CHECK(open[id] == initiator.unacknowledged);
   GOSSAMER_CHECK(orphans == orphans_);
-  std::ranges::sort(places);
-  GOSSAMER_CHECK(std::ranges::adjacent_find(places) == places.end());
 }
 
 }  // namespace gossamer::gossip

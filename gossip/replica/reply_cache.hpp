@@ -101,8 +101,7 @@ class ReplyCache {
 
   /// Number of replies kept for all initiators, without orphans.
   [[nodiscard]] std::size_t unacknowledged() const;
-  /// Number of places that are not free and have no reply: those of answers and undos under way. Goes through all
-  /// entries.
+  /// Number of places that are not free and have no reply: those of answers and undos under way.
   [[nodiscard]] std::size_t places_in_work() const;
 
   /// Ends the process if what must always hold does not.
@@ -120,8 +119,9 @@ class ReplyCache {
     ExchangeReply reply = {};
     AnsweredHalf half = {};
 
+    [[nodiscard]] bool takes_place() const { return stage == Stage::working || stage == Stage::answered; }
     /// True if somebody waits for its end.
-    [[nodiscard]] bool open() const { return (stage == Stage::working || stage == Stage::answered) && !orphaned; }
+    [[nodiscard]] bool open() const { return takes_place() && !orphaned; }
     [[nodiscard]] bool orphan() const { return stage == Stage::answered && orphaned; }
   };
   struct Initiator {
@@ -133,6 +133,7 @@ class ReplyCache {
   Initiator& initiator_of(const NodeId& id);
   void make_room(Initiator& initiator);
   /// Null if nothing is remembered of the exchange.
+  [[nodiscard]] const Entry* find(const ExchangeId& id) const;
   [[nodiscard]] Entry* find(const ExchangeId& id);
   [[nodiscard]] Entry* answered(const ExchangeId& id);
   void orphan(Initiator& initiator, Entry& entry);
@@ -149,6 +150,7 @@ class ReplyCache {
   std::vector<std::uint32_t> free_places_;
   std::vector<std::uint32_t> left_;
   std::map<NodeId, Initiator> initiators_;
+  std::map<std::uint32_t, ExchangeId> taken_;  ///< the entry of each place that is taken by one; few of all entries
 };
 
 }  // namespace gossamer::gossip

@@ -75,6 +75,8 @@ void Responder::take_request(const NodeId& from, ExchangeRequest&& request, Wait
   const bool unheard = neighbour == nullptr || neighbour->info.state == ReplicaState::absent;
   // Those that average exactly are not to be changed before they finish, too.
   const bool apart = !data_.takes() && !data_.only_gives(neighbour);
+  // Nor may a model of before the last step change those that hold the same bits by then.
+  const bool stale = !data_.options.exchanges && !data_.is_current(fragment);
   const bool declines = unheard || apart || is_asked_by_server(fragment, from, *neighbour);
   if (declines && data_.finish) {  // the server knows of no agreement, and whoever settled asks no more
     fragment.agreement.forget();
@@ -84,7 +86,7 @@ void Responder::take_request(const NodeId& from, ExchangeRequest&& request, Wait
   // Both ends asked each other: the larger id answers, the smaller declines.
   const bool crossing = crosses(fragment, from);
   const auto shift = fragment.budget.answer_shift(crossing);
-  if (declines || !data_.runs() || fragment.is_held() || fragment.buffers.empty() || !shift ||
+  if (declines || stale || !data_.runs() || fragment.is_held() || fragment.buffers.empty() || !shift ||
       (waited == Waited::no && (client_.is_crowded() || yields(*neighbour, now_us))) ||
       (crossing && data_.options.crossing_rule && data_.self < from) || (data_.finish && neighbour->info.quarantined) ||
       !affordable(*neighbour, fragment, now_us) || (asked && fragment.buffers.out_of_hand())) {

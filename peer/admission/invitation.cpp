@@ -125,7 +125,8 @@ std::expected<Invitation, std::string> parse_invitation(std::string_view line) {
   line = trimmed(line, " \t\r\n");
   const std::string_view family = invitation_prefix.substr(0, invitation_prefix.find('1'));
   if (!line.starts_with(family)) {
-    return std::unexpected("this is no invitation, which starts with " + std::string(invitation_prefix) + advice);
+    return std::unexpected("this is no invitation, which starts with '" + std::string(invitation_prefix) + "'" +
+                           advice);
   }
   if (!line.starts_with(invitation_prefix)) {
     return std::unexpected(

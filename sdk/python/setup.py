@@ -28,7 +28,8 @@ class BuildLibrary(build_py):
         super().run()
         with tempfile.TemporaryDirectory() as folder:
             configure = ["cmake", "-S", str(REPOSITORY), "-B", folder, "-DGOSSAMER_CLIENT_ONLY=ON", "-DGOSSAMER_TESTS=OFF"]
-            subprocess.run([*configure, "-DCMAKE_BUILD_TYPE=Release"], check=True)
+            configure += ["-DCMAKE_BUILD_TYPE=Release", "-DCMAKE_UNITY_BUILD=ON", "-DCMAKE_UNITY_BUILD_BATCH_SIZE=30"]
+            subprocess.run(configure, check=True)
             subprocess.run(["cmake", "--build", folder, "--target", "gossamer", "--parallel"], check=True)
             target = Path(self.build_lib) / "gossamer" / LIBRARY
             self.copy_file(str(Path(folder) / "lib" / LIBRARY), str(target))

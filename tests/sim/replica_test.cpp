@@ -515,6 +515,46 @@ TEST_CASE("one with NaN never saves, and the others finish without it") {
   CHECK(saving == 1);
 }
 
+TEST_CASE("programs that go as soon as they are told leave one saver, and one with NaN is told as well", "[figures]") {
+  for (std::uint64_t seed = 1; seed <= 400; ++seed) {
+    CAPTURE(seed);
+    constexpr std::size_t nodes = 3;
+    World world({.nodes = nodes, .fragments = 3, .learning = true, .seed = seed});
+    Cluster& cluster = world.cluster;
+    const std::size_t poisoned = seed % nodes;
+    gossip::Random random(seed);
+    world.run_for(300'000);
+    poison(cluster, {poisoned});
+    world.run_for(1'500'000);
+    std::vector<TimeUs> begins(nodes);
+    for (TimeUs& begin : begins)
+      begin = cluster.now_us() + static_cast<TimeUs>(random.below(300'000));
+    std::map<std::size_t, gossip::FinishReport> told;
+    const TimeUs end_us = cluster.now_us() + 4 * us_per_s;
+    while (cluster.now_us() < end_us && told.size() < nodes) {
+      world.run_for(1'000);
+      for (std::size_t i = 0; i < nodes; ++i) {
+        if (begins[i] >= 0 && cluster.now_us() >= begins[i]) {
+          begins[i] = -1;
+          cluster.finish(i);
+        }
+        if (begins[i] >= 0 || told.contains(i)) continue;
+        const gossip::FinishReport report = cluster.node(i).replica->finish_report();
+        if (!report.over && !report.spoiled) continue;
+        told[i] = report;
+        if (i != poisoned || random.below(2) == 0) cluster.lose_client(i);
+      }
+    }
+    REQUIRE(told.size() == nodes);
+    for (const auto& [i, report] : told) {
+      CAPTURE(i);
+      CHECK(report.spoiled == (i == poisoned));
+      CHECK(report.members == (i == poisoned ? report.members : nodes - 1));
+    }
+    CHECK(std::ranges::count_if(told, [](const auto& item) { return item.second.saver; }) == 1);
+  }
+}
+
 TEST_CASE("one with NaN that is mended takes part in the end of the run") {
   WorldOptions options{.nodes = 3};
   options.replica.period_us = 20'000;

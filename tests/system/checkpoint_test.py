@@ -5,6 +5,7 @@ import importlib.util
 import json
 import os
 import resource
+import stat
 import subprocess
 import sys
 import unittest
@@ -542,6 +543,20 @@ class Exporting(CheckpointTest):
         np.testing.assert_allclose(tensors["w"], model + np.float32(5 / 3), rtol=1e-6, atol=1e-6)
         self.assertEqual(metadata["gossamer.replicas"], "3")
         self.assertEqual(metadata["gossamer.clock"], read(Path(exported[-1]))[1]["gossamer.clock"])
+
+    def test_what_is_no_file_is_not_replaced_by_one(self) -> None:
+        [node] = self.start_nodes(1)
+        self.attach_big(node, self.model()).step(samples=100)
+        for made, there in ((os.mkfifo, stat.S_ISFIFO), (os.mkdir, stat.S_ISDIR)):
+            path = self.folder / made.__name__
+            made(path)
+            self.assertIn("is no ordinary file", self.tell(node, "export", JOB, str(path), status=3))
+            self.assertTrue(there(path.lstat().st_mode))
+        target, link = self.folder / "target", self.folder / "link"
+        link.symlink_to(target)
+        self.tell(node, "export", JOB, str(link))
+        self.assertTrue(link.is_symlink())
+        self.assertIn("w", read(target)[0])
 
     def test_files_that_have_no_mean(self) -> None:
         [node] = self.start_nodes(1)

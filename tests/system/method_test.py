@@ -215,6 +215,18 @@ class Method(SystemTest):
         self.assertLess(alone.losses[-1], 0.5 * alone.losses[0])
         self.assertEqual(trainings[0].run.info().exchanges, 0)
 
+    def test_the_end_changes_no_bit(self) -> None:
+        trainings = self.trainings(self.start_nodes(3), method="average", average_members=3)
+        self.steps_of_all(trainings, STEPS)
+        before = trainings[0].state()
+        ends: List[Any] = []
+        self.at_once(*[lambda t=training: ends.append(t.run.finish(timeout_s=PATIENCE_S)) for training in trainings])
+        self.assertEqual([(end.agreed, end.members) for end in ends], 3 * [(True, 3)])
+        self.assertEqual(sum(end.saver for end in ends), 1)
+        self.assert_same(trainings)
+        for mine, was in zip(trainings[0].state(), before):
+            np.testing.assert_array_equal(mine, was)
+
     def test_a_newcomer_gets_model_and_optimizer_to_the_bit(self) -> None:
         nodes = self.start_nodes(3)
         trainings = self.trainings(nodes[:2], method="average")

@@ -15,6 +15,12 @@ if(CMAKE_UNITY_BUILD)
   add_compile_options($<$<AND:$<CXX_COMPILER_ID:GNU>,$<COMPILE_LANGUAGE:CXX>>:-Wno-subobject-linkage>)
 endif()
 
+# Where there is memory for it, GCC looks for garbage in its own memory less often: a sixth of its time.
+cmake_host_system_information(RESULT memory_mib QUERY TOTAL_PHYSICAL_MEMORY)
+if(memory_mib GREATER 12000)
+  add_compile_options($<$<AND:$<CXX_COMPILER_ID:GNU>,$<COMPILE_LANGUAGE:CXX>>:--param=ggc-min-heapsize=1048576>)
+endif()
+
 # clang takes the deprecation of what libstdc++'s own algorithms use for ours, and wants braces that a base class may do
 # without.
 target_compile_options(gossamer_options INTERFACE

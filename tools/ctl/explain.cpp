@@ -98,6 +98,7 @@ bool explain_link(const Look& look, const std::string& id, std::vector<Finding>&
 }
 
 struct PaceOfNode {
+  double elapsed_s = 0;  ///< between the two looks
   double own_per_s = 0;
   double its_per_s = 0;
 };
@@ -116,7 +117,10 @@ void explain_clock(const json& job, const json& partner, const PaceOfNode& pace,
   const std::string found = fmt::format("behind by {} of {} samples ({:.0f} %); {}", count_text(behind),
                                         count_text(all), 100 * behind / all, paces);
   if (pace.its_per_s == 0) {
-    findings.push_back(warning(topic, found, "its training stands still: look at the training process there"));
+    findings.push_back(warning(topic, found,
+                               fmt::format("its steps take longer than the {:.0f} s of this look, or its training "
+                                           "stands still: look at the training process there",
+                                           pace.elapsed_s)));
   } else if (pace.its_per_s < slow_share * pace.own_per_s) {
     findings.push_back(warning(
         topic, found,
@@ -294,7 +298,9 @@ std::vector<Finding> explain(const Look& earlier, const Look& later, const std::
       const json* partner = with(job.contains("partners") ? job.at("partners") : none, "node", id);
       const json* partner_before =
           before == nullptr || !before->contains("partners") ? nullptr : with(before->at("partners"), "node", id);
-      explain_partner(job, partner, {.own_per_s = own_per_s, .its_per_s = per_s(partner_before, partner)}, findings);
+      const PaceOfNode pace{
+          .elapsed_s = elapsed_s, .own_per_s = own_per_s, .its_per_s = per_s(partner_before, partner)};
+      explain_partner(job, partner, pace, findings);
     }
     if (!own) add_watched(later, id, job.value("job", ""), findings);
   }

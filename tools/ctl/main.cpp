@@ -10,6 +10,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -102,6 +103,7 @@ ctl::CommandResult show(const Command& command, double watch_s, const ctl::Invoc
 }  // namespace
 
 int main(int argc, char** argv) {
+  ::signal(SIGXFSZ, SIG_IGN);  // writing beyond the limit on file sizes is then an error, like a full disk
   CLI::App app("Shows what the Gossamer daemon of this machine does, and tells it what to do.");
   app.set_version_flag("--version", std::string("gossamerctl ") + GOSSAMER_VERSION);
   app.footer(

@@ -22,6 +22,8 @@ using checkpoint::Model;
 using checkpoint::ModelReader;
 using checkpoint::ModelWriter;
 
+/// One link leads to another so many times at most.
+constexpr int max_links = 40;
 /// The number of elements that are read and written at a time.
 constexpr std::uint64_t part_elements = 1u << 20;
 
@@ -38,6 +40,22 @@ std::expected<void, std::string> write_model(
     if (auto written = writer->append(part); !written) return written;
   }
   return writer->finish(absolute, description);
+}
+
+/// The file to write for a user that named `output`: of a link, what it leads to. What is there and is no file, such as
+/// /dev/null, would be replaced by one.
+std::expected<std::filesystem::path, std::string> file_for(const std::filesystem::path& output) {
+  std::error_code error;
+  std::filesystem::path file = std::filesystem::absolute(output);
+  for (int links = 0; links < max_links && std::filesystem::is_symlink(file, error); ++links)
+    file = file.parent_path() / std::filesystem::read_symlink(file, error);
+  const std::filesystem::file_status status = std::filesystem::symlink_status(file, error);
+  if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status)) {
+    return std::unexpected(
+        fmt::format("{}: is no ordinary file, and would be replaced: name a file, or a path where nothing is",
+                    output.string()));
+  }
+  return file;
 }
 
 std::string partial_of(const std::filesystem::path& output) {
@@ -91,6 +109,8 @@ std::string now_text() {
 }  // namespace
 
 Described write_mean(const std::vector<std::filesystem::path>& files, const std::filesystem::path& output) {
+  const auto file = file_for(output);
+  if (!file) return std::unexpected(file.error());
   std::vector<ModelReader> readers;
   Model model;
   Description description;
@@ -133,7 +153,7 @@ Described write_mean(const std::vector<std::filesystem::path>& files, const std:
   std::vector<double> sum;
   std::uint64_t left = checkpoint::elements_of(model);
   const auto written = write_model(
-      output, partial_of(output), model, description, [&](std::span<float> part) -> std::expected<void, std::string> {
+      *file, partial_of(*file), model, description, [&](std::span<float> part) -> std::expected<void, std::string> {
         sum.assign(part.size(), 0);
         values.resize(part.size());
         left -= part.size();
@@ -151,12 +171,14 @@ Described write_mean(const std::vector<std::filesystem::path>& files, const std:
 }
 
 Described copy_model(const std::filesystem::path& file, const std::filesystem::path& output) {
+  const auto to = file_for(output);
+  if (!to) return std::unexpected(to.error());
   auto reader = ModelReader::open(file);
   if (!reader) return std::unexpected(reader.error());
   const auto model = reader->model();
   if (!model) return std::unexpected(model.error());
   const Description description = reader->description().value_or(Description{});
-  if (auto copied = copy(*reader, *model, output, partial_of(output), description, false); !copied)
+  if (auto copied = copy(*reader, *model, *to, partial_of(*to), description, false); !copied)
     return std::unexpected(copied.error());
   return description;
 }

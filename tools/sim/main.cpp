@@ -23,8 +23,10 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
     return 0;
+  } catch (const CLI::RuntimeError& error) {
+    return error.get_exit_code();
   } catch (const CLI::ParseError& error) {
-    return app.exit(error);
+    return app.exit(error) == 0 ? 0 : 2;
   } catch (const gossamer::sim::UsageError& error) {
     std::fprintf(stderr, "gossamer-sim: %s\n", error.what());
     return 2;

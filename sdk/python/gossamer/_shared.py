@@ -32,7 +32,7 @@ class Finish:
     saver: bool  # this process is the one to save the model
     members: int  # replicas that finished and are finite, with this one
     distance: float  # ‖y_j − y_i‖ / ‖y‖, the largest found by the last exchanges
-    clock: int  # samples: the largest known clock of any replica
+    clock: int  # samples: how far the job is, as Run.global_clock
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,8 @@ struct Prepared {
   if (request.error >= 0) ::dup2(request.error, STDERR_FILENO);
   if (nothing > STDERR_FILENO) ::close(nothing);
   if (!request.cpus.empty()) ::sched_setaffinity(0, sizeof prepared.cpus, &prepared.cpus);
-  ::signal(SIGPIPE, SIG_DFL);
+  for (const int number : {SIGPIPE, SIGXFSZ})
+    ::signal(number, SIG_DFL);
   ::sigprocmask(SIG_SETMASK, &request.signals, nullptr);
   ::execvpe(prepared.command.front(), prepared.command.data(), prepared.environment.data());
   const int error = errno;

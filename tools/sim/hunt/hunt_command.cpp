@@ -200,12 +200,12 @@ void add_hunt_options(CLI::App& app) {
       if (const int status = sabotage(options->sabotage); status != 0) throw CLI::RuntimeError(status);
       return;
     }
-    if (!hunts && options->replay.empty() && !options->trace) {
+    if (!hunts && options->replay.empty() && !options->trace && options->nodes == 0) {
       if (app.get_subcommands().empty()) throw CLI::CallForHelp();
       return;
     }
     if (options->nodes == 1 || options->nodes > 64) throw UsageError("--nodes: give 2 to 64");
-    if (options->minutes < 0) throw UsageError("--minutes: give a time above 0");
+    if (!(options->minutes >= 0)) throw UsageError("--minutes: give a time above 0");
     if (options->fresh && !options->seeds.empty()) {
       throw UsageError(
           "--fresh draws the first seed itself; leave --seeds out, or name the seeds and leave --fresh out");
@@ -214,6 +214,8 @@ void add_hunt_options(CLI::App& app) {
       throw UsageError("--fresh goes on for ever; say how long with --minutes");
     if (!options->replay.empty() && hunts)
       throw UsageError("--replay runs one seed; leave --seeds, --minutes and --fresh out");
+    if (options->nodes != 0 && !hunts && options->replay.empty())
+      throw UsageError("--nodes belongs to --seeds, --fresh, --minutes or --replay");
     if (options->trace && options->replay.empty())
       throw UsageError("--trace tells one seed's story; name it with --replay");
     std::signal(SIGABRT, say_replay_hint);

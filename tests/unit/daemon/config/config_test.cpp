@@ -295,6 +295,8 @@ TEST_CASE("what is no TOML is said with line and column, and in plain words") {
       {"period_ms = 50 ms", "a number stands alone, without a unit: period_ms = 50"},
       {"period_ms = 500;", "a number stands alone, without a unit: period_ms = 500"},
       {"period_ms = 050", "a number does not begin with 0"},
+      {"period_ms = 99999999999999999999999", "no number here may be so large"},
+      {"\xef\xbb\xbfname = x", "the file begins with a byte order mark: save it as UTF-8 without one"},
       {"peers = [\"a\" \"b\"]", "the entries of a list have commas between"},
       {"peers = [\n  \"a\"\n  \"b\"\n]", "the entries of a list have commas between"},
       {"peers = [\"a\",\n", "a list that begins with [ has no ] at its end"},
@@ -311,6 +313,7 @@ TEST_CASE("what is no TOML is said with line and column, and in plain words") {
   }
   CHECK_THAT(problem("[log]\nlevel = info\n"), Catch::Matchers::StartsWith("f:2:"));
   CHECK_THAT(problem("peers = [\n  \"a\"\n  \"b\"\n]"), Catch::Matchers::StartsWith("f:3:3: "));
+  CHECK_THAT(problem(std::string("[log]\nlevel = \0", 15)), Catch::Matchers::Contains("not plain text"));
   // What could trouble a terminal is not repeated.
   CHECK(problem("a\x1b[2J").find('\x1b') == std::string::npos);
 }

@@ -437,7 +437,7 @@ TEST_CASE("a donor that declines once is asked again, not overtaken", "[joining]
   for (int i = 0; i < 3; ++i) {
     REQUIRE(one.pulls_from(2).size() == 1);
     one.forget();
-    one.pulled(2, {.job = job, .fragment = 0, .reason = RefuseReason::quarantined});
+    one.pulled(2, {.job = job, .fragment = 0, .reason = RefuseReason::draining});
     CHECK(one.pulls_from(2).empty());  // not at once, or the two would do nothing else
     CHECK_FALSE(one.out.finished);
     one.tick(us_per_s);
@@ -446,6 +446,20 @@ TEST_CASE("a donor that declines once is asked again, not overtaken", "[joining]
   }
   REQUIRE(one.pulls_from(2).size() == 1);
   one.pulled(2, values_of(0, 2, 22));
+  CHECK(one.out.finished);
+}
+
+TEST_CASE("a donor with NaN is asked twice, a second apart", "[joining]") {
+  Newcomer one(1, 1);
+  one.meet_donor();
+  for (int i = 0; i < 2; ++i) {
+    CHECK_FALSE(one.out.finished);
+    REQUIRE(one.pulls_from(2).size() == 1);
+    one.forget();
+    one.pulled(2, {.job = job, .fragment = 0, .reason = RefuseReason::quarantined});
+    one.tick(us_per_s);
+    one.hear(2, info(ReplicaState::running, 20));
+  }
   CHECK(one.out.finished);
 }
 

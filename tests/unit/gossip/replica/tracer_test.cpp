@@ -8,6 +8,7 @@
 #include <functional>
 #include <limits>
 #include <numbers>
+#include <utility>
 
 #include "catch.hpp"
 #include "gossip/replica/partners.hpp"
@@ -124,7 +125,7 @@ double known_gap(std::size_t n, const Neighbours& neighbours, double weight = 0.
   double eigenvalue = 0;
   for (int k = 0; k < 1500; ++k) {
     covariance = after_exchange(covariance, n, neighbours, weight);
-    eigenvalue = 0;
+    const double last = std::exchange(eigenvalue, 0);
     for (std::size_t i = 0; i < n; ++i)
       eigenvalue += covariance[i * n + i] / static_cast<double>(n);
     // Rounding brings back what is equal everywhere, which does not shrink: it is taken out.
@@ -136,6 +137,7 @@ double known_gap(std::size_t n, const Neighbours& neighbours, double weight = 0.
     }
     for (std::size_t i = 0; i < n * n; ++i)
       covariance[i] = (covariance[i] - means[i % n] - means[i / n] + whole) / eigenvalue;
+    if (std::abs(eigenvalue - last) < 1e-12) break;
   }
   return -std::expm1(static_cast<double>(n) / 4 * std::log(eigenvalue));
 }

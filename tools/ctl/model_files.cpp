@@ -51,9 +51,8 @@ std::expected<std::filesystem::path, std::string> file_for(const std::filesystem
     file = file.parent_path() / std::filesystem::read_symlink(file, error);
   const std::filesystem::file_status status = std::filesystem::symlink_status(file, error);
   if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status)) {
-    return std::unexpected(
-        fmt::format("{}: is no ordinary file, and would be replaced: name a file, or a path where nothing is",
-                    output.string()));
+    return std::unexpected(fmt::format(
+        "{}: is no ordinary file, and would be replaced: name a file, or a path where nothing is", output.string()));
   }
   return file;
 }

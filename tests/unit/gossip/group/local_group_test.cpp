@@ -164,7 +164,7 @@ struct Played {
 
 }  // namespace
 
-TEST_CASE("what each client learned is in the node's copy by its share, and comes back to all") {
+TEST_CASE("what each client learned is in the node's copy by its share, and comes back to all", "[local_group]") {
   Played node(4);
   for (int step = 0; step < 50; ++step) {
     for (auto& [id, trainer] : node.trainers)
@@ -179,7 +179,7 @@ TEST_CASE("what each client learned is in the node's copy by its share, and come
     CHECK(trainer.x == node.y);
 }
 
-TEST_CASE("clients of any speed count with what they did, once") {
+TEST_CASE("clients of any speed count with what they did, once", "[local_group]") {
   const bool broken = GENERATE(false, true);
   Random random(7);
   bool kept = true;
@@ -216,7 +216,7 @@ TEST_CASE("clients of any speed count with what they did, once") {
   CHECK(kept != broken);
 }
 
-TEST_CASE("clients whose memory is out of reach at times count with what they did, once") {
+TEST_CASE("clients whose memory is out of reach at times count with what they did, once", "[local_group]") {
   const bool broken = GENERATE(false, true);
   bool kept = true;
   std::uint32_t withheld = 0;
@@ -261,7 +261,8 @@ TEST_CASE("clients whose memory is out of reach at times count with what they di
   CHECK((broken || withheld > 1000));
 }
 
-TEST_CASE("clients that are even hold the copy, each whole, however they have trained, served and come") {
+TEST_CASE("clients that are even hold the copy, each whole, however they have trained, served and come",
+          "[local_group]") {
   std::uint32_t evens = 0;
   for (std::uint64_t life = 0; life < 300; ++life) {
     Random random(life);
@@ -303,7 +304,7 @@ TEST_CASE("clients that are even hold the copy, each whole, however they have tr
   CHECK(evens > 1000);
 }
 
-TEST_CASE("clients whose values are rounded for ever are even once nobody trains") {
+TEST_CASE("clients whose values are rounded for ever are even once nobody trains", "[local_group]") {
   LocalGroup group(1, 0);
   for (const LocalGroup::ClientId id : {1, 2})
     group.add(id, LocalGroup::Arrival::with_values, 0);
@@ -336,7 +337,8 @@ TEST_CASE("clients whose values are rounded for ever are even once nobody trains
   CHECK(group.even());
 }
 
-TEST_CASE("what a client trains between the first and the last fragment that it takes over is asked for") {
+TEST_CASE("what a client trains between the first and the last fragment that it takes over is asked for",
+          "[local_group]") {
   LocalGroup group(2, 0);
   group.add(1, LocalGroup::Arrival::with_values, 0);
   TimeUs now_us = 0;
@@ -362,7 +364,7 @@ TEST_CASE("what a client trains between the first and the last fragment that it 
   CHECK(group.even());
 }
 
-TEST_CASE("clients are not even while what one of them has published is out of reach") {
+TEST_CASE("clients are not even while what one of them has published is out of reach", "[local_group]") {
   Played node(2);
   HalfDeaf device(1);
   node.device = &device;
@@ -382,7 +384,8 @@ TEST_CASE("clients are not even while what one of them has published is out of r
   CHECK(node.y[0] == lattice / 2);
 }
 
-TEST_CASE("a client that joins while its memory is out of reach takes the copy over when it can, and is not pressed") {
+TEST_CASE("a client that joins while its memory is out of reach takes the copy over when it can, and is not pressed",
+          "[local_group]") {
   HalfDeaf device(3);
   Played node(2);
   node.device = &device;
@@ -404,7 +407,8 @@ TEST_CASE("a client that joins while its memory is out of reach takes the copy o
   CHECK(node.trainers[3].x == node.y);
 }
 
-TEST_CASE("what a client published that is gone is taken in when its memory can be reached, or given up in the end") {
+TEST_CASE("what a client published that is gone is taken in when its memory can be reached, or given up in the end",
+          "[local_group]") {
   HalfDeaf device(3);
   Played node(2);
   node.device = &device;
@@ -444,7 +448,7 @@ TEST_CASE("what a client published that is gone is taken in when its memory can 
   }
 }
 
-TEST_CASE("a round ends when all have published, or after twice the time of the first") {
+TEST_CASE("a round ends when all have published, or after twice the time of the first", "[local_group]") {
   Played node(2);
   node.now_us = 1000;
   node.begin();
@@ -482,7 +486,8 @@ TEST_CASE("a round ends when all have published, or after twice the time of the 
   }
 }
 
-TEST_CASE("a round that waits for a client that stands still ends after one that comes late from the round before") {
+TEST_CASE("a round that waits for a client that stands still ends after one that comes late from the round before",
+          "[local_group]") {
   Played node(2);
   node.now_us = 1000;
   node.begin();
@@ -503,7 +508,7 @@ TEST_CASE("a round that waits for a client that stands still ends after one that
   CHECK(node.trainers[1].due);
 }
 
-TEST_CASE("a client that joins takes the copy over and moves nobody") {
+TEST_CASE("a client that joins takes the copy over and moves nobody", "[local_group]") {
   Played node(2);
   node.trainers[1].train(4 * lattice);
   node.round();
@@ -533,7 +538,7 @@ TEST_CASE("a client that joins takes the copy over and moves nobody") {
   CHECK(node.trainers[4].x == node.y);
 }
 
-TEST_CASE("of a client that goes, what it published stays") {
+TEST_CASE("of a client that goes, what it published stays", "[local_group]") {
   Played node(2);
   node.trainers[2].train(8 * lattice);
   node.begin();
@@ -561,7 +566,7 @@ TEST_CASE("of a client that goes, what it published stays") {
   CHECK(node.y[0] == before + lattice);  // it is the whole now
 }
 
-TEST_CASE("a client whose values are not finite is left out, whole, until they are") {
+TEST_CASE("a client whose values are not finite is left out, whole, until they are", "[local_group]") {
   Played node(2);
   node.round();
   node.trainers[1].train(lattice);
@@ -587,7 +592,7 @@ TEST_CASE("a client whose values are not finite is left out, whole, until they a
   CHECK(node.y == Values(elements, lattice * 5 / 2));
 }
 
-TEST_CASE("clients are not even until one that was not finite, and was mended, holds the copy again") {
+TEST_CASE("clients are not even until one that was not finite, and was mended, holds the copy again", "[local_group]") {
   Played node(2);
   node.round();
   node.trainers[2].x[300] = std::numeric_limits<float>::quiet_NaN();
@@ -603,7 +608,8 @@ TEST_CASE("clients are not even until one that was not finite, and was mended, h
   CHECK(node.group.even());
 }
 
-TEST_CASE("a client that was not finite, and is mended while nobody trains, is looked at within a second") {
+TEST_CASE("a client that was not finite, and is mended while nobody trains, is looked at within a second",
+          "[local_group]") {
   Played node(2);
   node.round();
   node.trainers[2].x[300] = std::numeric_limits<float>::quiet_NaN();
@@ -614,7 +620,8 @@ TEST_CASE("a client that was not finite, and is mended while nobody trains, is l
   CHECK(node.group.wanted(1, node.now_us + LocalGroup::recovery_us, 1).size() == 1);
 }
 
-TEST_CASE("what a client learned under an earlier daemon counts by its share of then, later progress by today's") {
+TEST_CASE("what a client learned under an earlier daemon counts by its share of then, later progress by today's",
+          "[local_group]") {
   Played node(0);
   Trainer& trainer = node.trainers[1];
   trainer.x.assign(elements, 2);
@@ -628,7 +635,8 @@ TEST_CASE("what a client learned under an earlier daemon counts by its share of 
   CHECK(node.y == Values(elements, 3));  // the other client is not back, and no part of the mean
 }
 
-TEST_CASE("a client that comes back does not draw the others back, and counts with what it publishes from then on") {
+TEST_CASE("a client that comes back does not draw the others back, and counts with what it publishes from then on",
+          "[local_group]") {
   Played node(1);
   node.trainers[2].x.assign(elements, 4);
   node.trainers[2].buffers[0].assign(elements, 4);
@@ -651,7 +659,7 @@ TEST_CASE("a client that comes back does not draw the others back, and counts wi
   CHECK(node.trainers[1].x == node.y);
 }
 
-TEST_CASE("a copy that not all clients hold is handed to them, though nobody trains") {
+TEST_CASE("a copy that not all clients hold is handed to them, though nobody trains", "[local_group]") {
   LocalGroup group(1, 0);
   group.add(1, LocalGroup::Arrival::with_values, 0);
   group.add(2, LocalGroup::Arrival::with_values, 0);
@@ -661,7 +669,7 @@ TEST_CASE("a copy that not all clients hold is handed to them, though nobody tra
   CHECK(group.wanted(us_per_s, us_per_s, 1).size() == (uneven ? 1 : 0));
 }
 
-TEST_CASE("the group's clock is the mean of what its clients have trained, and never goes back") {
+TEST_CASE("the group's clock is the mean of what its clients have trained, and never goes back", "[local_group]") {
   LocalGroup group(1, 100);
   group.add(1, LocalGroup::Arrival::with_values, 40);
   group.add(2, LocalGroup::Arrival::with_values, 7000);
@@ -684,7 +692,8 @@ TEST_CASE("the group's clock is the mean of what its clients have trained, and n
   CHECK(group.clock() == 119);
 }
 
-TEST_CASE("a client that keeps the job follows the copy, and counts for no mean while another trains") {
+TEST_CASE("a client that keeps the job follows the copy, and counts for no mean while another trains",
+          "[local_group]") {
   LocalGroup group(1, 100);
   group.add(1, LocalGroup::Arrival::with_values, 100, {.keeps = true});
   group.observe_clock(1, 110);  // nobody trains: it follows the job
@@ -714,7 +723,8 @@ TEST_CASE("a client that keeps the job follows the copy, and counts for no mean 
   CHECK(taken.parts[0].weight == 1.0F);
 }
 
-TEST_CASE("of clients that hold one model the copy follows one, and only those that keep the job are corrected") {
+TEST_CASE("of clients that hold one model the copy follows one, and only those that keep the job are corrected",
+          "[local_group]") {
   constexpr TimeUs period_us = 1'000;
   LocalGroup group(1, 0);
   TimeUs now_us = 0;
@@ -775,7 +785,7 @@ TEST_CASE("of clients that hold one model the copy follows one, and only those t
         std::map<LocalGroup::ClientId, Take>{{1, Take::progress}, {2, Take::progress}, {3, Take::check}});
 }
 
-TEST_CASE("rounds begin once a period while somebody trains, and once more to share the last") {
+TEST_CASE("rounds begin once a period while somebody trains, and once more to share the last", "[local_group]") {
   Played node(2);
   const auto wanted = [&] { return !node.group.wanted(1000, node.now_us, 8).empty(); };
   node.now_us = 5000;
@@ -809,7 +819,8 @@ TEST_CASE("rounds begin once a period while somebody trains, and once more to sh
   CHECK(node.trainers[2].x == node.y);
 }
 
-TEST_CASE("a client that had the fragment in its hands while a round passed is handed what it missed") {
+TEST_CASE("a client that had the fragment in its hands while a round passed is handed what it missed",
+          "[local_group]") {
   Played node(2);
   node.now_us = 5000;
   node.begin();  // to both; the second sits on it
@@ -830,7 +841,7 @@ TEST_CASE("a client that had the fragment in its hands while a round passed is h
   CHECK(node.group.even());
 }
 
-TEST_CASE("what an exchange changed is handed to a client that had the fragment in its hands then") {
+TEST_CASE("what an exchange changed is handed to a client that had the fragment in its hands then", "[local_group]") {
   LocalGroup group(1, 0);
   group.add(1, LocalGroup::Arrival::with_values, 0);
   group.gathered(0, std::nullopt, false, 0);
@@ -853,7 +864,7 @@ TEST_CASE("what an exchange changed is handed to a client that had the fragment 
   CHECK(group.even() != exchanged);
 }
 
-TEST_CASE("whatever a client writes where it was looked at before, the copy stays finite") {
+TEST_CASE("whatever a client writes where it was looked at before, the copy stays finite", "[local_group]") {
   const float bad = GENERATE(std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(), -3e38F);
   Values y(elements, 1);
   const Values snapshot(elements, 3);
@@ -870,7 +881,7 @@ TEST_CASE("whatever a client writes where it was looked at before, the copy stay
   CHECK(y[5] == 1);
 }
 
-TEST_CASE("clients are not even while one has trained after what it published") {
+TEST_CASE("clients are not even while one has trained after what it published", "[local_group]") {
   LocalGroup group(1, 0);
   const auto done = [&](const LocalGroup::Work& work) {
     group.done(0, work, std::vector<LocalMeanTask::Outcome>(work.parts.size()));

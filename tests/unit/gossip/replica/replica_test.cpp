@@ -425,7 +425,7 @@ TEST_CASE("a fragment is exchanged once a period", "[replica]") {
   CHECK(std::accumulate(ages.counts.begin(), ages.counts.end(), std::uint64_t{0}) == lone.counters().initiated);
 }
 
-TEST_CASE("ages are counted in publication intervals, each below its bound") {
+TEST_CASE("ages are counted in publication intervals, each below its bound", "[replica]") {
   AgeCounts ages;
   ages.add({.samples = 100, .cadence = 0});  // no interval yet
   ages.add({.samples = 100, .cadence = 100});
@@ -575,7 +575,8 @@ TEST_CASE("an exchange without an answer ends with its lifetime, and is never ta
   CHECK(lone.counters().unresolved == 0);
 }
 
-TEST_CASE("a neighbour that answers nothing holds hardly anything up, and is asked as before once it answers") {
+TEST_CASE("a neighbour that answers nothing holds hardly anything up, and is asked as before once it answers",
+          "[replica]") {
   // How many exchanges with neighbour 1, which answers at once, end in a minute. Neighbour 2 is silent, or not there.
   const auto run = [](bool silent, Lone& lone) {
     std::size_t ended = 0;
@@ -1622,7 +1623,7 @@ TEST_CASE("at the end a worker pushes what was out of range of its last push, be
   CHECK(follow_ups[0].second.min_shift == request.min_shift);
 }
 
-TEST_CASE("a leaver of many fragments hands all of them over") {
+TEST_CASE("a leaver of many fragments hands all of them over", "[replica]") {
   constexpr std::size_t fragments = 100;  // more than are looked at at once
   Lone lone({.in_flight = 16}, fragments);
   lone.meet(1);
@@ -1640,7 +1641,7 @@ TEST_CASE("a leaver of many fragments hands all of them over") {
   CHECK(lone.replica->fragments().handed_over() == fragments);
 }
 
-TEST_CASE("an answer to a replica that is gone when it is computed leaves its place") {
+TEST_CASE("an answer to a replica that is gone when it is computed leaves its place", "[replica]") {
   Lone lone({.in_flight = 0});
   lone.replica->link_up(node_id(1), lone.out);
   lone.hear(1, Lone::info(ReplicaState::draining));
@@ -1655,7 +1656,7 @@ TEST_CASE("an answer to a replica that is gone when it is computed leaves its pl
   check_places(*lone.replica);
 }
 
-TEST_CASE("what an initiator could not commit it never will, also if its acknowledgement is lost") {
+TEST_CASE("what an initiator could not commit it never will, also if its acknowledgement is lost", "[replica]") {
   Lone lone({.in_flight = 1});
   lone.meet(1);
   const auto [to, request] = lone.start_own();

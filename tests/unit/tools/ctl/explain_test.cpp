@@ -121,7 +121,8 @@ TEST_CASE("explain tells why a node is behind") {
       trouble(scene.explained(its_id, 100)),
       Contains(
           "behind by 5000 of 10000 samples (50 %); it trains 100 samples/s, this node 400 -> its machine is slower"));
-  CHECK_THAT(trouble(scene.explained(its_id, 0)), Contains("its steps take longer than the") && Contains("stands still"));
+  CHECK_THAT(trouble(scene.explained(its_id, 0)),
+             Contains("its steps take longer than the") && Contains("stands still"));
   CHECK(trouble(scene.explained(its_id, 390)).empty());  // it came later
 }
 

@@ -215,6 +215,35 @@ class Method(SystemTest):
         self.assertLess(alone.losses[-1], 0.5 * alone.losses[0])
         self.assertEqual(trainings[0].run.info().exchanges, 0)
 
+    def test_parameters_are_frozen_and_unfrozen(self) -> None:
+        trainings = self.trainings(self.start_nodes(3), method="average", average_members=3)
+        alone = Training(None, slice(None))
+        for frozen in (False, True, False, True):
+            for training in [*trainings, alone]:
+                for parameter in training.model[0].parameters():
+                    parameter.requires_grad_(not frozen)
+                    parameter.grad = None
+            before = alone.model[0].weight.clone()
+            self.steps_of_all(trainings, 30)
+            for _ in range(30):
+                alone.step()
+            self.assertEqual(bool(torch.equal(before, alone.model[0].weight)), frozen)
+            self.assert_same(trainings)
+        for training in trainings:
+            np.testing.assert_allclose(training.losses, alone.losses, rtol=2e-3)
+
+    def test_one_process_alone_that_freezes_says_so(self) -> None:
+        first, second = self.trainings(self.start_nodes(2), method="average", average_members=1)
+        first.start()
+        second.start()
+        wait_until(lambda: len(first.by_round.keys() & second.by_round.keys()) > 20, PATIENCE_S, "both average together")
+        for parameter in first.model[0].parameters():
+            parameter.requires_grad_(False)
+        wait_until(lambda: any("not at all of the other" in text for text in first.told), PATIENCE_S, "it says so")
+        steps = first.steps, second.steps
+        wait_until(lambda: first.steps > steps[0] and second.steps > steps[1], PATIENCE_S, "both train on")
+        self.stop_all([first, second])
+
     def test_the_end_changes_no_bit(self) -> None:
         trainings = self.trainings(self.start_nodes(3), method="average", average_members=3)
         self.steps_of_all(trainings, STEPS)
@@ -459,6 +488,8 @@ class MethodInBuckets(Method):
     test_a_mask_of_infinity_is_named = None  # type: ignore[assignment]
     test_different_learning_rates_are_told = None  # type: ignore[assignment]
     test_batch_norms_own_statistics_are_no_difference = None  # type: ignore[assignment]
+    test_one_process_alone_that_freezes_says_so = None  # type: ignore[assignment]
+    test_the_end_changes_no_bit = None  # type: ignore[assignment]
 
     def setUp(self) -> None:
         super().setUp()

@@ -30,7 +30,7 @@ class Finish:
 
     agreed: bool  # the `members` have finished and hold the same model within `distance`; nobody in reach trains
     saver: bool  # this process is the one to save the model
-    members: int  # replicas that finished and are finite, with this one
+    members: int  # replicas that finished and are finite, as far as known here, and this one
     distance: float  # ‖y_j − y_i‖ / ‖y‖, the largest found by the last exchanges
     clock: int  # samples: how far the job is, as Run.global_clock
 

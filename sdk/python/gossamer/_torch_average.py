@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 import time
+import zlib
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, Optional, Sequence, Set, Tuple
 
 import torch
@@ -44,7 +45,10 @@ STATE_PATIENCE_S = {"members that it wants": 5.0, **STUCK_AFTER_S}
 DIGEST_EVERY = 4
 DIGEST_PARTS = 8
 OUTER_RATE = 0.7  # as in the exchange's outer steps (gossip/exchange/outer.hpp)
-# The names under which gradients and models are averaged.
+# Those of a round that then train other parameters wait so long for each other.
+MEET_AGAIN_S = 5.0
+# The names under which gradients and models are averaged. Where not all parameters of the model are trained, a number
+# follows that says which.
 GRADIENTS = "gradients"
 MODELS = "models"
 
@@ -74,6 +78,16 @@ def _patience(run: TorchRun) -> Callable[[float], None]:
 
 def _trained(optimizer: torch.optim.Optimizer) -> List[torch.Tensor]:
     return [tensor for group in optimizer.param_groups for tensor in group["params"] if tensor.requires_grad]
+
+
+def _name_of(optimizer: torch.optim.Optimizer, attached: int) -> str:
+    """Of the mean of these gradients. Processes that train the same parameters, of `attached`, have the same."""
+    tensors = [tensor for group in optimizer.param_groups for tensor in group["params"]]
+    trained = [index for index, tensor in enumerate(tensors) if tensor.requires_grad]
+    if len(trained) == attached and len(optimizer.param_groups) == 1:
+        return GRADIENTS
+    groups = [len(group["params"]) for group in optimizer.param_groups]
+    return f"{GRADIENTS}-{zlib.crc32(repr((groups, trained)).encode()):08x}"
 
 
 class _State:
@@ -132,6 +146,9 @@ class ExactAverages:
     def __init__(self) -> None:
         self._averaged: Optional[str] = None  # GRADIENTS or MODELS, by the job's settings
         self._codec = ""  # of gradients
+        self._name: Optional[str] = None  # of the average
+        self._of = 0  # contributions to the last round
+        self._expected = 0  # contributions to the first round under another name; 0: as many as the settings want
         self._flat: Optional[Flat] = None
         self._sizes: Optional[List[int]] = None  # of the gradients
         self._buckets: Optional[Buckets] = None  # of a large model's gradients
@@ -164,6 +181,7 @@ class ExactAverages:
         present = torch.tensor([float(gradient is not None) for gradient in gradients])
         rates = torch.tensor([float(group["lr"]) for group in optimizer.param_groups if "lr" in group])
         mean_present, mean_rates = torch.empty_like(present), torch.empty_like(rates)
+        self._rename(run, _name_of(optimizer, len(run._averaged_tensors("param"))))
         codec = run.info().average_codec
         sizes = [local_part(p).numel() for p in parameters]
         exact = [tensor.numel() for tensor in [*buffers, present, rates]]
@@ -224,13 +242,21 @@ class ExactAverages:
 
     def leave(self, run: TorchRun) -> None:
         """The process takes part no more, and others do not wait for it."""
-        if self._averaged is not None and not run.closed:
-            run._leave_average(self._averaged.encode())
+        if self._name is not None and not run.closed:
+            run._leave_average(self._name.encode())
+        self._name, self._of, self._expected = None, 0, 0
         if self._buckets is not None:
             self._buckets.close(run)
         self._averaged = self._flat = self._sizes = self._buckets = self._newcomers = self._anchor = self._momentum = None
         self._new = True
         self._has_gradients = False
+
+    def _rename(self, run: TorchRun, name: str) -> None:
+        """Those that took part in a round and then train other parameters meet again, under another name."""
+        if self._name is not None and self._name != name:
+            run._leave_average(self._name.encode())
+            self._expected = self._of
+        self._name = name
 
     def _follow(self, run: TorchRun) -> Optional[str]:
         """What the job's settings want to be averaged."""
@@ -345,7 +371,7 @@ class ExactAverages:
             self._tell(run, "models", "the processes' models had become different ones; their mean goes on everywhere")
         if found.joined:
             self._new = True  # it was left out of rounds, and says so with the next one
-        self._round = found.round
+        self._round, self._of, self._expected = found.round, found.of, 0
         return found
 
     def _wait_for_mean(
@@ -353,9 +379,9 @@ class ExactAverages:
     ) -> _library.AverageInfo:
         while True:
             fill()
-            assert self._averaged is not None
-            members = max(1, run.info().average_members)
-            options = average_options(self._averaged, members, codec=codec, exact=exact)
+            assert self._name is not None
+            members = max(1, run.info().average_members, self._expected)
+            options = average_options(self._name, members, codec=codec, exact=exact)
             try:
                 return run._average(
                     flat.pointer, flat.size, options, waits=lambda s: self._waits(run, members, s), fill=fill
@@ -368,7 +394,15 @@ class ExactAverages:
         info = run.info()
         if info.attached and _wanted(info) != (self._averaged, self._codec):
             raise _MethodChanged
-        if info.attached and max(1, info.average_members) != members:
+        if self._expected and waited_s > MEET_AGAIN_S:
+            self._expected = 0
+            self._tell(
+                run,
+                "trained",
+                "other parameters are trained here than before, and not at all of the other processes: freeze, unfreeze and add "
+                "them at all, before the same step",
+            )
+        if info.attached and max(1, info.average_members, self._expected) != members:
             raise _Stuck
         why = run._last_error()
         if _is_over(waited_s, why, STUCK_AFTER_S):
@@ -419,6 +453,7 @@ class ExactAverages:
         return weight
 
     def _average_models(self, run: TorchRun) -> None:
+        self._rename(run, MODELS)
         tensors = run._averaged_tensors()
         flat = self._flat_for([tensor.numel() for tensor in tensors])
 

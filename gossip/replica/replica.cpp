@@ -344,7 +344,8 @@ void Replica::finished(std::uint32_t f, Finished&& result, TimeUs now_us, Action
               fragment.health = Fragment::Health::sound;
             } else {
               data_.quarantine(fragment);
-              fragment.freshness = Fragment::Freshness::used;  // these values were checked: is_spoiled()
+              // These values were checked: is_spoiled().
+              if (data_.finish) fragment.freshness = Fragment::Freshness::used;
             }
           },
           [&](const Provided& provided) {

@@ -344,8 +344,7 @@ void Replica::finished(std::uint32_t f, Finished&& result, TimeUs now_us, Action
               fragment.health = Fragment::Health::sound;
             } else {
               data_.quarantine(fragment);
-              // These values were checked: is_spoiled().
-              if (data_.finish) fragment.freshness = Fragment::Freshness::used;
+              fragment.freshness = Fragment::Freshness::used;  // these values were checked: is_spoiled()
             }
           },
           [&](const Provided& provided) {

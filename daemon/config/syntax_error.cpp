@@ -44,8 +44,8 @@ std::string explain_value(std::string_view name, std::string_view value) {
   if (value.front() == '"' || value.front() == '\'') return "there is something behind the text in quotes";
   if (is_switch(value)) return fmt::format("write {} = true or {} = false", shown(name), shown(name));
   const std::size_t number = value.find_first_not_of("0123456789");
-  if (number == std::string_view::npos && value.front() != '0') return "no number here may be so large";
-  if (number == std::string_view::npos) return "a number does not begin with 0";
+  if (number == std::string_view::npos)
+    return value.front() == '0' ? "a number does not begin with 0" : "no number here may be so large";
   if (number > 0 && !has(value, ":") && !has(value, ".") && !has(value, "/"))
     return fmt::format("a number stands alone, without a unit: {} = {}", shown(name), shown(value.substr(0, number)));
   return fmt::format("a text stands in quotes: {} = \"{}\"", shown(name), shown(value));

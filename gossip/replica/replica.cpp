@@ -190,12 +190,15 @@ void Replica::update_finishing(TimeUs now_us, Actions& out) {
     return data_.settled(fragment) && !fragment.is_pending(moving) &&
            (finish.partners == 0 || data_.is_current(fragment));
   });
-  // Those that go as soon as they are over may go while an exchange is under way here: what it ends with counts then.
-  const bool with_those_over = !finish.over.empty() && std::ranges::all_of(data_.fragments, [&](const Fragment& f) {
-    return f.agreement.settled(finish.over.size()) && data_.is_current(f);
-  });
-  if (finish.partners > 0) finish.agrees = all_settled && data_.runs();
-  if (finish.partners == 0 && with_those_over) finish.agrees = true;
+  const auto agrees_with_those_over = [&](const Fragment& fragment) {
+    return fragment.agreement.settled(finish.over.size()) && data_.is_current(fragment);
+  };
+  if (finish.partners > 0) {
+    finish.agrees = all_settled && data_.runs();
+  } else if (!finish.over.empty() && std::ranges::all_of(data_.fragments, agrees_with_those_over)) {
+    // The last partner may have gone while an exchange with it was under way here. That has ended with agreement.
+    finish.agrees = true;
+  }
   // Partners may come back soon: the daemon may just have been restarted, or a link may have broken. Those for which
   // the run is over, after this replica agreed with them, are not waited for.
   const bool may_go_alone = !finish.over.empty() && finish.agrees;

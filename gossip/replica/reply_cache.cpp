@@ -151,6 +151,13 @@ ReplyCache::Entry* ReplyCache::find(const ExchangeId& id) {
   return const_cast<Entry*>(std::as_const(*this).find(id));
 }
 
+template <class Visit>
+void ReplyCache::visit_taken(const NodeId& initiator, Visit visit) {
+  for (const ExchangeId& id : std::views::values(taken_)) {
+    if (id.initiator == initiator) visit(id.counter, *find(id));
+  }
+}
+
 ReplyCache::Entry* ReplyCache::answered(const ExchangeId& id) {
   Entry* const entry = find(id);
   return entry != nullptr && entry->stage == Stage::answered ? entry : nullptr;
@@ -218,11 +225,9 @@ std::vector<ExchangeId> ReplyCache::expire(TimeUs now_us) {
 }
 
 void ReplyCache::orphan(const NodeId& id, std::uint64_t before) {
-  for (const ExchangeId& exchange : std::views::values(taken_)) {
-    if (exchange.initiator != id || exchange.counter >= before) continue;
-    Entry& entry = *find(exchange);
-    if (entry.open()) orphan(initiators_.at(id), entry);
-  }
+  visit_taken(id, [&](std::uint64_t counter, Entry& entry) {
+    if (counter < before && entry.open()) orphan(initiators_.at(id), entry);
+  });
 }
 
 std::vector<ExchangeId> ReplyCache::drop(const NodeId& id, std::uint64_t before) {
@@ -261,23 +266,19 @@ void ReplyCache::mark_unsent(const NodeId& id, const ExchangeReply& reply) {
 }
 
 void ReplyCache::mark_unsent(const NodeId& id) {
-  for (const ExchangeId& exchange : std::views::values(taken_)) {
-    if (exchange.initiator != id) continue;
-    Entry& entry = *find(exchange);
+  visit_taken(id, [&](std::uint64_t, Entry& entry) {
     if (entry.stage == Stage::answered && !entry.orphaned) entry.unsent = any_unsent_ = true;
-  }
+  });
 }
 
 std::size_t ReplyCache::mark_overdue(const NodeId& id, TimeUs now_us, TimeUs patience_us) {
   std::size_t count = 0;
-  for (const ExchangeId& exchange : std::views::values(taken_)) {
-    if (exchange.initiator != id) continue;
-    Entry& entry = *find(exchange);
-    if (entry.stage != Stage::answered || entry.orphaned || now_us - entry.given_us < patience_us) continue;
+  visit_taken(id, [&](std::uint64_t, Entry& entry) {
+    if (entry.stage != Stage::answered || entry.orphaned || now_us - entry.given_us < patience_us) return;
     entry.given_us = now_us;
     entry.unsent = any_unsent_ = true;
     ++count;
-  }
+  });
   return count;
 }
 

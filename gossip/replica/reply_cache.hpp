@@ -136,6 +136,9 @@ class ReplyCache {
   [[nodiscard]] const Entry* find(const ExchangeId& id) const;
   [[nodiscard]] Entry* find(const ExchangeId& id);
   [[nodiscard]] Entry* answered(const ExchangeId& id);
+  /// Calls visit(counter, entry) for those of this initiator's entries that take a place.
+  template <class Visit>
+  void visit_taken(const NodeId& initiator, Visit visit);
   void orphan(Initiator& initiator, Entry& entry);
   /// The entry is no longer worked on nor kept.
   void close(Initiator& initiator, const Entry& entry);

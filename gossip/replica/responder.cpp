@@ -75,9 +75,7 @@ void Responder::take_request(const NodeId& from, ExchangeRequest&& request, Wait
   const bool unheard = neighbour == nullptr || neighbour->info.state == ReplicaState::absent;
   // Those that average exactly are not to be changed before they finish, too.
   const bool apart = !data_.takes() && !data_.only_gives(neighbour);
-  // Nor may a model of before the last step change those that hold the same bits by then. (A node of several clients
-  // has a copy of its own, which they follow.)
-  const bool stale = !data_.options.exchanges && !fragment.buffers.gathered() && !data_.is_current(fragment);
+  const bool stale = data_.exchanges_last_step_only(fragment) && !data_.is_current(fragment);
   const bool declines = unheard || apart || is_asked_by_server(fragment, from, *neighbour);
   if (declines && data_.finish) {  // the server knows of no agreement, and whoever settled asks no more
     fragment.agreement.forget();

@@ -549,7 +549,7 @@ TEST_CASE("programs that go as soon as they are told leave one saver, and one wi
     for (const auto& [i, report] : told) {
       CAPTURE(i);
       CHECK(report.spoiled == (i == poisoned));
-      CHECK(report.members == (i == poisoned ? report.members : nodes - 1));
+      if (i != poisoned) CHECK(report.members == nodes - 1);
     }
     CHECK(std::ranges::count_if(told, [](const auto& item) { return item.second.saver; }) == 1);
   }

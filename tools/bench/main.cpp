@@ -23,8 +23,6 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
     return 0;
-  } catch (const CLI::RuntimeError& error) {
-    return error.get_exit_code();
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
   } catch (const std::exception& error) {

@@ -76,7 +76,7 @@ void Initiator::begin(std::uint32_t f, const NodeId& partner, TimeUs now_us, Act
 
 bool Initiator::wait_for_publication(std::uint32_t f, Actions& out) {
   Fragment& fragment = data_.fragments[f];
-  const bool fresh = fragment.freshness == Fragment::Freshness::fresh && !data_.exchanges_last_step_only(fragment);
+  const bool fresh = fragment.freshness == Fragment::Freshness::fresh && !data_.exchanges_last_step_only();
   const bool recent = fresh || fragment.publication_clock == data_.clock;
   if (!fragment.buffers.empty() && recent) return false;
   // A start now would average old values, so the client's publication starts the exchange.

@@ -75,11 +75,9 @@ struct ReplicaData {
   [[nodiscard]] bool is_current(const Fragment& fragment) const {
     return description.keeps || fragment.publication_clock == clock;
   }
-  /// Models that were averaged exactly hold the same bits, and one of before the last step would change them: it is not
-  /// exchanged any more. A node of several clients exchanges a copy that they follow, and may be behind them.
-  [[nodiscard]] bool exchanges_last_step_only(const Fragment& fragment) const {
-    return !options.exchanges && !fragment.buffers.gathered();
-  }
+  /// The end of a run whose models were averaged exactly: they hold the same bits, and one of before the last step
+  /// would change them. Only that of the last step is exchanged.
+  [[nodiscard]] bool exchanges_last_step_only() const { return finish && !options.exchanges; }
   /// True while finishing, if some finishing partner is not yet known to agree with the fragment.
   [[nodiscard]] bool hurries(const Fragment& fragment) const;
   /// A random time around one period (0.75 to 1.25), in periods.

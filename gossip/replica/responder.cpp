@@ -75,7 +75,7 @@ void Responder::take_request(const NodeId& from, ExchangeRequest&& request, Wait
   const bool unheard = neighbour == nullptr || neighbour->info.state == ReplicaState::absent;
   // Those that average exactly are not to be changed before they finish, too.
   const bool apart = !data_.takes() && !data_.only_gives(neighbour);
-  const bool stale = data_.exchanges_last_step_only(fragment) && !data_.is_current(fragment);
+  const bool stale = data_.exchanges_last_step_only() && !data_.is_current(fragment) && !data_.only_gives(neighbour);
   const bool declines = unheard || apart || is_asked_by_server(fragment, from, *neighbour);
   if (declines && data_.finish) {  // the server knows of no agreement, and whoever settled asks no more
     fragment.agreement.forget();

@@ -245,12 +245,13 @@ class Method(SystemTest):
         self.stop_all([first, second])
 
     def test_the_end_changes_no_bit(self) -> None:
-        trainings = self.trainings(self.start_nodes(3), method="average", average_members=3)
+        nodes = self.start_nodes(3)
+        trainings = self.trainings([*nodes, nodes[0]], method="average", average_members=4)
         self.steps_of_all(trainings, STEPS)
         before = trainings[0].state()
         ends: List[Any] = []
         self.at_once(*[lambda t=training: ends.append(t.run.finish(timeout_s=PATIENCE_S)) for training in trainings])
-        self.assertEqual([(end.agreed, end.members) for end in ends], 3 * [(True, 3)])
+        self.assertEqual([(end.agreed, end.members) for end in ends], 4 * [(True, 3)])
         self.assertEqual(sum(end.saver for end in ends), 1)
         self.assert_same(trainings)
         for mine, was in zip(trainings[0].state(), before):

@@ -74,7 +74,8 @@ ROOMS: Dict[str, FrozenSet[str]] = {
     ),
     # The command line tool meets the daemon at its socket and its files only. The path rule of the socket is the
     # layout's, and which word was meant is gossip's to find.
-    "tools/ctl": frozenset({"gossip", "sdk/c", "sdk/layout", "daemon/checkpoint", "daemon/gpus"}),
+    # It signs what the cluster's authority decides.
+    "tools/ctl": frozenset({"gossip", "peer", "peer/keys", "sdk/c", "sdk/layout", "daemon/checkpoint", "daemon/gpus"}),
     # The benchmark and the simulator look into everything.
     "tools": frozenset(
         GOSSIP | PEER | {"sdk/c", "sdk/cpp", "sdk/cuda", "sdk/layout", "daemon/checkpoint", "daemon/config", "daemon/gpus",

@@ -25,7 +25,50 @@ json answer_of(const peer::Denial& denial) {
           {"denied", denial.denied},
           {"decided_at_us", denial.decided_at},
           {"decided_at", peer::date_text(denial.decided_at)},
+          {"reason", denial.reason},
+          {"signed", denial.signature.has_value()}};
+}
+
+// What is to be signed: gossamerctl makes the statement from it, and shows it.
+json to_sign(const peer::Denial& denial) {
+  return {{"kind", "denial"},
+          {"node", denial.node.full()},
+          {"denied", denial.denied},
+          {"at_us", denial.decided_at},
           {"reason", denial.reason}};
+}
+json to_sign(const peer::RingKey& key) {
+  return {{"kind", "key"},
+          {"digest", peer::hex(key.key.digest())},
+          {"fingerprint", peer::hex(key.key.fingerprint())},
+          {"at_us", key.made_at}};
+}
+json to_sign(const peer::RetiredKey& key) {
+  return {{"kind", "retirement"}, {"fingerprint", peer::hex(key.fingerprint)}, {"at_us", key.retired_at}};
+}
+
+/// Those that are sound; the others count as not there.
+peer::Signatures signatures_in(const json& request) {
+  peer::Signatures signatures;
+  if (!request.contains("signatures")) return signatures;
+  for (const auto& [statement_digits, signature_digits] : request.at("signatures").items()) {
+    peer::Statement statement{};
+    peer::Signature signature{};
+    if (peer::parse_hex(statement_digits, statement) &&
+        peer::parse_hex(signature_digits.get<std::string>(), signature)) {
+      signatures[statement] = signature;
+    }
+  }
+  return signatures;
+}
+
+/// The decision with the signature that came for it, if one did.
+template <class Decision>
+Decision with_signature(Decision decision, const json& request) {
+  const peer::Signatures signatures = signatures_in(request);
+  const auto found = signatures.find(decision.statement());
+  if (found != signatures.end()) decision.signature = found->second;
+  return decision;
 }
 
 }  // namespace
@@ -42,6 +85,8 @@ std::vector<ControlCommand> ClusterCommands::control_commands() {
       {"denials", CommandFor::everyone, [this](const json&) { return denials(); }},
       {"deny", CommandFor::owners, as_member(&ClusterCommands::deny)},
       {"allow", CommandFor::owners, as_member(&ClusterCommands::allow)},
+      {"authority", CommandFor::everyone, [this](const json&) { return authority(); }},
+      {"authority_set", CommandFor::owners, as_member(&ClusterCommands::authority_set)},
       {"key_list", CommandFor::everyone, [this](const json&) { return key_list(); }},
       {"key_rotate", CommandFor::owners, as_member(&ClusterCommands::key_rotate)},
       {"key_retire", CommandFor::owners, as_member(&ClusterCommands::key_retire)},
@@ -75,8 +120,12 @@ std::expected<NodeId, std::string> ClusterCommands::node_named(const std::string
 json ClusterCommands::decide(const json& request, bool denied) {
   const auto node = node_named(text_in(request, "node"));
   if (!node) return failure(node.error());
-  const auto denial = overlay_.decide(*node, denied, text_in(request, "reason"));
+  auto denial = overlay_.propose(*node, denied, text_in(request, "reason"));
   if (!denial) return failure(denial.error());
+  if (asks_to_sign(request)) return to_sign_answer(json::array({to_sign(*denial)}));
+  if (overlay_.authority()) denial->decided_at = request.value("at_us", denial->decided_at);
+  denial = with_signature(*std::move(denial), request);
+  if (const auto decided = overlay_.decide(*denial); !decided) return failure(decided.error());
   return {{"denial", answer_of(*denial)}};
 }
 
@@ -96,6 +145,7 @@ json ClusterCommands::key_list() const {
                     {"made_at_us", key.made_at},
                     {"made_at", key.made_at == 0 ? "" : peer::date_text(key.made_at)},
                     {"listened_with", key.listened_with},
+                    {"signed", key.is_signed},
                     {"holders", key.holders}});
   }
   const auto links = overlay_.links();
@@ -103,17 +153,73 @@ json ClusterCommands::key_list() const {
   return {{"keys", std::move(keys)}, {"neighbours", neighbours}};
 }
 
-json ClusterCommands::key_rotate(const json&) {
-  const auto fingerprint = overlay_.rotate_key();
-  if (!fingerprint) return failure(fingerprint.error());
-  return {{"fingerprint", peer::hex(*fingerprint)}};
+json ClusterCommands::key_rotate(const json& request) {
+  if (!overlay_.authority() || asks_to_sign(request)) {
+    const auto proposed = overlay_.propose_key();
+    if (!proposed) return failure(proposed.error());
+    proposed_key_ = *proposed;
+  }
+  if (asks_to_sign(request)) return to_sign_answer(json::array({to_sign(*proposed_key_)}));
+  if (!proposed_key_ || (overlay_.authority() && !signatures_in(request).contains(proposed_key_->statement())))
+    return failure("another key was proposed here meanwhile: try again");
+  const peer::RingKey key = with_signature(*proposed_key_, request);
+  if (const auto added = overlay_.add_key(key); !added) return failure(added.error());
+  proposed_key_.reset();
+  return {{"fingerprint", peer::hex(key.key.fingerprint())}};
 }
 
 json ClusterCommands::key_retire(const json& request) {
   const auto fingerprint = peer::parse_fingerprint(text_in(request, "fingerprint"));
   if (!fingerprint) return failure("a fingerprint has 16 hexadecimal digits: gossamerctl key list shows them");
-  if (const auto retired = overlay_.retire_key(*fingerprint); !retired) return failure(retired.error());
+  auto retired = overlay_.propose_retirement(*fingerprint);
+  if (!retired) return failure(retired.error());
+  if (asks_to_sign(request)) return to_sign_answer(json::array({to_sign(*retired)}));
+  if (overlay_.authority()) retired->retired_at = request.value("at_us", retired->retired_at);
+  retired = with_signature(*std::move(retired), request);
+  if (const auto done = overlay_.retire_key(*retired); !done) return failure(done.error());
   return {{"fingerprint", peer::hex(*fingerprint)}};
+}
+
+// --- who decides ----------------------------------------------------------------------------------------------------
+
+bool ClusterCommands::asks_to_sign(const json& request) const {
+  return overlay_.authority() && !request.contains("signatures");
+}
+
+json ClusterCommands::to_sign_answer(json items) const {
+  return {{"authority", overlay_.authority() ? peer::hex(*overlay_.authority()) : ""}, {"to_sign", std::move(items)}};
+}
+
+/// Without `all`, only what the present authority has not signed.
+json ClusterCommands::items_to_sign(bool all) const {
+  json items = json::array();
+  const auto add = [&](const auto& decision) {
+    if (all || !decision.signature) items.push_back(to_sign(decision));
+  };
+  for (const auto& [node, entry] : overlay_.denials().entries())
+    add(entry.denial);
+  const peer::RingState ring = overlay_.ring_state();
+  std::ranges::for_each(ring.keys, add);
+  std::ranges::for_each(ring.retired, add);
+  return items;
+}
+
+json ClusterCommands::authority() const {
+  const auto& authority = overlay_.authority();
+  return {{"authority", authority ? peer::hex(*authority) : ""},
+          {"not_signed", authority ? items_to_sign(false).size() : 0}};
+}
+
+json ClusterCommands::authority_set(const json& request) {
+  const std::string digits = text_in(request, "authority");
+  peer::PublicKey wanted{};
+  if (!digits.empty() && !peer::parse_hex(digits, wanted))
+    return failure("an authority has 64 hexadecimal digits: gossamerctl authority show prints them on other members");
+  const auto authority = digits.empty() ? std::nullopt : std::optional(wanted);
+  if (!request.contains("signatures"))
+    return {{"authority", digits}, {"to_sign", items_to_sign(authority != overlay_.authority())}};
+  if (const auto set = overlay_.set_authority(authority, signatures_in(request)); !set) return failure(set.error());
+  return this->authority();
 }
 
 // --- who is invited -------------------------------------------------------------------------------------------------

@@ -3,7 +3,12 @@
 //
 //   deny {node, reason}, allow {node}, denials        node: 32 hexadecimal digits, or the first 8 or more of one known
 //   key_list, key_rotate, key_retire {fingerprint}
+//   authority, authority_set {authority, signatures}  64 hexadecimal digits, or "" for none
 //   invite {expires_s, addresses}, join {line}, join_status
+//
+// Where the cluster has an authority (peer/keys/authority.hpp), deny, allow, key_rotate and key_retire answer with what
+// is to be signed, `to_sign`, and change nothing. They are asked again with {at_us, signatures}: by each statement's
+// hexadecimal digits, the signature's. authority_set without signatures answers likewise.
 //
 // Owned by the node, on the loop's thread. Answers at once; joining goes on after the answer, and join_status tells how
 // far it is. An invitation that stands in the configuration is tried again every join_retry until it is granted. No
@@ -48,6 +53,11 @@ class ClusterCommands {
   [[nodiscard]] nlohmann::json deny(const nlohmann::json& request) { return decide(request, true); }
   [[nodiscard]] nlohmann::json allow(const nlohmann::json& request) { return decide(request, false); }
   [[nodiscard]] nlohmann::json decide(const nlohmann::json& request, bool denied);
+  [[nodiscard]] bool asks_to_sign(const nlohmann::json& request) const;
+  [[nodiscard]] nlohmann::json to_sign_answer(nlohmann::json items) const;
+  [[nodiscard]] nlohmann::json items_to_sign(bool all) const;
+  [[nodiscard]] nlohmann::json authority() const;
+  [[nodiscard]] nlohmann::json authority_set(const nlohmann::json& request);
   [[nodiscard]] nlohmann::json denials() const;
   [[nodiscard]] nlohmann::json key_list() const;
   [[nodiscard]] nlohmann::json key_rotate(const nlohmann::json& request);
@@ -59,6 +69,7 @@ class ClusterCommands {
   [[nodiscard]] std::expected<NodeId, std::string> node_named(const std::string& text) const;
 
   peer::Overlay& overlay_;
+  std::optional<peer::RingKey> proposed_key_;  ///< waits for the authority's signature
   ClusterState& state_;
   spdlog::logger& log_;
   asio::steady_timer timer_;

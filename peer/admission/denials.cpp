@@ -13,9 +13,10 @@ namespace {
 
 constexpr std::string_view denied_word = "denied";
 constexpr std::string_view allowed_word = "allowed";
+constexpr std::string_view signed_word = "signed";
 
 auto rank(const Denial& denial) {
-  return std::tie(denial.decided_at, denial.denied, denial.reason);
+  return std::tuple(denial.decided_at, denial.denied, std::string_view(denial.reason), denial.signature.has_value());
 }
 
 /// The text up to the next space, which is taken off with it.
@@ -27,7 +28,11 @@ std::string_view next_word(std::string_view& line) {
 
 std::optional<Denial> parse_record(std::string_view line) {
   Denial denial;
-  const std::string_view decision = next_word(line);
+  std::string_view decision = next_word(line);
+  if (decision == signed_word) {
+    if (!parse_hex(next_word(line), denial.signature.emplace())) return std::nullopt;
+    decision = next_word(line);
+  }
   const auto node = parse_node_id(next_word(line));
   const std::string_view time = next_word(line);
   const auto [end, error] = std::from_chars(time.data(), time.data() + time.size(), denial.decided_at);
@@ -47,22 +52,44 @@ std::optional<NodeId> parse_node_id(std::string_view text) {
   return parse_hex(text, node.bytes) ? std::optional(node) : std::nullopt;
 }
 
-Hearsay Denials::merge(const Denial& heard, TimeUs time_of_day, bool linked) {
-  const auto known = entries_.find(heard.node);
-  if (known != entries_.end() && rank(known->second.denial) >= rank(heard)) return Hearsay::known;
+bool Denials::knows(const Denial& heard, bool has_authority) const {
+  const auto found = entries_.find(heard.node);
+  if (found == entries_.end()) return false;
+  const Denial& known = found->second.denial;
+  const bool overruled = has_authority && !known.signature && heard.signature;
+  return !overruled && rank(known) >= rank(heard);
+}
+
+Hearsay Denials::merge(const Denial& heard, TimeUs time_of_day, bool linked,
+                       const std::optional<PublicKey>& authority) {
+  if (knows(heard, authority.has_value())) return Hearsay::known;
   if (heard.decided_at > time_of_day + max_ahead_us) return Hearsay::refused;
-  if (known == entries_.end() && !make_room(heard.denied, heard.denied && linked)) return Hearsay::refused;
+  if (authority && !is_signed(*authority, heard.statement(), heard.signature)) return Hearsay::refused;
+  if (!entries_.contains(heard.node) && !make_room(heard, heard.denied && linked, authority.has_value()))
+    return Hearsay::refused;
   put(heard);
   return Hearsay::news;
 }
 
-Denial Denials::decide(const NodeId& node, bool denied, std::string reason, TimeUs time_of_day) {
-  const auto known = entries_.find(node);
-  const TimeUs after = known == entries_.end() ? time_of_day : known->second.denial.decided_at + 1;
-  if (known == entries_.end()) make_room(denied, true);
-  Denial denial{node, denied, std::max(time_of_day, after), std::move(reason)};
+Denial Denials::propose(const NodeId& node, bool denied, std::string reason, TimeUs time_of_day,
+                        bool has_authority) const {
+  const auto found = entries_.find(node);
+  const bool counts = found != entries_.end() && (!has_authority || found->second.denial.signature);
+  const TimeUs after = counts ? found->second.denial.decided_at + 1 : time_of_day;
+  return {node, denied, std::max(time_of_day, after), std::move(reason)};
+}
+
+bool Denials::decide(const Denial& denial, bool has_authority) {
+  if (knows(denial, has_authority)) return false;
+  if (!entries_.contains(denial.node)) make_room(denial, true, has_authority);
   put(denial);
-  return denial;
+  return true;
+}
+
+void Denials::forget_other_signatures(const PublicKey& authority) {
+  for (auto& [node, entry] : entries_) {
+    if (!is_signed(authority, entry.denial.statement(), entry.denial.signature)) entry.denial.signature.reset();
+  }
 }
 
 bool Denials::is_denied(const NodeId& node) const {
@@ -70,19 +97,23 @@ bool Denials::is_denied(const NodeId& node) const {
   return known != entries_.end() && known->second.denial.denied;
 }
 
-/// True if one more fits, after another has gone if need be: the oldest record of an allowed node, or if there `must`
-/// be room the denial dated last, since whoever fills the table with denials dates them ahead of all others.
-bool Denials::make_room(bool for_denial, bool must) {
+/// True if one more fits, after another has gone if need be: where there is an authority, what nobody has signed; else
+/// the oldest record of an allowed node, or if there `must` be room the denial dated last, since whoever fills the
+/// table with denials dates them ahead of all others.
+bool Denials::make_room(const Denial& coming, bool must, bool has_authority) {
   if (entries_.size() < max_denials) return true;
-  if (!for_denial && !must) return false;
-  const auto goes_before = [](const auto& a, const auto& b) {
+  const bool overrules = has_authority && coming.signature;
+  const auto is_overruled = [&](const Denial& record) { return overrules && !record.signature; };
+  const auto goes_before = [&](const auto& a, const auto& b) {
     const Denial& one = a.second.denial;
     const Denial& other = b.second.denial;
+    if (is_overruled(one) != is_overruled(other)) return is_overruled(one);
     if (one.denied != other.denied) return other.denied;
     return one.denied ? one.decided_at > other.decided_at : one.decided_at < other.decided_at;
   };
   const auto first = std::ranges::min_element(entries_, goes_before);
-  if (first->second.denial.denied && !must) return false;
+  const bool may_go = is_overruled(first->second.denial) || (coming.denied && !first->second.denial.denied);
+  if (!may_go && !must) return false;
   entries_.erase(first);
   return true;
 }
@@ -112,6 +143,7 @@ std::string Denials::text() const {
   std::string text;
   for (const auto& [node, entry] : entries_) {
     const Denial& denial = entry.denial;
+    if (denial.signature) text.append(signed_word).append(" ").append(hex(*denial.signature)).append(" ");
     text.append(denial.denied ? denied_word : allowed_word).append(" ").append(node.full()).append(" ");
     text.append(std::to_string(denial.decided_at)).append(" ").append(denial.reason).append("\n");
   }

@@ -4,7 +4,8 @@
 // node holds, or the larger one if the times are equal, so all members come to hold the same in whatever order they
 // hear. Owned by the overlay's Spread, on its thread; pure: the time of day is an argument. Invariants: at most
 // max_denials records, one for each node. No record that another node sent is dated more than max_ahead_us ahead of the
-// clock at that time, so nobody can settle a matter for ever.
+// clock at that time, so nobody can settle a matter for ever. Where the cluster has an authority, no record of another
+// node is taken that the authority has not signed.
 
 #pragma once
 
@@ -24,7 +25,7 @@ namespace gossamer::peer {
 enum class Hearsay {
   news,     ///< It holds from now on.
   known,    ///< What we hold is the same, or later.
-  refused,  ///< It is against the rules: dated too far ahead, or too much.
+  refused,  ///< It is against the rules: dated too far ahead, too much, or not signed by the cluster's authority.
 };
 
 class Denials {
@@ -37,9 +38,18 @@ class Denials {
 
   /// Takes a record from another member. Refused if there is no room: when full, a denial may only take the place of an
   /// allowed node's, or, if its node is `linked` with this one, of the denial that is dated last.
-  Hearsay merge(const Denial& heard, TimeUs time_of_day, bool linked = false);
-  /// Takes a decision of our own operator. It is dated now, or later than what is known. It always finds room.
-  Denial decide(const NodeId& node, bool denied, std::string reason, TimeUs time_of_day);
+  /// With an `authority`, what it has signed replaces what nobody has, whatever the dates, also when full.
+  Hearsay merge(const Denial& heard, TimeUs time_of_day, bool linked = false,
+                const std::optional<PublicKey>& authority = {});
+  /// Nothing that it says is new here. Checks no signature.
+  [[nodiscard]] bool knows(const Denial& heard, bool has_authority) const;
+  /// A decision of our own operator, dated now, or later than what is known and not overruled.
+  [[nodiscard]] Denial propose(const NodeId& node, bool denied, std::string reason, TimeUs time_of_day,
+                               bool has_authority = false) const;
+  /// Takes a decision of our own operator. It always finds room. False if what is known is as late.
+  bool decide(const Denial& denial, bool has_authority = false);
+  /// Forgets signatures that are not this authority's. The decisions stay.
+  void forget_other_signatures(const PublicKey& authority);
 
   [[nodiscard]] bool is_denied(const NodeId& node) const;
   [[nodiscard]] const std::map<NodeId, Entry>& entries() const { return entries_; }
@@ -52,7 +62,7 @@ class Denials {
   [[nodiscard]] static std::expected<Denials, std::string> parse(std::string_view text);
 
  private:
-  bool make_room(bool for_denial, bool must);
+  bool make_room(const Denial& coming, bool must, bool has_authority);
   void put(Denial denial);
 
   std::map<NodeId, Entry> entries_;

@@ -11,14 +11,16 @@ namespace {
 
 constexpr std::string_view made_word = "made ";
 constexpr std::string_view retired_word = "retired ";
+constexpr std::string_view authority_word = "authority ";
 
 struct Note {
   bool retired = false;
   Fingerprint fingerprint{};
   TimeUs time = 0;
+  std::optional<Signature> signature = {};
 };
 
-/// made|retired FINGERPRINT TIME
+/// made|retired FINGERPRINT TIME, and SIGNATURE if there is one
 std::optional<Note> parse_note(std::string_view line) {
   Note note;
   note.retired = line.starts_with(retired_word);
@@ -28,8 +30,11 @@ std::optional<Note> parse_note(std::string_view line) {
   if (!fingerprint) return std::nullopt;
   note.fingerprint = *fingerprint;
   line.remove_prefix(std::min(line.size(), line.find(' ') + 1));
-  const auto [end, error] = std::from_chars(line.data(), line.data() + line.size(), note.time);
-  if (error != std::errc() || end != line.data() + line.size()) return std::nullopt;
+  const std::string_view time = line.substr(0, line.find(' '));
+  const auto [end, error] = std::from_chars(time.data(), time.data() + time.size(), note.time);
+  if (error != std::errc() || end != time.data() + time.size()) return std::nullopt;
+  line.remove_prefix(time.size());
+  if (!line.empty() && !parse_hex(line.substr(1), note.signature.emplace())) return std::nullopt;
   return note;
 }
 
@@ -45,15 +50,19 @@ std::expected<KeyRing, std::string> KeyRing::restore(const ClusterKeys& keys, st
   for (std::size_t number = 1; !notes.empty(); ++number) {
     const std::string_view line = notes.substr(0, notes.find('\n'));
     notes.remove_prefix(std::min(notes.size(), line.size() + 1));
+    if (line.starts_with(authority_word) && parse_hex(line.substr(authority_word.size()), ring.authority_.emplace()))
+      continue;
     const auto note = parse_note(line);
     if (!note) return std::unexpected("line " + std::to_string(number) + " is no note about a key");
     if (note->retired) {
-      ring.remember_retired({note->fingerprint, note->time});
+      ring.remember_retired({note->fingerprint, note->time, note->signature});
     } else if (RingKey* key = ring.find(note->fingerprint)) {
       key->made_at = note->time;
+      key->signature = note->signature;
     }
   }
   std::erase_if(ring.keys_, [&](const RingKey& key) { return ring.is_retired(key.key.fingerprint()); });
+  ring.set_authority(ring.authority_);  // forgets what it has not signed
   if (ring.keys_.empty()) {
     return std::unexpected(
         "every key in the file is retired: get a member's key file, or a new invitation (gossamerctl invite there)");
@@ -63,12 +72,14 @@ std::expected<KeyRing, std::string> KeyRing::restore(const ClusterKeys& keys, st
 
 std::expected<KeyRing, std::string> KeyRing::adopt(const RingState& state) {
   KeyRing ring;
+  ring.authority_ = state.authority;
   for (const RetiredKey& key : state.retired)
     ring.remember_retired(key);
   for (const RingKey& key : state.keys) {
     const Fingerprint fingerprint = key.key.fingerprint();
     if (!ring.is_retired(fingerprint) && !ring.holds(fingerprint)) ring.keys_.push_back(key);
   }
+  ring.set_authority(ring.authority_);
   if (ring.keys_.empty() || ring.keys_.size() > max_cluster_keys) {
     return std::unexpected("the key ring that came with the answer makes no sense");
   }
@@ -85,18 +96,70 @@ ClusterKeys KeyRing::cluster_keys() const {
 
 std::string KeyRing::notes() const {
   std::string text;
-  const auto note = [&](std::string_view word, const Fingerprint& fingerprint, TimeUs time) {
-    text.append(word).append(hex(fingerprint)).append(" ").append(std::to_string(time)).append("\n");
+  const auto note = [&](std::string_view word, const Note& of) {
+    text.append(word).append(hex(of.fingerprint)).append(" ").append(std::to_string(of.time));
+    if (of.signature) text.append(" ").append(hex(*of.signature));
+    text.append("\n");
   };
+  if (authority_) text.append(authority_word).append(hex(*authority_)).append("\n");
   for (const RingKey& key : keys_)
-    note(made_word, key.key.fingerprint(), key.made_at);
+    note(made_word, {false, key.key.fingerprint(), key.made_at, key.signature});
   for (const RetiredKey& key : retired_)
-    note(retired_word, key.fingerprint, key.retired_at);
+    note(retired_word, {true, key.fingerprint, key.retired_at, key.signature});
   return text;
 }
 
 bool KeyRing::holds(const Fingerprint& fingerprint) const {
   return std::ranges::any_of(keys_, [&](const RingKey& key) { return key.key.fingerprint() == fingerprint; });
+}
+
+void KeyRing::set_authority(const std::optional<PublicKey>& authority) {
+  authority_ = authority;
+  const auto forget_others = [&](auto& items) {
+    for (auto& item : items) {
+      if (authority_ && !is_signed(*authority_, item.statement(), item.signature)) item.signature.reset();
+    }
+  };
+  forget_others(keys_);
+  forget_others(retired_);
+}
+
+void KeyRing::take_signatures(const Signatures& signatures) {
+  const auto take = [&](auto& items) {
+    for (auto& item : items) {
+      const auto found = signatures.find(item.statement());
+      if (found != signatures.end() && authority_ && is_signed(*authority_, found->first, found->second))
+        item.signature = found->second;
+    }
+  };
+  take(keys_);
+  take(retired_);
+}
+
+bool KeyRing::knows(const RingState& heard) const {
+  const bool same_authority = !heard.authority || heard.authority == authority_;
+  return same_authority &&
+         std::ranges::all_of(heard.keys,
+                             [&](const RingKey& key) {
+                               const auto known = std::ranges::find_if(
+                                   keys_, [&](const RingKey& held) { return held.key.key.same_as(key.key.key); });
+                               return known != keys_.end() && (known->made_at != 0 || key.made_at == 0) &&
+                                      (known->signature || !key.signature);
+                             }) &&
+         std::ranges::all_of(heard.retired, [&](const RetiredKey& key) {
+           const auto known = std::ranges::find(retired_, key.fingerprint, &RetiredKey::fingerprint);
+           return known != retired_.end() && (known->signature || !key.signature);
+         });
+}
+
+/// Another member may tell us of it: the cluster's authority has signed it, if there is one. After one signature that
+/// does not hold the rest of a message is not looked at, because looking takes time.
+template <class Item>
+bool KeyRing::is_accepted(const Item& heard, Merge& merge) const {
+  if (!authority_) return true;
+  if (!heard.signature || merge.forged) return false;
+  merge.forged = !is_signed(*authority_, heard.statement(), heard.signature);
+  return !merge.forged;
 }
 
 bool KeyRing::is_retired(const Fingerprint& fingerprint) const {
@@ -125,17 +188,15 @@ std::optional<Fingerprint> KeyRing::successor() const {
 KeyRing::Merge KeyRing::merge(const RingState& heard, TimeUs time_of_day) {
   const std::string before = notes();
   Merge merge;
+  if (heard.authority && !authority_) set_authority(heard.authority);
+  if (heard.authority && heard.authority != authority_) merge.refused = true;
   for (const RetiredKey& key : heard.retired) {
-    if (key.retired_at > time_of_day + max_ahead_us) {
-      merge.refused = true;
-    } else {
-      remember_retired(key);
-    }
+    if (!merge_retired(key, time_of_day, merge)) merge.refused = true;
   }
-  revive_newest_if_none_is_left(heard, time_of_day);
+  revive_newest_if_none_is_left(heard, time_of_day, merge);
   // New keys are added before retired ones are removed, since a retired key may leave nothing but its successor.
   for (const RingKey& key : heard.keys) {
-    if (!merge_key(key, time_of_day)) merge.refused = true;
+    if (!merge_key(key, time_of_day, merge)) merge.refused = true;
   }
   drop_retired();
   merge.changed = notes() != before;
@@ -143,30 +204,51 @@ KeyRing::Merge KeyRing::merge(const RingState& heard, TimeUs time_of_day) {
 }
 
 /// If two operators retired different keys at once and none is left, all members keep the same one.
-void KeyRing::revive_newest_if_none_is_left(const RingState& heard, TimeUs time_of_day) {
+void KeyRing::revive_newest_if_none_is_left(const RingState& heard, TimeUs time_of_day, Merge& merge) {
   std::optional<std::pair<TimeUs, Fingerprint>> newest;
-  for (const std::span<const RingKey> keys : {std::span<const RingKey>(keys_), std::span<const RingKey>(heard.keys)}) {
-    for (const RingKey& key : keys) {
-      const Fingerprint fingerprint = key.key.fingerprint();
-      if (key.made_at > time_of_day + max_ahead_us) continue;
-      if (!is_retired(fingerprint)) return;
-      newest = std::max(newest, std::optional(std::pair(key.made_at, fingerprint)));
-    }
-  }
+  /// True if the key is left.
+  const auto look = [&](const RingKey& key) {
+    const Fingerprint fingerprint = key.key.fingerprint();
+    if (key.made_at > time_of_day + max_ahead_us) return false;
+    if (!is_retired(fingerprint)) return true;
+    newest = std::max(newest, std::optional(std::pair(key.made_at, fingerprint)));
+    return false;
+  };
+  if (std::ranges::any_of(keys_, look)) return;
+  if (std::ranges::any_of(heard.keys, [&](const RingKey& key) { return is_accepted(key, merge) && look(key); })) return;
   if (newest) std::erase_if(retired_, [&](const RetiredKey& key) { return key.fingerprint == newest->second; });
 }
 
+/// False if the retirement cannot be taken.
+bool KeyRing::merge_retired(const RetiredKey& heard, TimeUs time_of_day, Merge& merge) {
+  const auto known = std::ranges::find(retired_, heard.fingerprint, &RetiredKey::fingerprint);
+  const bool is_known = known != retired_.end();
+  if (is_known && (known->signature || !heard.signature)) return true;
+  if (heard.retired_at > time_of_day + max_ahead_us || !is_accepted(heard, merge)) return false;
+  if (is_known) {
+    *known = heard;
+  } else {
+    remember_retired(heard);
+  }
+  return true;
+}
+
 /// False if the key cannot be taken.
-bool KeyRing::merge_key(const RingKey& heard, TimeUs time_of_day) {
+bool KeyRing::merge_key(const RingKey& heard, TimeUs time_of_day, Merge& merge) {
   const Fingerprint fingerprint = heard.key.fingerprint();
   if (is_retired(fingerprint)) return true;
   if (heard.made_at > time_of_day + max_ahead_us) return false;
-  if (RingKey* known = find(fingerprint)) {
-    // Only what is not known is filled in: nobody makes an old key young again.
-    if (known->made_at == 0) known->made_at = heard.made_at;
+  RingKey* const known = find(fingerprint);
+  if (known != nullptr && (known->signature || (known->made_at != 0 && !heard.signature))) return true;
+  if (!is_accepted(heard, merge)) return known != nullptr;
+  if (known != nullptr) {
+    // Only what is not known is filled in: nobody makes an old key young again. The authority's word is the last.
+    if (known->made_at == 0 || authority_) known->made_at = heard.made_at;
+    if (known->made_at == heard.made_at) known->signature = heard.signature;
     return true;
   }
   if (keys_.size() >= max_cluster_keys) drop_retired();
+  if (keys_.size() >= max_cluster_keys && authority_) drop_one_not_signed();
   if (keys_.size() >= max_cluster_keys) return false;
   keys_.push_back(heard);
   return true;
@@ -190,6 +272,12 @@ void KeyRing::drop_retired() {
   std::erase_if(retired_, [&](const RetiredKey& key) { return holds(key.fingerprint); });
 }
 
+/// But never the one that is listened with.
+void KeyRing::drop_one_not_signed() {
+  const auto gone = std::find_if(keys_.begin() + 1, keys_.end(), [](const RingKey& key) { return !key.signature; });
+  if (gone != keys_.end()) keys_.erase(gone);
+}
+
 void KeyRing::remember_retired(const RetiredKey& key) {
   if (is_retired(key.fingerprint)) return;
   retired_.push_back(key);
@@ -197,16 +285,21 @@ void KeyRing::remember_retired(const RetiredKey& key) {
   retired_.erase(std::ranges::min_element(retired_, {}, &RetiredKey::retired_at));
 }
 
-std::expected<Fingerprint, std::string> KeyRing::rotate(TimeUs time_of_day) {
+std::expected<RingKey, std::string> KeyRing::propose(TimeUs time_of_day) const {
+  RingKey fresh{ClusterKey::generate(), time_of_day};
+  for (const RingKey& key : keys_)
+    fresh.made_at = std::max(fresh.made_at, key.made_at + 1);
+  if (auto room = KeyRing(*this).add(fresh); !room) return std::unexpected(room.error());
+  return fresh;
+}
+
+std::expected<void, std::string> KeyRing::add(const RingKey& key) {
   if (keys_.size() >= max_cluster_keys) {
     return std::unexpected("the ring holds " + std::to_string(max_cluster_keys) +
                            " keys, which is the most: retire an old one first (gossamerctl key retire)");
   }
-  RingKey fresh{ClusterKey::generate(), time_of_day};
-  for (const RingKey& key : keys_)
-    fresh.made_at = std::max(fresh.made_at, key.made_at + 1);
-  keys_.push_back(fresh);
-  return fresh.key.fingerprint();
+  keys_.push_back(key);
+  return {};
 }
 
 void KeyRing::promote(const Fingerprint& fingerprint) {
@@ -216,20 +309,27 @@ void KeyRing::promote(const Fingerprint& fingerprint) {
   std::rotate(keys_.begin(), found, found + 1);
 }
 
-std::expected<void, std::string> KeyRing::retire(const Fingerprint& fingerprint, TimeUs time_of_day) {
-  if (!holds(fingerprint)) return std::unexpected("no key of the ring has the fingerprint " + hex(fingerprint));
+std::expected<RetiredKey, std::string> KeyRing::propose_retirement(const Fingerprint& fingerprint,
+                                                                   TimeUs time_of_day) const {
+  TimeUs retired_at = time_of_day;
+  for (const RetiredKey& key : retired_)
+    retired_at = std::max(retired_at, key.retired_at + 1);  // the oldest is forgotten first
+  const RetiredKey proposed{fingerprint, retired_at};
+  if (const auto possible = KeyRing(*this).retire(proposed); !possible) return std::unexpected(possible.error());
+  return proposed;
+}
+
+std::expected<void, std::string> KeyRing::retire(const RetiredKey& key) {
+  if (!holds(key.fingerprint)) return std::unexpected("no key of the ring has the fingerprint " + hex(key.fingerprint));
   if (keys_.size() == 1) {
     return std::unexpected("this is the only key: make a new one first (gossamerctl key rotate)");
   }
-  if (first().key.fingerprint() == fingerprint) {
+  if (first().key.fingerprint() == key.fingerprint) {
     return std::unexpected(
         "this node listens with this key: wait until the newest is listened with (gossamerctl key list shows it), or "
         "make a new one (gossamerctl key rotate)");
   }
-  TimeUs retired_at = time_of_day;
-  for (const RetiredKey& key : retired_)
-    retired_at = std::max(retired_at, key.retired_at + 1);  // the oldest is forgotten first
-  remember_retired({fingerprint, retired_at});
+  remember_retired(key);
   drop_retired();
   return {};
 }

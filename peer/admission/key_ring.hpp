@@ -4,8 +4,10 @@
 // comes back, a key is known by its fingerprint, and the newest becomes the one to listen with when the neighbours hold
 // it, too (peer/admission/spread.hpp decides when). Owned by the overlay's Spread, on its thread; pure, but for the
 // random bytes of a new key: the time of day is an argument. Invariants: 1 to max_cluster_keys keys, all different,
-// none of them retired; at most max_retired_keys retired ones. The secrets are in the operator's key file, what is
-// known about them in the state folder (notes()).
+// none of them retired; at most max_retired_keys retired ones. The ring also knows the
+// cluster's authority, if it has one (peer/keys/authority.hpp): from then on no key and no retirement of another member
+// is taken that it has not signed. The first authority that is heard of is the one. The secrets are in the operator's
+// key file, what is known about them in the state folder (notes()).
 
 #pragma once
 
@@ -26,7 +28,14 @@ class KeyRing {
   [[nodiscard]] const RingKey& first() const { return keys_.front(); }
   [[nodiscard]] std::span<const RingKey> keys() const { return keys_; }
   [[nodiscard]] ClusterKeys cluster_keys() const;
-  [[nodiscard]] RingState state() const { return {keys_, retired_}; }
+  [[nodiscard]] RingState state() const { return {keys_, retired_, authority_}; }
+  [[nodiscard]] const std::optional<PublicKey>& authority() const { return authority_; }
+  /// Signatures of any other are forgotten. Keys and retirements stay.
+  void set_authority(const std::optional<PublicKey>& authority);
+  /// Takes what the authority has signed of the keys and retirements that are held.
+  void take_signatures(const Signatures& signatures);
+  /// Everything in it is held here, and nothing is signed there that is not signed here.
+  [[nodiscard]] bool knows(const RingState& heard) const;
   /// The text for the state folder has one line for each key, and no secrets.
   [[nodiscard]] std::string notes() const;
   [[nodiscard]] bool holds(const Fingerprint& fingerprint) const;
@@ -35,29 +44,40 @@ class KeyRing {
 
   struct Merge {
     bool changed = false;
-    bool refused = false;  ///< something was dated too far ahead, or there was no room
+    bool forged = false;   ///< something is signed by somebody else
+    bool refused = false;  ///< something was dated too far ahead, or not signed, or there was no room
   };
   /// Takes what another member holds. If the key that we listen with is retired, its successor takes its place. If
   /// every key is retired, the newest stays.
   [[nodiscard]] Merge merge(const RingState& heard, TimeUs time_of_day);
+  /// A new key, later than all others. An error if the ring is full.
+  [[nodiscard]] std::expected<RingKey, std::string> propose(TimeUs time_of_day) const;
   /// Adds a new key, as the last to be tried. An error if the ring is full.
-  [[nodiscard]] std::expected<Fingerprint, std::string> rotate(TimeUs time_of_day);
+  [[nodiscard]] std::expected<void, std::string> add(const RingKey& key);
   /// Listens with this key from now on.
   void promote(const Fingerprint& fingerprint);
-  /// An error if it is unknown, the only one, or the one listened with.
-  [[nodiscard]] std::expected<void, std::string> retire(const Fingerprint& fingerprint, TimeUs time_of_day);
+  /// The end of a key. An error if it is unknown, the only one, or the one listened with.
+  [[nodiscard]] std::expected<RetiredKey, std::string> propose_retirement(const Fingerprint& fingerprint,
+                                                                          TimeUs time_of_day) const;
+  /// The same errors.
+  [[nodiscard]] std::expected<void, std::string> retire(const RetiredKey& key);
 
  private:
   KeyRing() = default;
   [[nodiscard]] bool is_retired(const Fingerprint& fingerprint) const;
   [[nodiscard]] RingKey* find(const Fingerprint& fingerprint);
-  void revive_newest_if_none_is_left(const RingState& heard, TimeUs time_of_day);
-  bool merge_key(const RingKey& heard, TimeUs time_of_day);
+  void revive_newest_if_none_is_left(const RingState& heard, TimeUs time_of_day, Merge& merge);
+  bool merge_key(const RingKey& heard, TimeUs time_of_day, Merge& merge);
+  bool merge_retired(const RetiredKey& heard, TimeUs time_of_day, Merge& merge);
+  template <class Item>
+  [[nodiscard]] bool is_accepted(const Item& heard, Merge& merge) const;
   void drop_retired();
+  void drop_one_not_signed();
   void remember_retired(const RetiredKey& key);
 
   std::vector<RingKey> keys_;
   std::vector<RetiredKey> retired_;
+  std::optional<PublicKey> authority_;
 };
 
 }  // namespace gossamer::peer

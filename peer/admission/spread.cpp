@@ -36,24 +36,40 @@ void Spread::said(const NodeId& node) {
 
 Hearsay Spread::heard(const NodeId& from, DenialList& list, TimeUs time_of_day, TimeUs now) {
   GOSSAMER_CHECK(list.records.size() <= max_denials_in_message);
-  if (!links_.contains(from)) return Hearsay::known;
+  const auto link = links_.find(from);
+  if (link == links_.end()) return Hearsay::known;
+  const auto& authority = ring_.authority();
+  if (authority && now < link->second.banned_until) {
+    list.records.clear();
+    return Hearsay::refused;
+  }
   bool refused = false;
   std::vector<Denial> news;
   for (Denial& denial : list.records) {
-    const auto known = denials_.entries().find(denial.node);
-    const bool same = known != denials_.entries().end() && known->second.denial == denial;
-    if (same) continue;
-    if (!denial_throttle_.take(now)) {
+    if (denials_.knows(denial, authority.has_value())) continue;
+    if (authority && !denial.signature) {
+      refused = true;
+      continue;
+    }
+    if (!authority && !denial_throttle_.take(now)) {
       refused = true;
       break;
     }
-    const Hearsay merged = denials_.merge(denial, time_of_day, links_.contains(denial.node));
+    const Hearsay merged = denials_.merge(denial, time_of_day, links_.contains(denial.node), authority);
     if (merged == Hearsay::news) news.push_back(std::move(denial));
-    if (merged == Hearsay::refused) refused = true;
+    if (merged != Hearsay::refused) continue;
+    refused = true;
+    if (!authority || is_signed(*authority, denial.statement(), denial.signature)) continue;
+    note_forgery(link->second, now);
+    break;  // the rest is not looked at, because looking takes time
   }
   list.records = std::move(news);
   if (!list.records.empty()) return Hearsay::news;
   return refused ? Hearsay::refused : Hearsay::known;
+}
+
+void Spread::note_forgery(Told& by, TimeUs now) {
+  if (!by.forgeries.take(now)) by.banned_until = now + forgery_ban_us;
 }
 
 Hearsay Spread::heard(const NodeId& from, const RingState& state, TimeUs time_of_day, TimeUs now) {
@@ -62,15 +78,20 @@ Hearsay Spread::heard(const NodeId& from, const RingState& state, TimeUs time_of
   link->second.holds.clear();
   for (const RingKey& key : state.keys)
     link->second.holds.push_back(key.key.fingerprint());
+  if (ring_.knows(state)) return Hearsay::known;
+  const bool had_authority = ring_.authority().has_value();
+  if (had_authority && now < link->second.banned_until) return Hearsay::refused;
   KeyRing merged = ring_;
   const KeyRing::Merge merge = merged.merge(state, time_of_day);
+  if (merge.forged) note_forgery(link->second, now);
   if (!merge.changed) return merge.refused ? Hearsay::refused : Hearsay::known;
-  if (!ring_throttle_.take(now)) return Hearsay::refused;
+  if (!had_authority && !ring_throttle_.take(now)) return Hearsay::refused;
   set_ring(std::move(merged), now);
   return Hearsay::news;
 }
 
 void Spread::set_ring(KeyRing ring, TimeUs now) {
+  if (ring.authority() && ring.authority() != ring_.authority()) denials_.forget_other_signatures(*ring.authority());
   ring_ = std::move(ring);
   ++ring_version_;
   ring_changed_at_ = now;

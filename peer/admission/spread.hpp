@@ -25,10 +25,17 @@ inline constexpr std::uint32_t ring_change_burst = 32;
 inline constexpr double ring_changes_per_s = 0.1;
 inline constexpr std::uint32_t denial_change_burst = 2048;
 inline constexpr double denial_changes_per_s = 10;
+/// Where there is an authority, nobody else makes changes, and they are not counted. What counts are signatures that do
+/// not hold: a neighbour with more of them than that is not listened to for as long as forgery_ban_us.
+inline constexpr std::uint32_t forgery_burst = 16;
+inline constexpr double forgeries_per_s = 0.1;
+inline constexpr TimeUs forgery_ban_us = 60 * us_per_s;
 
 class Spread {
  public:
-  Spread(KeyRing ring, Denials denials) : ring_(std::move(ring)), denials_(std::move(denials)) {}
+  Spread(KeyRing ring, Denials denials) : ring_(std::move(ring)), denials_(std::move(denials)) {
+    if (ring_.authority()) denials_.forget_other_signatures(*ring_.authority());
+  }
 
   [[nodiscard]] const KeyRing& ring() const { return ring_; }
   [[nodiscard]] const Denials& denials() const { return denials_; }
@@ -47,9 +54,8 @@ class Spread {
   [[nodiscard]] Hearsay heard(const NodeId& from, DenialList& list, TimeUs time_of_day, TimeUs now);
   [[nodiscard]] Hearsay heard(const NodeId& from, const RingState& state, TimeUs time_of_day, TimeUs now);
 
-  [[nodiscard]] Denial decide(const NodeId& node, bool denied, std::string reason, TimeUs time_of_day) {
-    return denials_.decide(node, denied, std::move(reason), time_of_day);
-  }
+  /// False if what is known is as late.
+  bool decide(const Denial& denial) { return denials_.decide(denial, ring_.authority().has_value()); }
   /// A ring that was changed here: everyone is told.
   void set_ring(KeyRing ring, TimeUs now);
   /// The key to listen with instead of the present one, if all neighbours hold it or have had promote_after_us.
@@ -65,10 +71,14 @@ class Spread {
     std::uint64_t ring_version = 0;
     TimeUs told_at = 0;  ///< when it began to be told everything
     std::vector<Fingerprint> holds;
+    Throttle forgeries{forgery_burst, forgeries_per_s};
+    TimeUs banned_until = 0;
     // What next_for() gave last.
     std::uint64_t next_denial_change = 0;
     std::uint64_t next_ring_version = 0;
   };
+
+  static void note_forgery(Told& by, TimeUs now);
 
   KeyRing ring_;
   Denials denials_;

@@ -82,6 +82,12 @@ Fingerprint ClusterKey::fingerprint() const {
   std::copy_n(derived.bytes().begin(), fingerprint.size(), fingerprint.begin());
   return fingerprint;
 }
+KeyDigest ClusterKey::digest() const {
+  KeyDigest digest{};
+  const Secret derived = derive(key, 5, "gsmrDGST");
+  std::ranges::copy(derived.bytes(), digest.begin());
+  return digest;
+}
 
 std::optional<Fingerprint> parse_fingerprint(std::string_view text) {
   Fingerprint fingerprint{};

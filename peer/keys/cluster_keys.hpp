@@ -15,6 +15,8 @@
 namespace gossamer::peer {
 
 using Fingerprint = std::array<std::uint8_t, 8>;
+/// Stands for a cluster key in what is signed, and does not help to find it.
+using KeyDigest = std::array<std::uint8_t, 32>;
 /// 16 hexadecimal digits.
 [[nodiscard]] std::optional<Fingerprint> parse_fingerprint(std::string_view text);
 
@@ -32,6 +34,7 @@ struct ClusterKey {
   [[nodiscard]] Secret invitation_key() const;
   /// Names the key to people and members, and does not help to find it.
   [[nodiscard]] Fingerprint fingerprint() const;
+  [[nodiscard]] KeyDigest digest() const;
 };
 
 /// One to max_cluster_keys keys, all different.

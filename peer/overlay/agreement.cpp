@@ -31,6 +31,12 @@ void order(std::vector<Address>& addresses) {
   addresses = std::move(once);
 }
 
+/// Why decisions that a member tells of are not taken.
+const char* refused_as(const std::optional<PublicKey>& authority) {
+  return authority ? "not signed by the cluster's authority, or dated ahead of the clock here, or too many"
+                   : "dated ahead of the clock here, or too many";
+}
+
 }  // namespace
 
 // --- what is told and heard ------------------------------------------------------------------------------------------
@@ -57,7 +63,7 @@ void Agreement::tick() {
 void Agreement::hear(const NodeId& from, DenialList list) {
   const Hearsay outcome = spread_.heard(from, list, self_.time_of_day(), self_.now());
   if (outcome == Hearsay::refused && self_.log_throttle.take(self_.now())) {
-    self_.log->warn("{} tells of denials that are dated ahead of the clock here, or too many", from.brief());
+    self_.log->warn("{} tells of denials that are {}", from.brief(), refused_as(authority()));
   }
   if (outcome != Hearsay::news) return;
   for (const Denial& denial : list.records) {
@@ -73,16 +79,27 @@ void Agreement::hear(const NodeId& from, DenialList list) {
 }
 
 void Agreement::hear(const NodeId& from, const RingState& state) {
+  const std::optional<PublicKey> before = authority();
   const Hearsay outcome = spread_.heard(from, state, self_.time_of_day(), self_.now());
-  if (outcome == Hearsay::refused && self_.log_throttle.take(self_.now())) {
-    self_.log->warn("{} tells of cluster keys that are dated ahead of the clock here, or too many", from.brief());
+  if (before && state.authority && state.authority != before && self_.log_throttle.take(self_.now())) {
+    self_.log->warn("{} follows another authority, {}, and this node {}: gossamerctl authority use says whom to follow",
+                    from.brief(), hex(*state.authority), hex(*before));
+  } else if (outcome == Hearsay::refused && self_.log_throttle.take(self_.now())) {
+    self_.log->warn("{} tells of cluster keys that are {}", from.brief(), refused_as(authority()));
   }
   if (outcome != Hearsay::news) return;
   self_.log->info("heard from {} of a change of the key ring: {} keys", from.brief(), spread_.ring().keys().size());
+  if (authority() != before)
+    self_.log->warn("heard from {} that {} decides in this cluster: what it has not signed is not followed from now on",
+                    from.brief(), hex(*authority()));
+  if (authority() != before) self_.turns->happened(DenialsChanged{});  // signatures of others were forgotten
   // The ring is stored before the next tick tells anyone that we hold it. If that fails, the ring is used all the same,
   // because the others will use it.
   if (const auto kept = self_.owner.keep_key_ring(spread_.ring()); !kept) {
-    self_.log->error("the new cluster keys are in use, but will be lost at the next start: {}", kept.error());
+    self_.log->error(
+        "the new cluster keys are in use, but they, and whose signature is asked for, will be lost at the next start: "
+        "{}",
+        kept.error());
   }
   use_ring();
 }
@@ -127,7 +144,7 @@ void Agreement::enforce_denials() {
   }
 }
 
-std::expected<Denial, std::string> Agreement::decide(const NodeId& node, bool denied, const std::string& reason) {
+std::expected<Denial, std::string> Agreement::propose(const NodeId& node, bool denied, const std::string& reason) {
   self_.turns->read_clock();
   if (!is_plain_text(reason, max_text_bytes)) {
     return std::unexpected("the reason is longer than " + std::to_string(max_text_bytes) + " bytes or not plain UTF-8");
@@ -135,11 +152,46 @@ std::expected<Denial, std::string> Agreement::decide(const NodeId& node, bool de
   if (denied && node == self_.identity.node) {
     return std::unexpected("that is this node itself: run it on another member, or stop gossamerd here");
   }
-  const auto denial = spread_.decide(node, denied, reason, self_.time_of_day());
-  self_.log->info("node {} is {} in the whole cluster", node.brief(), denied ? "denied" : "allowed");
+  return spread_.denials().propose(node, denied, reason, self_.time_of_day(), authority().has_value());
+}
+
+std::expected<void, std::string> Agreement::decide(const Denial& denial) {
+  self_.turns->read_clock();
+  if (auto consent = check_signed(denial); !consent) return consent;
+  if (!spread_.decide(denial)) return std::unexpected("another decision about the node has come meanwhile: try again");
+  self_.log->info("node {} is {} in the whole cluster", denial.node.brief(), denial.denied ? "denied" : "allowed");
   enforce_denials();
   self_.turns->happened(DenialsChanged{});
-  return denial;
+  return {};
+}
+
+template <class Decision>
+std::expected<void, std::string> Agreement::check_signed(const Decision& decision) const {
+  if (!authority() || is_signed(*authority(), decision.statement(), decision.signature)) return {};
+  return std::unexpected("it is not signed by the cluster's authority " + hex(*authority()));
+}
+
+std::expected<void, std::string> Agreement::set_authority(const std::optional<PublicKey>& authority,
+                                                          const Signatures& signatures) {
+  self_.turns->read_clock();
+  KeyRing ring = spread_.ring();
+  ring.set_authority(authority);
+  ring.take_signatures(signatures);
+  if (auto changed = change_ring(std::move(ring)); !changed) return changed;
+  if (!authority) {
+    self_.log->warn("nobody's signature is asked for here any more: every member decides, until a neighbour says who");
+    return {};
+  }
+  self_.log->info("{} decides in this cluster: every member is told", hex(*authority));
+  for (const auto& [node, entry] : std::map(spread_.denials().entries())) {
+    Denial denial = entry.denial;
+    const auto found = signatures.find(denial.statement());
+    if (denial.signature || found == signatures.end()) continue;
+    denial.signature = found->second;
+    if (check_signed(denial)) spread_.decide(denial);
+  }
+  self_.turns->happened(DenialsChanged{});
+  return {};
 }
 
 // --- which keys admit ------------------------------------------------------------------------------------------------
@@ -148,27 +200,38 @@ std::vector<KeyStatus> Agreement::key_ring() const {
   std::vector<KeyStatus> keys;
   for (const RingKey& key : spread_.ring().keys()) {
     const Fingerprint fingerprint = key.key.fingerprint();
-    keys.push_back({fingerprint, key.made_at, keys.empty(), spread_.holders(fingerprint)});
+    keys.push_back({fingerprint, key.made_at, keys.empty(), key.signature.has_value(), spread_.holders(fingerprint)});
   }
   return keys;
 }
 
-std::expected<Fingerprint, std::string> Agreement::rotate_key() {
+std::expected<RingKey, std::string> Agreement::propose_key() {
   self_.turns->read_clock();
-  KeyRing ring = spread_.ring();
-  const auto fingerprint = ring.rotate(self_.time_of_day());
-  if (!fingerprint) return fingerprint;
-  if (const auto changed = change_ring(std::move(ring)); !changed) return std::unexpected(changed.error());
-  self_.log->info("made the cluster key {}: it is told to every member", hex(*fingerprint));
-  return fingerprint;
+  return spread_.ring().propose(self_.time_of_day());
 }
 
-std::expected<void, std::string> Agreement::retire_key(const Fingerprint& fingerprint) {
+std::expected<void, std::string> Agreement::add_key(const RingKey& key) {
   self_.turns->read_clock();
+  if (auto consent = check_signed(key); !consent) return consent;
   KeyRing ring = spread_.ring();
-  if (const auto retired = ring.retire(fingerprint, self_.time_of_day()); !retired) return retired;
-  if (const auto changed = change_ring(std::move(ring)); !changed) return changed;
-  self_.log->info("retired the cluster key {}: every member is told", hex(fingerprint));
+  if (auto added = ring.add(key); !added) return added;
+  if (auto changed = change_ring(std::move(ring)); !changed) return changed;
+  self_.log->info("made the cluster key {}: it is told to every member", hex(key.key.fingerprint()));
+  return {};
+}
+
+std::expected<RetiredKey, std::string> Agreement::propose_retirement(const Fingerprint& fingerprint) {
+  self_.turns->read_clock();
+  return spread_.ring().propose_retirement(fingerprint, self_.time_of_day());
+}
+
+std::expected<void, std::string> Agreement::retire_key(const RetiredKey& key) {
+  self_.turns->read_clock();
+  if (auto consent = check_signed(key); !consent) return consent;
+  KeyRing ring = spread_.ring();
+  if (auto retired = ring.retire(key); !retired) return retired;
+  if (auto changed = change_ring(std::move(ring)); !changed) return changed;
+  self_.log->info("retired the cluster key {}: every member is told", hex(key.fingerprint));
   return {};
 }
 
@@ -222,6 +285,12 @@ std::expected<void, std::string> Agreement::join(const Invitation& invitation, J
 /// the cluster's.
 std::expected<void, std::string> Agreement::adopt(std::expected<InvitationGrant, std::string> grant) {
   if (!grant) return std::unexpected(grant.error());
+  if (authority() && grant->ring.authority != authority()) {
+    return std::unexpected("the member that answered follows " +
+                           (grant->ring.authority ? "the authority " + hex(*grant->ring.authority) : "no authority") +
+                           ", and this node " + hex(*authority()) +
+                           ": to follow that member, first run 'gossamerctl authority use none' here");
+  }
   auto ring = KeyRing::adopt(grant->ring);
   if (!ring) return std::unexpected(ring.error());
   if (auto changed = change_ring(std::move(*ring)); !changed) return changed;

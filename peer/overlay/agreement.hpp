@@ -40,10 +40,16 @@ class Agreement {
   /// Replaces the nodes that this node alone turns away.
   void set_denied(const std::vector<NodeId>& nodes);
   // These are described at Overlay.
-  [[nodiscard]] std::expected<Denial, std::string> decide(const NodeId& node, bool denied, const std::string& reason);
+  [[nodiscard]] const std::optional<PublicKey>& authority() const { return spread_.ring().authority(); }
+  [[nodiscard]] std::expected<void, std::string> set_authority(const std::optional<PublicKey>& authority,
+                                                               const Signatures& signatures);
+  [[nodiscard]] std::expected<Denial, std::string> propose(const NodeId& node, bool denied, const std::string& reason);
+  [[nodiscard]] std::expected<void, std::string> decide(const Denial& denial);
   [[nodiscard]] std::vector<KeyStatus> key_ring() const;
-  [[nodiscard]] std::expected<Fingerprint, std::string> rotate_key();
-  [[nodiscard]] std::expected<void, std::string> retire_key(const Fingerprint& fingerprint);
+  [[nodiscard]] std::expected<RingKey, std::string> propose_key();
+  [[nodiscard]] std::expected<void, std::string> add_key(const RingKey& key);
+  [[nodiscard]] std::expected<RetiredKey, std::string> propose_retirement(const Fingerprint& fingerprint);
+  [[nodiscard]] std::expected<void, std::string> retire_key(const RetiredKey& key);
   /// `advertised`: where others are told to dial this node.
   [[nodiscard]] std::expected<std::string, std::string> invite(TimeUs validity_us, std::vector<Address> addresses,
                                                                const std::string& advertised) const;
@@ -53,6 +59,8 @@ class Agreement {
 
  private:
   [[nodiscard]] std::expected<void, std::string> change_ring(KeyRing ring);
+  template <class Decision>
+  [[nodiscard]] std::expected<void, std::string> check_signed(const Decision& decision) const;
   [[nodiscard]] std::expected<void, std::string> adopt(std::expected<InvitationGrant, std::string> grant);
   void use_ring();
   void listen_with_slot();

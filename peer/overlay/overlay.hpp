@@ -61,18 +61,34 @@ class Overlay {
   /// Replaces the nodes that this node alone turns away, by its configuration.
   void set_denied(const std::vector<NodeId>& nodes) { agreement_.set_denied(nodes); }
 
-  /// Makes a decision for the whole cluster. It is enforced here at once and told to every member. The error is fit for
-  /// the user. denials_changed() tells of it, too.
-  [[nodiscard]] std::expected<Denial, std::string> decide(const NodeId& node, bool denied, const std::string& reason) {
-    return agreement_.decide(node, denied, reason);
+  // Decisions for the whole cluster. Each is proposed first, which changes nothing, then made: it is enforced here at
+  // once and told to every member. Where the cluster has an authority, what is made must be signed. Errors are fit for
+  // the user.
+
+  [[nodiscard]] const std::optional<PublicKey>& authority() const { return agreement_.authority(); }
+  /// Whose signatures are asked for from now on, by every member that has no authority yet, and what it has signed of
+  /// the decisions that hold here. None: nobody's, at this node, until a neighbour tells of one.
+  [[nodiscard]] std::expected<void, std::string> set_authority(const std::optional<PublicKey>& authority,
+                                                               const Signatures& signatures) {
+    return agreement_.set_authority(authority, signatures);
   }
+  [[nodiscard]] RingState ring_state() const { return agreement_.ring_state(); }
+  [[nodiscard]] std::expected<Denial, std::string> propose(const NodeId& node, bool denied, const std::string& reason) {
+    return agreement_.propose(node, denied, reason);
+  }
+  /// denials_changed() tells of it, too.
+  [[nodiscard]] std::expected<void, std::string> decide(const Denial& denial) { return agreement_.decide(denial); }
   [[nodiscard]] const Denials& denials() const { return agreement_.denials(); }
   [[nodiscard]] std::vector<KeyStatus> key_ring() const { return agreement_.key_ring(); }
   /// Adds a new key to the ring of every member. Members listen with it when their neighbours hold it.
-  [[nodiscard]] std::expected<Fingerprint, std::string> rotate_key() { return agreement_.rotate_key(); }
+  [[nodiscard]] std::expected<void, std::string> add_key(const RingKey& key) { return agreement_.add_key(key); }
+  [[nodiscard]] std::expected<RingKey, std::string> propose_key() { return agreement_.propose_key(); }
   /// Takes a key out of every member's ring, for good.
-  [[nodiscard]] std::expected<void, std::string> retire_key(const Fingerprint& fingerprint) {
-    return agreement_.retire_key(fingerprint);
+  [[nodiscard]] std::expected<void, std::string> retire_key(const RetiredKey& key) {
+    return agreement_.retire_key(key);
+  }
+  [[nodiscard]] std::expected<RetiredKey, std::string> propose_retirement(const Fingerprint& fingerprint) {
+    return agreement_.propose_retirement(fingerprint);
   }
   /// Makes a line that admits whoever holds it until `validity_us` from now. `addresses` are those where members
   /// answer; if there are none, the addresses of this node and its neighbours are taken.

@@ -154,6 +154,7 @@ struct KeyStatus {
   Fingerprint fingerprint{};
   TimeUs made_at = 0;  ///< microseconds since 1970; 0: not known
   bool listened_with = false;
+  bool is_signed = false;   ///< by the cluster's authority
   std::size_t holders = 0;  ///< neighbours that have said that they hold it
 };
 

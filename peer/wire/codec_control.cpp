@@ -97,6 +97,7 @@ void write(const DenialList& list, wire::Header::Builder header) {
     records[i].setDenied(denial.denied);
     records[i].setDecidedAt(denial.decided_at);
     records[i].setReason(text_of(denial.reason));
+    if (denial.signature) records[i].setSignature(data_of(*denial.signature));
   }
 }
 std::optional<ControlMessage> read(wire::Denials::Reader in) {
@@ -109,7 +110,8 @@ std::optional<ControlMessage> read(wire::Denials::Reader in) {
     denial.denied = records[i].getDenied();
     denial.decided_at = records[i].getDecidedAt();
     if (!read_data(records[i].getNode(), denial.node.bytes) ||
-        !read_text(records[i].getReason(), max_text_bytes, denial.reason)) {
+        !read_text(records[i].getReason(), max_text_bytes, denial.reason) ||
+        !read_optional(records[i].getSignature(), denial.signature)) {
       return std::nullopt;
     }
   }
@@ -122,12 +124,15 @@ void write_ring(const RingState& ring, wire::KeyRing::Builder out) {
     const auto secret = ring.keys[i].key.key.bytes();
     keys[i].setKey({secret.data(), secret.size()});
     keys[i].setMadeAt(ring.keys[i].made_at);
+    if (const auto& signature = ring.keys[i].signature) keys[i].setSignature(data_of(*signature));
   }
   auto retired = out.initRetired(size_of(ring.retired));
   for (unsigned i = 0; i < retired.size(); ++i) {
     retired[i].setFingerprint(data_of(ring.retired[i].fingerprint));
     retired[i].setRetiredAt(ring.retired[i].retired_at);
+    if (const auto& signature = ring.retired[i].signature) retired[i].setSignature(data_of(*signature));
   }
+  if (ring.authority) out.setAuthority(data_of(*ring.authority));
 }
 bool read_ring(wire::KeyRing::Reader in, RingState& ring) {
   const auto keys = in.getKeys();
@@ -139,13 +144,15 @@ bool read_ring(wire::KeyRing::Reader in, RingState& ring) {
     if (bytes.size() != key_bytes) return false;
     std::ranges::copy(bytes, read.key.key.writable().begin());
     read.made_at = key.getMadeAt();
+    if (!read_optional(key.getSignature(), read.signature)) return false;
   }
   for (const auto key : retired) {
     RetiredKey& read = ring.retired.emplace_back();
     read.retired_at = key.getRetiredAt();
-    if (!read_data(key.getFingerprint(), read.fingerprint)) return false;
+    if (!read_data(key.getFingerprint(), read.fingerprint) || !read_optional(key.getSignature(), read.signature))
+      return false;
   }
-  return true;
+  return read_optional(in.getAuthority(), ring.authority);
 }
 
 void write(const RingState& ring, wire::Header::Builder header) {

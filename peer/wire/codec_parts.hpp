@@ -29,6 +29,12 @@ template <std::size_t n>
   std::ranges::copy(data, bytes.begin());
   return true;
 }
+/// No bytes are nothing.
+template <std::size_t n>
+[[nodiscard]] bool read_optional(capnp::Data::Reader data, std::optional<std::array<std::uint8_t, n>>& bytes) {
+  if (data.size() == 0) return true;
+  return read_data(data, bytes.emplace());
+}
 [[nodiscard]] inline bool read_text(capnp::Text::Reader text, std::size_t max_bytes, std::string& out) {
   if (text.size() > max_bytes) return false;
   out.assign(text.cStr(), text.size());

@@ -8,7 +8,7 @@
 #include <variant>
 #include <vector>
 
-#include "peer/keys/cluster_keys.hpp"
+#include "peer/keys/authority.hpp"
 #include "peer/limits.hpp"
 
 namespace gossamer::peer {
@@ -78,8 +78,10 @@ struct Denial {
   bool denied = false;    ///< false: allowed again
   TimeUs decided_at = 0;  ///< microseconds since 1970
   std::string reason;     ///< for people; at most max_text_bytes
+  std::optional<Signature> signature = {};
 
   friend bool operator==(const Denial&, const Denial&) = default;
+  [[nodiscard]] Statement statement() const { return denial_statement(node, denied, decided_at, reason); }
 };
 struct DenialList {
   std::vector<Denial> records;
@@ -89,17 +91,23 @@ struct DenialList {
 struct RingKey {
   ClusterKey key;
   TimeUs made_at = 0;
+  std::optional<Signature> signature = {};
+
+  [[nodiscard]] Statement statement() const { return key_statement(key.digest(), made_at); }
 };
 struct RetiredKey {
   Fingerprint fingerprint{};
   TimeUs retired_at = 0;
+  std::optional<Signature> signature = {};
 
   friend bool operator==(const RetiredKey&, const RetiredKey&) = default;
+  [[nodiscard]] Statement statement() const { return retirement_statement(fingerprint, retired_at); }
 };
 /// The keys of a node's key ring (peer/admission/key_ring.hpp). The node listens with the first one.
 struct RingState {
   std::vector<RingKey> keys;
   std::vector<RetiredKey> retired;
+  std::optional<PublicKey> authority = {};  ///< whose signatures the sender asks for
 };
 
 using InvitationId = std::array<std::uint8_t, 16>;

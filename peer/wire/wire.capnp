@@ -299,6 +299,7 @@ struct Denial {
   denied @1 :Bool;          # false: it is allowed again
   decidedAt @2 :Int64;      # microseconds since 1970; the later decision holds
   reason @3 :Text;          # for people
+  signature @4 :Data;       # 64 bytes, the authority's; or empty
 }
 
 struct Denials {
@@ -308,16 +309,19 @@ struct Denials {
 struct RingKey {
   key @0 :Data;             # 32 bytes: the cluster key itself
   madeAt @1 :Int64;         # microseconds since 1970; 0: not known
+  signature @2 :Data;
 }
 
 struct RetiredKey {
   fingerprint @0 :Data;     # 8 bytes
   retiredAt @1 :Int64;
+  signature @2 :Data;
 }
 
 struct KeyRing {
   keys @0 :List(RingKey);   # the first is the one that the sender listens with
   retired @1 :List(RetiredKey);
+  authority @2 :Data;       # 32 bytes: whose signatures the sender asks for; empty: nobody's
 }
 
 struct InvitationClaim {

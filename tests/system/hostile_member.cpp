@@ -393,18 +393,43 @@ void reads_nothing(HostileMember& member) {
   std::this_thread::sleep_for(aftermath);
 }
 
+/// Decides for the cluster: denies a node, adds a key, and names an authority of its own that has signed both.
+void decides(HostileMember& member, bool signs) {
+  const SigningKey own = SigningKey::generate();
+  Denial denial;
+  denial.node.bytes.fill(0xee);
+  denial.denied = true;
+  denial.decided_at = static_cast<TimeUs>(microseconds_since_1970());
+  RingKey key{ClusterKey::generate(), denial.decided_at};
+  RingState ring;
+  ring.keys = {key};
+  if (signs) {
+    denial.signature = own.sign(denial.statement());
+    ring.keys[0].signature = own.sign(key.statement());
+    ring.authority = own.authority();
+  }
+  for (int i = 0; i < repetitions && !member.put_out(); ++i) {
+    member.say(ControlMessage(DenialList{{denial}}));
+    member.say(ControlMessage(ring));
+    member.hear_until([] { return false; }, std::chrono::milliseconds(20));
+  }
+}
+
 const std::map<std::string, void (*)(HostileMember&)>& acts() {
-  static const std::map<std::string, void (*)(HostileMember&)> all{{"nothing", [](HostileMember&) {}},
-                                                                   {"random", random_bytes},
-                                                                   {"truncated", truncated},
-                                                                   {"too-large", too_large},
-                                                                   {"other-jobs", for_other_jobs},
-                                                                   {"repeated", repeated},
-                                                                   {"lies", lies_about_others},
-                                                                   {"newer", newer},
-                                                                   {"reads-nothing", reads_nothing},
-                                                                   {"impossible-clock", impossible_clock},
-                                                                   {"far-ahead", far_ahead}};
+  static const std::map<std::string, void (*)(HostileMember&)> all{
+      {"nothing", [](HostileMember&) {}},
+      {"random", random_bytes},
+      {"truncated", truncated},
+      {"too-large", too_large},
+      {"other-jobs", for_other_jobs},
+      {"repeated", repeated},
+      {"lies", lies_about_others},
+      {"newer", newer},
+      {"reads-nothing", reads_nothing},
+      {"decides", [](HostileMember& member) { decides(member, false); }},
+      {"decides-signed", [](HostileMember& member) { decides(member, true); }},
+      {"impossible-clock", impossible_clock},
+      {"far-ahead", far_ahead}};
   return all;
 }
 

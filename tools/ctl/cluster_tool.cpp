@@ -4,6 +4,8 @@
 #include <fmt/ranges.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <chrono>
 #include <iostream>
@@ -11,6 +13,8 @@
 #include <optional>
 #include <thread>
 
+#include "peer/keys/authority.hpp"
+#include "peer/limits.hpp"
 #include "tools/ctl/commands.hpp"
 #include "tools/ctl/format.hpp"
 #include "tools/ctl/tables.hpp"
@@ -58,6 +62,94 @@ std::optional<std::int64_t> seconds_of(const std::string& text) {
   return number * seconds;
 }
 
+// --- decisions, and who signs them -----------------------------------------------------------------------------------
+
+/// What the operator must have meant to sign: the daemon says what is to be signed, and need not be believed.
+using IsAsAsked = std::function<bool(const json& item)>;
+
+/// Nothing if it is no decision that this program knows.
+std::optional<peer::Statement> statement_of(const json& item) {
+  const std::string kind = item.at("kind").get<std::string>();
+  const auto at_us = item.at("at_us").get<TimeUs>();
+  const auto holds = [&](const char* member, std::span<std::uint8_t> bytes) {
+    return peer::parse_hex(item.at(member).get<std::string>(), bytes);
+  };
+  NodeId node;
+  peer::KeyDigest digest{};
+  peer::Fingerprint fingerprint{};
+  if (kind == "denial" && holds("node", node.bytes))
+    return peer::denial_statement(node, item.at("denied").get<bool>(), at_us, item.at("reason").get<std::string>());
+  if (kind == "key" && holds("digest", digest)) return peer::key_statement(digest, at_us);
+  if (kind == "retirement" && holds("fingerprint", fingerprint)) return peer::retirement_statement(fingerprint, at_us);
+  return std::nullopt;
+}
+
+/// The decision in words, for the operator who signs it.
+std::string words_of(const json& item) {
+  const std::string kind = item.at("kind").get<std::string>();
+  if (kind == "denial") {
+    const std::string reason = text_in(item, "reason");
+    return fmt::format("{} node {}{}", item.at("denied").get<bool>() ? "deny" : "allow", text_in(item, "node"),
+                       reason.empty() ? "" : ": " + reason);
+  }
+  return fmt::format("{} cluster key {}", kind == "key" ? "accept" : "retire", text_in(item, "fingerprint"));
+}
+
+/// Nobody signs what is dated so far ahead of the clock here that no later decision would count.
+bool is_dated_soundly(const json& item) {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return item.at("at_us").get<TimeUs>() <=
+         std::chrono::duration_cast<std::chrono::microseconds>(now).count() + peer::max_ahead_us;
+}
+
+/// Signs them all, and shows them.
+JsonAnswer signatures_for(const json& items, const peer::SigningKey& key) {
+  json signatures = json::object();
+  for (const json& item : items) {
+    const auto statement = statement_of(item);
+    if (!statement || !is_dated_soundly(item))
+      return failure(
+          "the daemon asks to sign what is no decision, or is dated more than a day ahead of the clock here: "
+          "nothing was signed. See 'gossamerctl denials' and 'gossamerctl key list'");
+    signatures[peer::hex(*statement)] = peer::hex(key.sign(*statement));
+  }
+  for (const json& item : items)
+    fmt::print(stderr, "Signed: {}\n", words_of(item));
+  return signatures;
+}
+
+/// Hexadecimal digits as the daemon writes them.
+std::string digits_of(std::string typed) {
+  std::ranges::transform(typed, typed.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return typed;
+}
+
+/// Sends a request. Where the cluster has an authority, signs what the daemon then asks for, and sends it again.
+JsonAnswer decide(json request, const std::string& key_file, const IsAsAsked& is_as_asked, const Invocation& call) {
+  auto answer = call.request(request);
+  if (!answer || !answer->contains("to_sign")) return answer;
+  const json& items = answer->at("to_sign");
+  if (key_file.empty())
+    return failure(
+        "this cluster has an authority, without whose signature no member follows: add --authority FILE, "
+        "the file that 'gossamerctl authority create' made");
+  const auto key = peer::SigningKey::read(key_file);
+  if (!key) return failure(key.error());
+  const std::string authority = answer->at("authority").get<std::string>();
+  if (peer::hex(key->authority()) != authority)
+    return failure(fmt::format("{} is the key of {}, and in this cluster {} decides", key_file,
+                               peer::hex(key->authority()), safe_text(authority)));
+  if (items.size() != 1 || !is_as_asked(items.front()))
+    return failure("the daemon asks to sign something else than was asked for: it was not signed");
+  auto signatures = signatures_for(items, *key);
+  if (!signatures) return signatures;
+  request["at_us"] = items.front().at("at_us");
+  request["signatures"] = *std::move(signatures);
+  return call.request(request);
+}
+
+constexpr const char* key_file_help = "The key file of the cluster's authority, if it has one";
+
 std::string decision_words(const json& answer, bool) {
   const json& denial = answer.at("denial");
   return fmt::format("node {} is {} from now on\n", text_in(denial, "node"),
@@ -70,20 +162,32 @@ void add_denials(CLI::App& app, CommandAction& chosen) {
     std::string reason;
   };
   const auto named = std::make_shared<Named>();
+  const auto key_file = std::make_shared<std::string>();
   CLI::App* deny = app.add_subcommand(
       "deny", "Exclude a node from the cluster: every member closes its links to it and no longer admits it");
   deny->add_option("NODE", named->node, "Its id, or the first 8 digits or more of a known one")->required();
   deny->add_option("--reason", named->reason, "Why, for the other operators")->type_name("TEXT");
+  deny->add_option("--authority", *key_file, key_file_help)->type_name("FILE");
   deny->footer(
       "Keeps out an honest node that is not wanted. Whoever holds the cluster key can come back under\n"
       "another id: for a lost machine, also run 'gossamerctl key rotate' and retire the old key.");
-  deny->callback([named, &chosen] {
-    chosen = asking({{"command", "deny"}, {"node", named->node}, {"reason", named->reason}}, decision_words);
-  });
+  const auto decision = [named, key_file](const char* command) {
+    return [=](const Invocation& call) {
+      const auto is_as_asked = [&](const json& item) {
+        return item.at("kind") == "denial" && item.at("denied") == (command == std::string_view("deny")) &&
+               item.at("reason") == named->reason &&
+               item.at("node").get<std::string>().starts_with(digits_of(named->node));
+      };
+      const json request{{"command", command}, {"node", named->node}, {"reason", named->reason}};
+      return call.end(decide(request, *key_file, is_as_asked, call), decision_words);
+    };
+  };
+  deny->callback([=, &chosen] { chosen = decision("deny"); });
   CLI::App* allow = app.add_subcommand("allow", "Take back a denial, in the whole cluster");
   allow->add_option("NODE", named->node, "The id of the denied node")->required();
+  allow->add_option("--authority", *key_file, key_file_help)->type_name("FILE");
   allow->footer("A denial under [overlay] denied in a member's configuration stays in force there.");
-  allow->callback([named, &chosen] { chosen = asking({{"command", "allow"}, {"node", named->node}}, decision_words); });
+  allow->callback([=, &chosen] { chosen = decision("allow"); });
   app.add_subcommand("denials", "The nodes that the cluster denies, or allowed again")->callback([&chosen] {
     chosen = asking({{"command", "denials"}}, denials_table);
   });
@@ -91,28 +195,140 @@ void add_denials(CLI::App& app, CommandAction& chosen) {
 
 void add_keys(CLI::App& app, CommandAction& chosen) {
   const auto fingerprint = std::make_shared<std::string>();
+  const auto key_file = std::make_shared<std::string>();
   CLI::App* key = app.add_subcommand("key", "The cluster keys: list, rotate, retire");
   key->require_subcommand(1);
   key->add_subcommand("list", "The keys that admit nodes here, by their fingerprints")->callback([&chosen] {
     chosen = asking({{"command", "key_list"}}, keys_table);
   });
   CLI::App* rotate = key->add_subcommand("rotate", "Make a new cluster key and give it to every member");
+  rotate->add_option("--authority", *key_file, key_file_help)->type_name("FILE");
   rotate->footer(
       "No link goes down. The new key is listened with when all neighbours hold it, or after a minute; the\n"
       "old one still admits nodes until 'gossamerctl key retire'.");
-  rotate->callback([&chosen] {
-    chosen = asking({{"command", "key_rotate"}}, [](const json& answer, bool) {
-      return fmt::format("made key {}; 'gossamerctl key list' shows who holds it\n", text_in(answer, "fingerprint"));
-    });
+  rotate->callback([&chosen, key_file] {
+    chosen = [key_file](const Invocation& call) {
+      const auto is_key = [](const json& item) { return item.at("kind") == "key"; };
+      return call.end(decide({{"command", "key_rotate"}}, *key_file, is_key, call), [](const json& answer, bool) {
+        return fmt::format("made key {}; 'gossamerctl key list' shows who holds it\n", text_in(answer, "fingerprint"));
+      });
+    };
   });
   CLI::App* retire = key->add_subcommand("retire", "Take an old key out of every member's ring, for good");
   retire->add_option("FINGERPRINT", *fingerprint, "As 'gossamerctl key list' shows it")->required();
+  retire->add_option("--authority", *key_file, key_file_help)->type_name("FILE");
   retire->footer(
       "A node that was away for all of the rotation needs an invitation, or a member's key file, to come back.");
-  retire->callback([fingerprint, &chosen] {
-    chosen = asking({{"command", "key_retire"}, {"fingerprint", *fingerprint}}, [](const json& answer, bool) {
-      return fmt::format("retired key {}\n", text_in(answer, "fingerprint"));
-    });
+  retire->callback([fingerprint, &chosen, key_file] {
+    chosen = [=](const Invocation& call) {
+      const auto is_it = [&](const json& item) {
+        return item.at("kind") == "retirement" && item.at("fingerprint") == digits_of(*fingerprint);
+      };
+      const json request{{"command", "key_retire"}, {"fingerprint", *fingerprint}};
+      return call.end(decide(request, *key_file, is_it, call), [](const json& answer, bool) {
+        return fmt::format("retired key {}\n", text_in(answer, "fingerprint"));
+      });
+    };
+  });
+}
+
+std::string authority_words(const json& answer, bool) {
+  const std::string authority = text_in(answer, "authority");
+  if (authority.empty()) return "no authority: every member may decide for the cluster\n";
+  const auto not_signed = answer.at("not_signed").get<std::size_t>();
+  return fmt::format("{} decides in this cluster\n{}", authority,
+                     not_signed == 0
+                         ? ""
+                         : fmt::format("It has not signed {} of the denials and keys that hold here; others "
+                                       "do not take them from this node.\n",
+                                       not_signed));
+}
+
+/// The operator has seen what is to be signed, and agrees.
+bool agrees_to(const json& items, bool yes) {
+  for (const json& item : items)
+    fmt::print(stderr, "To be signed: {}\n", words_of(item));
+  if (yes || items.empty()) return true;
+  if (::isatty(STDIN_FILENO) == 0) return false;
+  std::cerr << "Sign all of this, and let only this key decide from now on? [y/N] " << std::flush;
+  std::string answer;
+  std::getline(std::cin, answer);
+  return answer == "y" || answer == "Y" || answer == "yes";
+}
+
+/// Sends as many signatures at a time as a request of the control socket holds.
+JsonAnswer tell_in_parts(json request, const json& signatures, const Invocation& call) {
+  constexpr std::size_t most = 200;
+  auto rest = signatures.begin();
+  do {
+    json some = json::object();
+    for (; rest != signatures.end() && some.size() < most; ++rest)
+      some[rest.key()] = rest.value();
+    request["signatures"] = std::move(some);
+    if (auto told = call.request(request); !told || rest == signatures.end()) return told;
+  } while (true);
+}
+
+/// Makes the key, or takes that of the file, and has it sign all that holds here.
+JsonAnswer found_authority(const std::string& path, bool yes, const Invocation& call) {
+  const auto present = call.ask("authority");
+  if (!present) return present;
+  std::error_code ignored;
+  const bool is_made = std::filesystem::exists(path, ignored);
+  const auto key = is_made ? peer::SigningKey::read(path) : peer::SigningKey::generate();
+  if (!key) return failure(key.error());
+  const std::string authority = peer::hex(key->authority());
+  const std::string decides = present->at("authority").get<std::string>();
+  if (!decides.empty() && decides != authority)
+    return failure(
+        fmt::format("{} decides in this cluster already. To follow another, first run 'gossamerctl authority "
+                    "use none' on every member",
+                    safe_text(decides)));
+  const json request{{"command", "authority_set"}, {"authority", authority}};
+  const auto asked = call.request(request);
+  if (!asked) return asked;
+  const json& items = asked->at("to_sign");
+  if (!agrees_to(items, yes))
+    return failure("nothing was signed, and nothing has changed: look at this list, then add --yes");
+  const auto signatures = signatures_for(items, *key);
+  if (!signatures) return signatures;
+  if (const auto made = is_made ? std::expected<void, std::string>() : key->create(path); !made)
+    return failure(made.error());
+  return tell_in_parts(request, *signatures, call);
+}
+
+void add_authority(CLI::App& app, CommandAction& chosen) {
+  CLI::App* authority = app.add_subcommand("authority", "Who decides for the cluster: show, create, use");
+  authority->require_subcommand(1);
+  authority->add_subcommand("show", "The authority without whose signature nothing is decided here")
+      ->callback([&chosen] {
+        chosen = asking({{"command", "authority"}}, authority_words);
+      });
+  const auto file = std::make_shared<std::string>();
+  CLI::App* create = authority->add_subcommand(
+      "create",
+      "Make an authority for the whole cluster: from then on only who has its key denies, allows, rotates "
+      "and retires");
+  create->add_option("FILE", *file, "Where its secret key is written, with mode 0600")->required();
+  const auto yes = std::make_shared<bool>(false);
+  create->add_flag("--yes", *yes, "Sign the denials and keys that hold here without asking");
+  create->footer(
+      "It signs the denials and keys that hold here, which are shown before. Every member follows within seconds.\n"
+      "If the file is there, its key is taken: so it signs what it has not signed yet.\n"
+      "Keep the file where only operators can read it; no daemon needs it. Without it nobody can decide: make a copy.");
+  create->callback([file, yes, &chosen] {
+    chosen = [=](const Invocation& call) { return call.end(found_authority(*file, *yes, call), authority_words); };
+  });
+  const auto wanted = std::make_shared<std::string>();
+  CLI::App* use = authority->add_subcommand("use", "Follow this authority at this node, whatever others say");
+  use->add_option("AUTHORITY", *wanted, "As 'gossamerctl authority show' prints it elsewhere, or none")->required();
+  use->footer(
+      "Members that follow none take it from this node. With none, this node takes the first one that a neighbour\n"
+      "tells of.");
+  use->callback([wanted, &chosen] {
+    const std::string digits = *wanted == "none" ? "" : *wanted;
+    chosen =
+        asking({{"command", "authority_set"}, {"authority", digits}, {"signatures", json::object()}}, authority_words);
   });
 }
 
@@ -189,6 +405,7 @@ void add_join(CLI::App& app, CommandAction& chosen) {
 void add_cluster_commands(CLI::App& app, CommandAction& chosen) {
   add_denials(app, chosen);
   add_keys(app, chosen);
+  add_authority(app, chosen);
   add_invite(app, chosen);
   add_join(app, chosen);
 }

@@ -289,26 +289,28 @@ std::string clients_table(const json& answer, bool colour) {
 }
 
 std::string denials_table(const json& answer, bool colour) {
-  Table table{{"NODE", "DECISION", "AT", "REASON"}, {}, "no node was ever denied"};
+  Table table{{"NODE", "DECISION", "AT", "SIGNED", "REASON"}, {}, "no node was ever denied"};
   for (const json& entry : answer.at("denials")) {
     const Members record{entry};
     const bool denied = entry.value("denied", false);
     table.rows.push_back({record.text("node"),
                           {denied ? "denied" : "allowed", false, denied ? Tone::bad : Tone::good},
                           record.text("decided_at"),
+                          {entry.value("signed", false) ? "yes" : "no"},
                           record.text("reason")});
   }
   return table.render(colour);
 }
 
 std::string keys_table(const json& answer, bool colour) {
-  Table table{{"FINGERPRINT", "MADE", "USE", "NEIGHBOURS THAT HOLD IT"}, {}, "no key"};
+  Table table{{"FINGERPRINT", "MADE", "SIGNED", "USE", "NEIGHBOURS THAT HOLD IT"}, {}, "no key"};
   for (const json& entry : answer.at("keys")) {
     const Members key{entry};
     const std::string made = key.string("made_at");
     table.rows.push_back(
         {key.text("fingerprint"),
          {made.empty() ? "not known" : made},
+         {entry.value("signed", false) ? "yes" : "no"},
          {entry.value("listened_with", false) ? "listened with" : "accepted"},
          {fmt::format("{:.0f} of {:.0f}", key.number("holders"), Members{answer}.number("neighbours")), true}});
   }

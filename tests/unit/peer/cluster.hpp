@@ -116,6 +116,23 @@ class Node : public OverlayEvents {
   }
   void denials_changed() override { ++denial_changes; }
 
+  // Decisions as an operator of this node makes them, signed with `signs` if he has it.
+  std::expected<Denial, std::string> decide(const NodeId& node, bool denied, const std::string& reason) {
+    auto denial = overlay->propose(node, denied, reason);
+    return made(denial, [&] { return overlay->decide(*denial); });
+  }
+  std::expected<Fingerprint, std::string> rotate_key() {
+    auto key = overlay->propose_key();
+    const auto added = made(key, [&] { return overlay->add_key(*key); });
+    if (!added) return std::unexpected(added.error());
+    return added->key.fingerprint();
+  }
+  std::expected<RetiredKey, std::string> retire_key(const Fingerprint& fingerprint) {
+    auto retired = overlay->propose_retirement(fingerprint);
+    return made(retired, [&] { return overlay->retire_key(*retired); });
+  }
+  std::optional<SigningKey> signs;
+
   [[nodiscard]] TimeUs now() const {
     return std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now().time_since_epoch())
                .count() +
@@ -160,6 +177,14 @@ class Node : public OverlayEvents {
   std::unique_ptr<Overlay> overlay;
 
  private:
+ private:
+  template <class Decision, class Make>
+  Decision made(Decision& proposed, Make make) {
+    if (proposed && signs) proposed->signature = signs->sign(proposed->statement());
+    if (const auto done = proposed ? make() : std::expected<void, std::string>(); !done)
+      return std::unexpected(done.error());
+    return proposed;
+  }
 };
 
 /// Turns the loop until the condition holds; a failure shows what each node logged.

@@ -34,6 +34,13 @@ struct Kept {
   }
 };
 
+std::expected<peer::Fingerprint, std::string> rotate(peer::KeyRing& ring, TimeUs time_of_day) {
+  const auto key = ring.propose(time_of_day);
+  if (!key) return std::unexpected(key.error());
+  if (const auto added = ring.add(*key); !added) return std::unexpected(added.error());
+  return key->key.fingerprint();
+}
+
 }  // namespace
 
 TEST_CASE("a cluster's keys, denials and addresses are found again after a restart") {
@@ -43,13 +50,13 @@ TEST_CASE("a cluster's keys, denials and addresses are found again after a resta
   CHECK_FALSE(first->waits_to_join());
   CHECK(first->key_ring().keys().size() == 1);
   peer::KeyRing ring = first->key_ring();
-  const auto made = ring.rotate(5);
+  const auto made = rotate(ring, 5);
   REQUIRE(made);
   ring.promote(*made);
   REQUIRE(first->keep(ring));
   peer::Denials denials;
   const NodeId unwanted{{1, 2, 3}};
-  (void)denials.decide(unwanted, true, "why not", 7);
+  CHECK(denials.decide({unwanted, true, 7, "why not"}));
   REQUIRE(first->keep(denials));
   REQUIRE(first->keep_invited_by({"tcp://10.0.0.1:7946", "tcp://[fe00::1]:1"}));
 
@@ -69,10 +76,10 @@ TEST_CASE("a retired key does not come back with an old key file") {
   REQUIRE(state);
   peer::KeyRing ring = state->key_ring();
   const auto old_key = ring.first().key.fingerprint();
-  const auto made = ring.rotate(5);
+  const auto made = rotate(ring, 5);
   ring.promote(*made);
   const peer::ClusterKeys both = ring.cluster_keys();
-  REQUIRE(ring.retire(old_key, 6));
+  REQUIRE(ring.retire({old_key, 6}));
   REQUIRE(state->keep(ring));
   REQUIRE(peer::write_cluster_keys(kept.key_file, both));
   const auto again = kept.load();
@@ -126,7 +133,7 @@ TEST_CASE("a ring that cannot be kept leaves the old key file whole") {
   // A folder in the place of the file that is written first.
   std::filesystem::create_directory(kept.folder.path() / "state" / "key_notes.new");
   peer::KeyRing ring = state->key_ring();
-  REQUIRE(ring.rotate(5));
+  REQUIRE(rotate(ring, 5));
   CHECK_FALSE(state->keep(ring));
   CHECK(peer::read_cluster_keys(kept.key_file)->first().key.same_as(before->first().key));
   CHECK(peer::read_cluster_keys(kept.key_file)->all().size() == 1);

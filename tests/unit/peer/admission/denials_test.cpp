@@ -65,10 +65,11 @@ TEST_CASE("a decision dated too far ahead is refused, and our own always counts"
   CHECK(denials.merge(denial(1, true, std::numeric_limits<TimeUs>::max()), today) == Hearsay::refused);
   CHECK(denials.entries().empty());
   CHECK(denials.merge(denial(1, true, today + max_ahead_us), today) == Hearsay::news);
-  const auto ours = denials.decide(node_id(1), false, "ours", today);
+  const Denial ours = denials.propose(node_id(1), false, "ours", today);
+  CHECK(denials.decide(ours));
   CHECK(ours.decided_at == today + max_ahead_us + 1);
   CHECK_FALSE(denials.is_denied(node_id(1)));
-  CHECK(denials.decide(node_id(2), true, "", today).decided_at == today);
+  CHECK(denials.propose(node_id(2), true, "", today).decided_at == today);
 }
 
 TEST_CASE("the table of denials is bounded, and what is denied stays denied") {
@@ -89,7 +90,7 @@ TEST_CASE("whoever fills the table with denials stops neither our operator's nor
   CHECK(denials.merge(denial(1, true, today), today) == Hearsay::news);  // an honest one
   for (std::uint64_t i = 2; i <= max_denials; ++i)
     CHECK(denials.merge(denial(i, true, today + max_ahead_us - 1), today) == Hearsay::news);
-  (void)denials.decide(node_id(7000), true, "", today);
+  CHECK(denials.decide(denial(7000, true, today)));
   CHECK(denials.merge(denial(7001, true, today), today, true) == Hearsay::news);
   CHECK(denials.merge(denial(7002, true, today), today) == Hearsay::refused);
   CHECK(denials.merge(denial(7003, false, today), today, true) == Hearsay::refused);
@@ -145,4 +146,73 @@ TEST_CASE("a garbled file of denials is refused by line") {
     const auto read = Denials::parse(text);
     if (read) CHECK(read->entries().size() <= 2);
   }
+}
+
+TEST_CASE("where the cluster has an authority, only what it has signed is taken from others") {
+  const SigningKey authority = SigningKey::generate();
+  const auto signed_by = [](const SigningKey& key, Denial record) {
+    record.signature = key.sign(record.statement());
+    return record;
+  };
+  const auto hear = [&](Denials& denials, const Denial& record) {
+    return denials.merge(record, today, true, authority.authority());
+  };
+  Denials denials;
+  CHECK(hear(denials, denial(1, true, today)) == Hearsay::refused);
+  CHECK(hear(denials, signed_by(SigningKey::generate(), denial(1, true, today))) == Hearsay::refused);
+  Denial moved = signed_by(authority, denial(1, true, today));
+  moved.node = node_id(2);
+  CHECK(hear(denials, moved) == Hearsay::refused);
+  CHECK(denials.entries().empty());
+  CHECK(hear(denials, signed_by(authority, denial(1, true, today))) == Hearsay::news);
+  CHECK(hear(denials, denial(1, true, today)) == Hearsay::known);
+  CHECK(hear(denials, denial(1, false, today + 1)) == Hearsay::refused);
+  CHECK(denials.is_denied(node_id(1)));
+  CHECK(hear(denials, signed_by(authority, denial(1, false, today + 1))) == Hearsay::news);
+  CHECK_FALSE(denials.is_denied(node_id(1)));
+}
+
+TEST_CASE(
+    "a signature is kept with its record, also where no authority is known yet, and one of another is forgotten") {
+  const SigningKey authority = SigningKey::generate();
+  Denials denials;
+  Denial sound = denial(1, true, today, "sold");
+  sound.signature = authority.sign(sound.statement());
+  Denial forged = denial(2, true, today, "forged");
+  forged.signature = SigningKey::generate().sign(forged.statement());
+  CHECK(denials.merge(denial(1, true, today, "sold"), today) == Hearsay::news);
+  CHECK(denials.merge(sound, today) == Hearsay::news);  // the same, and signed
+  CHECK(denials.merge(forged, today) == Hearsay::news);
+  auto again = Denials::parse(denials.text());
+  REQUIRE(again);
+  CHECK(again->text() == denials.text());
+  again->forget_other_signatures(authority.authority());
+  CHECK(again->entries().at(node_id(1)).denial == sound);
+  CHECK(again->entries().at(node_id(2)).denial == denial(2, true, today, "forged"));
+  for (const char* bad : {"signed", "signed 00", "signed  denied"})
+    CHECK_FALSE(Denials::parse(bad));
+}
+
+TEST_CASE("what the authority has signed replaces what nobody has, whatever the dates, also when the table is full") {
+  const SigningKey authority = SigningKey::generate();
+  const auto sign = [&](Denial record) {
+    record.signature = authority.sign(record.statement());
+    return record;
+  };
+  const auto hear = [&](Denials& denials, const Denial& record) {
+    return denials.merge(record, today, false, authority.authority());
+  };
+  Denials denials;
+  for (std::uint64_t i = 1; i <= max_denials; ++i)
+    CHECK(denials.merge(denial(i, true, today + max_ahead_us), today) == Hearsay::news);  // before it was heard of
+  CHECK(hear(denials, sign(denial(1, false, today - 5))) == Hearsay::news);
+  CHECK_FALSE(denials.is_denied(node_id(1)));
+  CHECK(hear(denials, sign(denial(5000, true, today))) == Hearsay::news);
+  CHECK(denials.is_denied(node_id(5000)));
+  CHECK(denials.entries().size() == max_denials);
+  // The operator's own decision, too, is not dated after what was not signed.
+  const Denial ours = denials.propose(node_id(7), false, "", today, true);
+  CHECK(ours.decided_at == today);
+  CHECK(denials.decide(sign(ours), true));
+  CHECK_FALSE(denials.is_denied(node_id(7)));
 }

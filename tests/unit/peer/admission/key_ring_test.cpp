@@ -8,11 +8,15 @@
 #include "catch.hpp"
 #include "gossip/random.hpp"
 #include "peer/limits.hpp"
+#include "tests/unit/peer/rotate.hpp"
 
 using namespace gossamer;
 using namespace gossamer::peer;
 
 namespace {
+
+using gossamer::test::retire;
+using gossamer::test::rotate;
 
 constexpr TimeUs today = 1'800'000'000 * us_per_s;
 
@@ -46,7 +50,7 @@ TEST_CASE("a fingerprint names a key and is derived as written down") {
 TEST_CASE("a new key is accepted at once, listened with when it is promoted") {
   KeyRing ring = ring_of({key_of(1)});
   CHECK_FALSE(ring.successor());
-  const auto made = ring.rotate(today);
+  const auto made = rotate(ring, today);
   REQUIRE(made);
   CHECK(ring.keys().size() == 2);
   CHECK(ring.first().key.fingerprint() == key_of(1).fingerprint());
@@ -56,7 +60,7 @@ TEST_CASE("a new key is accepted at once, listened with when it is promoted") {
   CHECK(ring.cluster_keys().first().fingerprint() == *made);
   CHECK_FALSE(ring.successor());
   // A clock that was set back makes no old key.
-  const auto next = ring.rotate(today - 1000);
+  const auto next = rotate(ring, today - 1000);
   CHECK(ring.successor() == *next);
 }
 
@@ -67,8 +71,8 @@ TEST_CASE("keys of which nothing is known keep the order of their file") {
 TEST_CASE("a ring is bounded") {
   KeyRing ring = ring_of({key_of(1)});
   while (ring.keys().size() < max_cluster_keys)
-    REQUIRE(ring.rotate(today));
-  const auto full = ring.rotate(today);
+    REQUIRE(rotate(ring, today));
+  const auto full = rotate(ring, today);
   REQUIRE_FALSE(full);
   CHECK(full.error().find("key retire") != std::string::npos);
   const auto merge = ring.merge({{{key_of(99), today}}, {}}, today);
@@ -83,12 +87,12 @@ TEST_CASE("a ring is bounded") {
 
 TEST_CASE("retiring is refused where it would lock the node out") {
   KeyRing ring = ring_of({key_of(1)});
-  CHECK(ring.retire(key_of(9).fingerprint(), today).error().find("no key") == 0);
-  CHECK(ring.retire(key_of(1).fingerprint(), today).error().find("only key") != std::string::npos);
-  const auto made = ring.rotate(today);
-  CHECK(ring.retire(key_of(1).fingerprint(), today).error().find("listens") != std::string::npos);
+  CHECK(retire(ring, key_of(9).fingerprint(), today).error().find("no key") == 0);
+  CHECK(retire(ring, key_of(1).fingerprint(), today).error().find("only key") != std::string::npos);
+  const auto made = rotate(ring, today);
+  CHECK(retire(ring, key_of(1).fingerprint(), today).error().find("listens") != std::string::npos);
   ring.promote(*made);
-  REQUIRE(ring.retire(key_of(1).fingerprint(), today));
+  REQUIRE(retire(ring, key_of(1).fingerprint(), today));
   CHECK(ring.keys().size() == 1);
   // It does not come back by hearsay.
   CHECK_FALSE(ring.merge({{{key_of(1), today + 5}}, {}}, today).changed);
@@ -97,9 +101,9 @@ TEST_CASE("retiring is refused where it would lock the node out") {
 
 TEST_CASE("a node that hears that its listening key is retired takes the successor") {
   KeyRing teller = ring_of({key_of(1)});
-  const auto made = teller.rotate(today);
+  const auto made = rotate(teller, today);
   teller.promote(*made);
-  REQUIRE(teller.retire(key_of(1).fingerprint(), today));
+  REQUIRE(retire(teller, key_of(1).fingerprint(), today));
   KeyRing hearer = ring_of({key_of(1)});
   CHECK(hearer.merge(teller.state(), today).changed);
   CHECK(fingerprints(hearer) == fingerprints(teller));
@@ -140,10 +144,10 @@ TEST_CASE("members that tell each other come to hold the same ring, whatever was
       const auto key = ring.keys()[random.below(ring.keys().size())].key.fingerprint();
       switch (random.below(6)) {
         case 0:
-          if (made < max_cluster_keys && ring.rotate(now)) ++made;
+          if (made < max_cluster_keys && rotate(ring, now)) ++made;
           break;
         case 1:
-          (void)ring.retire(key, now);
+          (void)retire(ring, key, now);
           break;
         case 2:
           if (const auto next = ring.successor()) ring.promote(*next);
@@ -182,13 +186,13 @@ TEST_CASE("retired keys are remembered up to a bound, the latest ones") {
 
 TEST_CASE("a ring survives a restart, and what was retired does not come back with an old file") {
   KeyRing ring = ring_of({key_of(1)});
-  const auto made = ring.rotate(today);
+  const auto made = rotate(ring, today);
   ring.promote(*made);
   const auto before = KeyRing::restore(ring.cluster_keys(), ring.notes());
   REQUIRE(before);
   CHECK(before->notes() == ring.notes());
   const ClusterKeys old_file = ring.cluster_keys();
-  REQUIRE(ring.retire(key_of(1).fingerprint(), today));
+  REQUIRE(retire(ring, key_of(1).fingerprint(), today));
   const auto after = KeyRing::restore(old_file, ring.notes());
   REQUIRE(after);
   CHECK(fingerprints(*after) == fingerprints(ring));
@@ -213,4 +217,106 @@ TEST_CASE("a ring that is given is checked") {
   CHECK_FALSE(KeyRing::adopt({{}, {}}));
   CHECK_FALSE(KeyRing::adopt({{{key_of(1), 0}}, {{key_of(1).fingerprint(), 0}}}));
   CHECK(KeyRing::adopt({{{key_of(1), 0}, {key_of(1), 0}}, {}})->keys().size() == 1);
+}
+
+TEST_CASE("where the cluster has an authority, members add and retire only keys that it has signed") {
+  const SigningKey authority = SigningKey::generate();
+  const auto sign = [&](auto item, const SigningKey& key) {
+    item.signature = key.sign(item.statement());
+    return item;
+  };
+  const RingKey key{key_of(2), today};
+  const RetiredKey retired{key_of(1).fingerprint(), today};
+  KeyRing ring = ring_of({key_of(1)});
+  const RingState announcing{{{key_of(1), 0}}, {}, authority.authority()};
+  CHECK_FALSE(ring.knows(announcing));
+  CHECK(ring.merge(announcing, today).changed);  // the first that is heard of
+  CHECK(ring.authority() == authority.authority());
+  CHECK(ring.knows(announcing));
+  const RingState other{{{key_of(1), 0}}, {}, SigningKey::generate().authority()};
+  CHECK(ring.merge(other, today).refused);
+  CHECK(ring.authority() == authority.authority());
+  const auto refused = [&](const RingState& state) {
+    const KeyRing::Merge merge = ring.merge(state, today);
+    return merge.refused && !merge.changed;
+  };
+  CHECK(refused({{key}, {}}));
+  CHECK(refused({{sign(key, SigningKey::generate())}, {}}));
+  CHECK(refused({{{key_of(1), 0}}, {retired}}));
+  CHECK(fingerprints(ring) == fingerprints(ring_of({key_of(1)})));
+  CHECK(ring.merge({{sign(key, authority)}, {}}, today).changed);
+  CHECK(ring.merge({{{key_of(1), 0}}, {sign(retired, authority)}}, today).changed);
+  CHECK(fingerprints(ring) == fingerprints(ring_of({key_of(2)})));
+  const auto restored = KeyRing::restore(ring.cluster_keys(), ring.notes());
+  REQUIRE(restored);
+  CHECK(restored->notes() == ring.notes());
+  CHECK(restored->authority() == authority.authority());
+}
+
+TEST_CASE("what holds when an authority is made is signed by it, and members that hold the same take its signatures") {
+  const SigningKey authority = SigningKey::generate();
+  KeyRing ring = ring_of({key_of(1), key_of(2)});
+  KeyRing other = ring;
+  REQUIRE(retire(ring, key_of(2).fingerprint(), today));
+  CHECK(other.merge(ring.state(), today).changed);
+  Signatures signatures;
+  for (const RingKey& key : ring.keys())
+    signatures[key.statement()] = authority.sign(key.statement());
+  for (const RetiredKey& key : ring.state().retired)
+    signatures[key.statement()] = authority.sign(key.statement());
+  signatures[key_statement(key_of(3).digest(), 0)] = Signature{};
+  ring.set_authority(authority.authority());
+  ring.take_signatures(signatures);
+  CHECK(other.merge(ring.state(), today).changed);
+  CHECK(other.notes() == ring.notes());
+  CHECK(std::ranges::all_of(other.keys(), [](const RingKey& key) { return key.signature.has_value(); }));
+  // One that comes with other signatures forgets them.
+  other.set_authority(SigningKey::generate().authority());
+  CHECK(std::ranges::none_of(other.keys(), [](const RingKey& key) { return key.signature.has_value(); }));
+}
+
+TEST_CASE("a key that the authority has retired does not come back by a later date that nobody has signed") {
+  const SigningKey authority = SigningKey::generate();
+  const auto sign = [&](auto item) {
+    item.signature = authority.sign(item.statement());
+    return item;
+  };
+  KeyRing ring = ring_of({key_of(1)});
+  ring.set_authority(authority.authority());
+  CHECK(ring.merge({{sign(RingKey{key_of(1), today})}, {sign(RetiredKey{key_of(0x50).fingerprint(), today})}}, today)
+            .changed);
+  const RingKey stolen = sign(RingKey{key_of(0x50), today - 10});
+  const RingKey dated_later{key_of(0x50), today + 10};
+  (void)ring.merge({{dated_later, stolen}, {sign(RetiredKey{key_of(1).fingerprint(), today + 1})}}, today);
+  CHECK(fingerprints(ring) == fingerprints(ring_of({key_of(1)})));
+}
+
+TEST_CASE("keys that nobody has signed make room for one that the authority has") {
+  const SigningKey authority = SigningKey::generate();
+  KeyRing ring = ring_of({key_of(1)});
+  for (std::uint8_t i = 2; i <= max_cluster_keys; ++i)
+    CHECK(ring.merge({{{key_of(i), today}}, {}}, today).changed);
+  ring.set_authority(authority.authority());
+  RingKey fresh{key_of(99), today};
+  CHECK(ring.merge({{fresh}, {}}, today).refused);
+  fresh.signature = authority.sign(fresh.statement());
+  CHECK(ring.merge({{fresh}, {}}, today).changed);
+  CHECK(ring.holds(key_of(99).fingerprint()));
+  CHECK(ring.first().key.fingerprint() == key_of(1).fingerprint());
+}
+
+TEST_CASE("signatures that are not the authority's are forgotten when a ring is read or given") {
+  const SigningKey authority = SigningKey::generate();
+  KeyRing ring = ring_of({key_of(1)});
+  RingState given = ring.state();
+  given.authority = authority.authority();
+  given.keys[0].signature = SigningKey::generate().sign(given.keys[0].statement());
+  const auto adopted = KeyRing::adopt(given);
+  REQUIRE(adopted);
+  CHECK_FALSE(adopted->first().signature);
+  const std::string notes = "authority " + hex(authority.authority()) + "\nmade " + hex(key_of(1).fingerprint()) +
+                            " 0 " + hex(*given.keys[0].signature) + "\n";
+  const auto restored = KeyRing::restore(ring.cluster_keys(), notes);
+  REQUIRE(restored);
+  CHECK_FALSE(restored->first().signature);
 }

@@ -8,6 +8,7 @@
 #include "catch.hpp"
 #include "node_id.hpp"
 #include "peer/limits.hpp"
+#include "tests/unit/peer/rotate.hpp"
 
 using namespace gossamer;
 using namespace gossamer::peer;
@@ -15,6 +16,7 @@ using namespace gossamer::peer;
 namespace {
 
 using gossamer::test::node_id;
+using gossamer::test::rotate;
 
 constexpr TimeUs begun_at = 1'800'000'000 * us_per_s;
 
@@ -55,7 +57,7 @@ TEST_CASE("a neighbour is told everything once, then what is new") {
   a.said(node_id(2));
   CHECK_FALSE(a.next_for(node_id(2), 0));
   for (std::uint64_t i = 0; i < 3 * max_denials_in_message - 1; ++i)
-    (void)a.decide(node_id(100 + i), true, "", begun_at);
+    CHECK(a.decide({node_id(100 + i), true, begun_at, ""}));
   for (int part = 0; part < 3; ++part) {
     const auto message = a.next_for(node_id(2), 0);
     REQUIRE(message);
@@ -63,7 +65,7 @@ TEST_CASE("a neighbour is told everything once, then what is new") {
     a.said(node_id(2));
   }
   CHECK_FALSE(a.next_for(node_id(2), 0));
-  (void)a.decide(node_id(100), false, "", begun_at);
+  CHECK(a.decide({node_id(100), false, begun_at + 1, ""}));
   CHECK(std::get<DenialList>(*a.next_for(node_id(2), 0)).records.size() == 1);
   a.said(node_id(2));
   // Everything is told again on a new link, and after a long time.
@@ -82,9 +84,9 @@ TEST_CASE("news goes through a chain of nodes, and comes to rest") {
     nodes[i].link_up(node_id(i + 1), 0);
     nodes[i + 1].link_up(node_id(i), 0);
   }
-  (void)nodes[0].decide(node_id(77), true, "why", begun_at);
+  CHECK(nodes[0].decide({node_id(77), true, begun_at, "why"}));
   KeyRing rotated = nodes[4].ring();
-  REQUIRE(rotated.rotate(begun_at));
+  REQUIRE(rotate(rotated, begun_at));
   nodes[4].set_ring(rotated, 0);
   std::size_t told = 0;
   std::size_t last_round = 1;
@@ -112,7 +114,7 @@ TEST_CASE("a new key is listened with when all neighbours hold it, or after a wh
   a.link_up(node_id(3), 0);  // says nothing: an older version
   b.link_up(node_id(1), 0);
   KeyRing rotated = ring;
-  const auto made = rotated.rotate(begun_at);
+  const auto made = rotate(rotated, begun_at);
   a.set_ring(rotated, 1000);
   CHECK_FALSE(a.promotion(1000));
   tell(a, node_id(1), b, node_id(2));
@@ -130,8 +132,8 @@ TEST_CASE("a new key is listened with when all neighbours hold it, or after a wh
 TEST_CASE("the first key is listened with most of the time, and each other one some of it") {
   KeyRing ring = a_ring();
   CHECK(Spread(ring, {}).key_slot(12345678) == 0);
-  REQUIRE(ring.rotate(begun_at));
-  REQUIRE(ring.rotate(begun_at));
+  REQUIRE(rotate(ring, begun_at));
+  REQUIRE(rotate(ring, begun_at));
   const Spread spread(ring, {});
   std::array<TimeUs, 3> shares{};
   for (TimeUs t = 0; t < 120 * us_per_s; t += us_per_s / 10)
@@ -162,4 +164,30 @@ TEST_CASE("a member that changes its mind all the time is not listened to for ev
   // A node without a link is not listened to at all.
   CHECK(hear_denial(a, node_id(3), {node_id(9), false, begun_at + 99'000, ""}, us_per_s) == Hearsay::known);
   CHECK(a.denials().is_denied(node_id(9)));
+}
+
+TEST_CASE("a member that floods with what is not signed, or badly, keeps nobody from hearing the authority") {
+  const SigningKey authority = SigningKey::generate();
+  KeyRing ring = a_ring();
+  ring.set_authority(authority.authority());
+  Spread node(ring, {});
+  const NodeId hostile = node_id(1);
+  const NodeId honest = node_id(2);
+  node.link_up(hostile, 0);
+  node.link_up(honest, 0);
+  for (std::uint64_t i = 0; i < 2 * denial_change_burst; ++i) {
+    Denial denial{node_id(1000 + i), true, begun_at, ""};
+    if (i % 2 == 0) denial.signature = SigningKey::generate().sign(denial.statement());
+    CHECK(hear_denial(node, hostile, denial, 0) == Hearsay::refused);
+    if (i % 64 == 0) CHECK(node.heard(hostile, a_ring().state(), begun_at, 0) == Hearsay::refused);
+  }
+  CHECK(node.denials().entries().empty());
+  Denial sound{hostile, true, begun_at, "it means harm"};
+  sound.signature = authority.sign(sound.statement());
+  CHECK(hear_denial(node, hostile, sound, 0) == Hearsay::refused);  // it is not listened to at all for a while
+  CHECK(hear_denial(node, honest, sound, 0) == Hearsay::news);
+  RingState state = a_ring().state();
+  state.keys[0].signature = authority.sign(state.keys[0].statement());
+  CHECK(node.heard(honest, state, begun_at, 0) == Hearsay::news);
+  CHECK(node.ring().keys().size() == 2);
 }

@@ -70,7 +70,7 @@ TEST_CASE("a denial spreads, is enforced at once, and an allow takes it back") {
   const auto& a = three.nodes[0];
   const auto& b = three.nodes[1];
   const auto& c = three.nodes[2];
-  REQUIRE(a->overlay->decide(c->id, true, "stolen"));
+  REQUIRE(a->decide(c->id, true, "stolen"));
   run_until(three.loop, [&] { return !a->linked(*c) && !b->linked(*c); });
   CHECK(b->overlay->denials().is_denied(c->id));
   run_until(three.loop, [&] { return a->count("dead", *c) == 1 && b->count("dead", *c) == 1; });
@@ -79,9 +79,50 @@ TEST_CASE("a denial spreads, is enforced at once, and an allow takes it back") {
   run_until(three.loop, [&] { return c->overlay->counters().attempts > attempts + 4; });
   CHECK_FALSE(c->linked(*a));
   CHECK_FALSE(c->linked(*b));
-  REQUIRE(b->overlay->decide(c->id, false, ""));
+  REQUIRE(b->decide(c->id, false, ""));
   run_until(three.loop, [&] { return three.all_linked(); });
   CHECK_FALSE(a->overlay->denials().is_denied(c->id));
+}
+
+TEST_CASE("an authority decides for all members, and none of them without it") {
+  Three three;
+  const auto& a = three.nodes[0];
+  const auto& b = three.nodes[1];
+  const auto& c = three.nodes[2];
+  const NodeId unwanted = Identity::generate().node;
+  REQUIRE(b->decide(unwanted, true, "of before"));
+  run_until(three.loop, [&] { return a->overlay->denials().is_denied(unwanted); });
+  const SigningKey authority = SigningKey::generate();
+  const Denial before = a->overlay->denials().entries().at(unwanted).denial;
+  REQUIRE(a->overlay->set_authority(authority.authority(), {{before.statement(), authority.sign(before.statement())}}));
+  run_until(three.loop, [&] {
+    return std::ranges::all_of(three.nodes, [&](const auto& node) {
+      return node->overlay->authority() == authority.authority() &&
+             node->overlay->denials().entries().at(unwanted).denial.signature;
+    });
+  });
+  CHECK(b->kept_ring.find(hex(authority.authority())) != std::string::npos);
+
+  CHECK_FALSE(b->decide(c->id, true, "by nobody"));
+  CHECK_FALSE(b->rotate_key());
+  b->signs = SigningKey::generate();
+  CHECK_FALSE(b->decide(c->id, true, "by another"));
+  CHECK_FALSE(b->rotate_key());
+  // A member that does not ask for signatures itself tells of such decisions in vain.
+  REQUIRE(b->overlay->set_authority(std::nullopt, {}));
+  b->signs.reset();
+  REQUIRE(b->decide(c->id, true, "by nobody"));
+  run_until(three.loop, [&] { return a->logged("not signed by the cluster's authority") > 0; });
+  CHECK_FALSE(a->overlay->denials().is_denied(c->id));
+  CHECK(a->linked(*c));
+
+  a->signs = authority;
+  REQUIRE(a->decide(b->id, true, "it means harm"));
+  run_until(three.loop, [&] { return !a->linked(*b) && !c->linked(*b); });
+  const auto made = a->rotate_key();
+  REQUIRE(made);
+  run_until(three.loop, [&] { return three.ring_size(2) == 2; });
+  CHECK(c->overlay->ring_state().keys.back().signature);
 }
 
 TEST_CASE("what one node denies by configuration no member can allow") {
@@ -94,7 +135,7 @@ TEST_CASE("what one node denies by configuration no member can allow") {
   const auto b = Node::started(loop, keys, with_peers({a->overlay->address()}));
   const auto c = Node::started(loop, keys, with_peers({a->overlay->address(), b->overlay->address()}), unwanted);
   run_until(loop, [&] { return a->linked(*b) && b->linked(*c); });
-  REQUIRE(b->overlay->decide(c->id, false, ""));
+  REQUIRE(b->decide(c->id, false, ""));
   run_until(loop, [&] { return a->overlay->denials().entries().size() == 1; });
   const auto attempts = c->overlay->counters().attempts;
   run_until(loop, [&] { return c->overlay->counters().attempts > attempts + 3; });
@@ -106,22 +147,22 @@ TEST_CASE("a node that was away hears who is denied, and keeps what it knew") {
   const ClusterKeys keys = new_keys();
   const auto a = Node::started(loop, keys);
   const NodeId gone = Identity::generate().node;
-  REQUIRE(a->overlay->decide(gone, true, "why"));
+  REQUIRE(a->decide(gone, true, "why"));
   OverlaySettings options = with_peers({a->overlay->address()});
   const NodeId other = Identity::generate().node;
-  (void)options.denials.decide(other, true, "", 5);
+  options.denials.decide({other, true, 5, ""});
   const auto b = Node::started(loop, keys, options);
   run_until(loop, [&] { return b->overlay->denials().is_denied(gone) && a->overlay->denials().is_denied(other); });
   CHECK(a->denial_changes >= 1);
-  CHECK_FALSE(a->overlay->decide(a->id, true, ""));
-  CHECK_FALSE(a->overlay->decide(gone, true, "a\nb"));
+  CHECK_FALSE(a->decide(a->id, true, ""));
+  CHECK_FALSE(a->decide(gone, true, "a\nb"));
 }
 
 TEST_CASE("the key is changed and the old one retired while every link stays up") {
   Three three;
   const Fingerprint old_key = three.keys.first().fingerprint();
   const auto lost = three.links_lost();
-  const auto made = three.nodes[1]->overlay->rotate_key();
+  const auto made = three.nodes[1]->rotate_key();
   REQUIRE(made);
   run_until(three.loop, [&] { return three.all_listen_with(*made); });
   for (std::size_t i = 0; i < 3; ++i) {
@@ -133,8 +174,8 @@ TEST_CASE("the key is changed and the old one retired while every link stays up"
   const auto young = Node::started(three.loop, new_only, with_peers({three.nodes[0]->overlay->address()}));
   run_until(three.loop, [&] { return young->linked(*three.nodes[0]); });
 
-  CHECK_FALSE(three.nodes[2]->overlay->retire_key(*made));
-  REQUIRE(three.nodes[2]->overlay->retire_key(old_key));
+  CHECK_FALSE(three.nodes[2]->retire_key(*made));
+  REQUIRE(three.nodes[2]->retire_key(old_key));
   run_until(three.loop, [&] { return three.ring_size(0) == 1 && three.ring_size(1) == 1; });
   CHECK(three.links_lost() == lost);
   CHECK(three.all_linked());
@@ -153,7 +194,7 @@ TEST_CASE("a node that was away while the key changed gets in with the old one, 
   asio::io_context loop;
   const ClusterKeys keys = new_keys();
   const auto a = Node::started(loop, keys);
-  const auto made = a->overlay->rotate_key();
+  const auto made = a->rotate_key();
   REQUIRE(made);
   run_until(loop, [&] { return a->overlay->key_ring().front().fingerprint == *made; });
   // The node dials out only, so nobody can come to it with the new key. Its own tries fall into the old key's slot.
@@ -171,10 +212,10 @@ TEST_CASE("keys are changed again and again, and links stay up") {
   for (std::size_t round = 0; round < 5; ++round) {
     Node& node = *three.nodes[round % 3];
     const Fingerprint old_key = node.overlay->key_ring().front().fingerprint;
-    const auto made = node.overlay->rotate_key();
+    const auto made = node.rotate_key();
     REQUIRE(made);
     run_until(three.loop, [&] { return three.all_listen_with(*made); });
-    REQUIRE(node.overlay->retire_key(old_key));
+    REQUIRE(node.retire_key(old_key));
     run_until(three.loop,
               [&] { return three.ring_size(0) == 1 && three.ring_size(1) == 1 && three.ring_size(2) == 1; });
   }
@@ -186,7 +227,7 @@ TEST_CASE("a ring that cannot be kept is not changed here") {
   asio::io_context loop;
   const auto a = Node::started(loop, new_keys());
   a->keep_error = "the disk is full";
-  const auto made = a->overlay->rotate_key();
+  const auto made = a->rotate_key();
   REQUIRE_FALSE(made);
   CHECK(made.error() == "the disk is full");
   CHECK(a->overlay->key_ring().size() == 1);
@@ -194,7 +235,7 @@ TEST_CASE("a ring that cannot be kept is not changed here") {
 
 TEST_CASE("a node that is invited gets the keys and joins everyone") {
   Three three;
-  REQUIRE(three.nodes[0]->overlay->rotate_key());
+  REQUIRE(three.nodes[0]->rotate_key());
   run_until(three.loop, [&] { return three.ring_size(1) == 2; });
   const auto line = three.nodes[1]->overlay->invite(us_per_s, {});
   REQUIRE(line);
@@ -225,9 +266,9 @@ TEST_CASE("invitations that do not count any more say so") {
   a->time_of_day -= 1;
   CHECK(joiner->overlay->key_ring().size() == 1);
 
-  REQUIRE(a->overlay->decide(joiner->id, true, ""));
+  REQUIRE(a->decide(joiner->id, true, ""));
   CHECK_THAT(join(loop, *joiner, *line), Catch::Contains("denies this node"));
-  REQUIRE(a->overlay->decide(joiner->id, false, ""));
+  REQUIRE(a->decide(joiner->id, false, ""));
   CHECK_THAT(join(loop, *joiner, *line), Catch::Equals(""));
 }
 

@@ -180,13 +180,13 @@ TEST_CASE("events are told from the loop, and their handlers may call every meth
   a->on_link_down = [&] {
     called = true;
     CHECK(a->overlay->send(b->id, JobQuery{}) == SendResult::no_link);
-    CHECK(a->overlay->decide(Identity::generate().node, true, ""));
-    CHECK(a->overlay->rotate_key());
+    CHECK(a->decide(Identity::generate().node, true, ""));
+    CHECK(a->rotate_key());
     CHECK(a->overlay->set_peers({}));
     CHECK(a->overlay->set_advertise("none"));
     a->overlay->set_denied({});
   };
-  REQUIRE(a->overlay->decide(b->id, true, ""));
+  REQUIRE(a->decide(b->id, true, ""));
   a->overlay->set_denied({b->id});
   CHECK(a->denial_changes == 0);
   CHECK(a->events == std::vector<std::string>{"up " + b->id.full()});

@@ -178,7 +178,7 @@ TEST_CASE("bulk is sealed, too, after the listening key has changed") {
   asio::io_context loop;
   const ClusterKeys keys = new_keys();
   const auto a = Node::started(loop, keys);
-  const auto made = a->overlay->rotate_key();
+  const auto made = a->rotate_key();
   REQUIRE(made);
   run_until(loop, [&] { return a->overlay->key_ring().front().fingerprint == *made; });
   REQUIRE(a->kept_keys);

@@ -33,7 +33,7 @@ struct Recording {
 };
 const std::vector<Recording> files{{"version-1", 32},         {"version-1-agreement", 46}, {"version-1-summaries", 48},
                                    {"version-1-tracer", 51},  {"version-1-outcome", 54},   {"version-1-settings", 55},
-                                   {"version-1-keeping", 58}, {"version-1-limited", 59}};
+                                   {"version-1-keeping", 58}, {"version-1-limited", 59},   {"version-1-authority", 61}};
 
 Bytes filled(std::size_t size, std::uint8_t value) {
   return Bytes::adopt(std::vector<std::uint8_t>(size, value));
@@ -153,6 +153,23 @@ RingState ring() {
   state.retired = {{cluster_key(32).fingerprint(), 1'600'000'000'000'000}};
   return state;
 }
+Signature signature(std::uint8_t value) {
+  Signature signature{};
+  signature.fill(value);
+  return signature;
+}
+DenialList signed_denials() {
+  DenialList list{{denial(40, true), denial(41, false)}};
+  list.records[0].signature = signature(50);
+  return list;
+}
+RingState signed_ring() {
+  RingState state = ring();
+  state.keys[0].signature = signature(51);
+  state.retired[0].signature = signature(52);
+  state.authority.emplace().fill(53);
+  return state;
+}
 InvitationClaim claim() {
   InvitationClaim claim;
   claim.invitation.fill(33);
@@ -250,6 +267,8 @@ std::map<std::string, Frames> samples() {
       {"rejected.invitation", encode(ControlMessage(Rejected{RejectReason::invitation, "expired"}))},
       {"denials", encode(ControlMessage(DenialList{{denial(40, true), denial(41, false)}}))},
       {"denials.none", encode(ControlMessage(DenialList{}))},
+      {"denials.signed", encode(ControlMessage(signed_denials()))},
+      {"keyRing.signed", encode(ControlMessage(signed_ring()))},
       {"keyRing", encode(ControlMessage(ring()))},
       {"keyRing.one", encode(ControlMessage(RingState{{{cluster_key(30), 0}}, {}}))},
       {"invitationClaim", encode(ControlMessage(claim()))},

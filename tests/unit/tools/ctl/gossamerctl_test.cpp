@@ -184,10 +184,11 @@ TEST_CASE("tables of keys and denials, with nothing that steers a terminal") {
        {{{"fingerprint", "0123456789abcdef"},
          {"made_at", "2026-03-01 12:00 UTC"},
          {"listened_with", true},
+         {"signed", true},
          {"holders", 2}},
         {{"fingerprint", "fedcba9876543210"}, {"made_at", ""}, {"listened_with", false}, {"holders", 3}}}},
       {"neighbours", 3}};
-  CHECK_THAT(ctl::keys_table(keys, false), Contains("0123456789abcdef  2026-03-01 12:00 UTC  listened with") &&
+  CHECK_THAT(ctl::keys_table(keys, false), Contains("0123456789abcdef  2026-03-01 12:00 UTC  yes     listened with") &&
                                                Contains("2 of 3") && Contains("not known") && Contains("3 of 3"));
   const json denials = {{"denials",
                          {{{"node", "ab"}, {"denied", true}, {"decided_at", "today"}, {"reason", "lost\x1b[31m"}},

@@ -1,0 +1,149 @@
+#include "peer/keys/authority.hpp"
+
+#include <sodium.h>
+
+#include "gossip/check.hpp"
+#include "peer/keys/key_file.hpp"
+
+namespace gossamer::peer {
+namespace {
+
+static_assert(crypto_sign_SEEDBYTES == key_bytes && crypto_sign_PUBLICKEYBYTES == key_bytes);
+static_assert(crypto_sign_BYTES == std::tuple_size_v<Signature>);
+
+constexpr std::string_view first_word = "gossamer-authority ";
+constexpr std::string_view authority_comment =
+    "# The authority of a Gossamer cluster. Whoever holds this file decides who is denied and which keys admit.\n"
+    "# Keep it where only operators can read it, off the machines that train if you can. gossamerd never reads it.\n";
+
+/// BLAKE2b over fields, each with its length before it.
+class StatementHash {
+ public:
+  explicit StatementHash(std::string_view kind) {
+    GOSSAMER_CHECK(crypto_generichash_init(&state_, nullptr, 0, sizeof(Statement)) == 0);
+    add(kind);
+  }
+  StatementHash& add(std::span<const std::uint8_t> bytes) {
+    update(number_bytes(bytes.size()));
+    update(bytes);
+    return *this;
+  }
+  StatementHash& add(std::string_view text) {
+    return add({reinterpret_cast<const std::uint8_t*>(text.data()), text.size()});
+  }
+  StatementHash& add(std::uint64_t number) { return add(number_bytes(number)); }
+  [[nodiscard]] Statement statement() {
+    Statement statement{};
+    GOSSAMER_CHECK(crypto_generichash_final(&state_, statement.data(), statement.size()) == 0);
+    return statement;
+  }
+
+ private:
+  static std::array<std::uint8_t, 8> number_bytes(std::uint64_t number) {
+    std::array<std::uint8_t, 8> bytes{};
+    for (std::size_t i = 0; i < bytes.size(); ++i)
+      bytes[i] = static_cast<std::uint8_t>(number >> (8 * i));
+    return bytes;
+  }
+  void update(std::span<const std::uint8_t> bytes) {
+    GOSSAMER_CHECK(crypto_generichash_update(&state_, bytes.data(), bytes.size()) == 0);
+  }
+
+  crypto_generichash_state state_{};
+};
+
+/// libsodium's secret key, which is the seed and the public key; wiped when it goes.
+class ExpandedKey {
+ public:
+  explicit ExpandedKey(const Secret& seed) {
+    GOSSAMER_CHECK(crypto_sign_seed_keypair(public_.data(), secret_.data(), seed.bytes().data()) == 0);
+  }
+  ExpandedKey(const ExpandedKey&) = delete;
+  ExpandedKey& operator=(const ExpandedKey&) = delete;
+  ~ExpandedKey() { sodium_memzero(secret_.data(), secret_.size()); }
+
+  [[nodiscard]] const PublicKey& public_half() const { return public_; }
+  [[nodiscard]] const std::uint8_t* secret_half() const { return secret_.data(); }
+
+ private:
+  PublicKey public_{};
+  std::array<std::uint8_t, crypto_sign_SECRETKEYBYTES> secret_{};
+};
+
+/// The lines that are no comments, without the ends of lines.
+std::string_view last_line(std::string_view text) {
+  while (text.starts_with('#'))
+    text.remove_prefix(
+        std::min(text.size(), text.find('\n') == std::string_view::npos ? text.size() : text.find('\n') + 1));
+  return text.substr(0, text.find_last_not_of(" \t\r\n") + 1);
+}
+
+}  // namespace
+
+Statement denial_statement(const NodeId& node, bool denied, TimeUs decided_at, std::string_view reason) {
+  return StatementHash("gossamer denial 1")
+      .add(node.bytes)
+      .add(std::uint64_t{denied ? 1U : 0U})
+      .add(static_cast<std::uint64_t>(decided_at))
+      .add(reason)
+      .statement();
+}
+
+Statement key_statement(const KeyDigest& key, TimeUs made_at) {
+  return StatementHash("gossamer cluster key 1").add(key).add(static_cast<std::uint64_t>(made_at)).statement();
+}
+
+Statement retirement_statement(const Fingerprint& key, TimeUs retired_at) {
+  return StatementHash("gossamer retirement 1").add(key).add(static_cast<std::uint64_t>(retired_at)).statement();
+}
+
+bool is_signed(const PublicKey& authority, const Statement& statement, const std::optional<Signature>& signature) {
+  return signature &&
+         crypto_sign_verify_detached(signature->data(), statement.data(), statement.size(), authority.data()) == 0;
+}
+
+SigningKey SigningKey::generate() {
+  GOSSAMER_CHECK(sodium_init() >= 0);
+  SigningKey key;
+  randombytes_buf(key.seed_.writable().data(), key_bytes);
+  return key;
+}
+
+std::expected<SigningKey, std::string> SigningKey::read(const std::filesystem::path& path) {
+  const auto held = read_secret_file(path);
+  if (!held) return std::unexpected(held.error());
+  if (!*held) return std::unexpected("there is no authority's key file " + path.string());
+  const std::string_view line = last_line((*held)->view());
+  SigningKey key;
+  if (!line.starts_with(first_word) || !parse_hex(line.substr(first_word.size()), key.seed_.writable())) {
+    return std::unexpected(path.string() + " is no authority's key file as gossamerctl authority create makes it");
+  }
+  return key;
+}
+
+std::expected<void, std::string> SigningKey::create(const std::filesystem::path& path) const {
+  std::string digits = hex(seed_.bytes());
+  std::string text;
+  text.reserve(authority_comment.size() + first_word.size() + digits.size() + 1);  // so that no copy is left behind
+  text.append(authority_comment).append(first_word).append(digits).append("\n");
+  const auto created = create_secret_file(path, text);
+  sodium_memzero(digits.data(), digits.size());
+  sodium_memzero(text.data(), text.size());
+  if (!created) return std::unexpected(created.error());
+  if (!*created) return std::unexpected(path.string() + " is there already: it is not replaced, name another file");
+  return {};
+}
+
+PublicKey SigningKey::authority() const {
+  return ExpandedKey(seed_).public_half();
+}
+
+Signature SigningKey::sign(const Statement& statement) const {
+  Signature signature{};
+  const ExpandedKey key(seed_);
+  GOSSAMER_CHECK(
+      crypto_sign_detached(signature.data(), nullptr, statement.data(), statement.size(), key.secret_half()) == 0);
+  return signature;
+}
+
+}  // namespace gossamer::peer

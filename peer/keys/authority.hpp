@@ -1,0 +1,48 @@
+// The authority of a cluster: whoever holds an Ed25519 key decides for all of it who is denied and which keys admit.
+//
+// Members hold its public half, and check. Only gossamerctl signs, with a key that its operator keeps where he likes:
+// no daemon ever holds it, and nobody who signs has to be in reach. Pure but for files and random bytes, any thread.
+// docs/explanation/security.md says what the authority protects against whom.
+
+#pragma once
+
+#include <map>
+#include <optional>
+
+#include "peer/keys/cluster_keys.hpp"
+
+namespace gossamer::peer {
+
+/// Ed25519, of libsodium's crypto_sign_detached.
+using Signature = std::array<std::uint8_t, 64>;
+/// What is signed: BLAKE2b-256 over what kind of decision it is, and all its fields.
+using Statement = std::array<std::uint8_t, 32>;
+using Signatures = std::map<Statement, Signature>;
+
+/// "The node is denied, or allowed again." Times are microseconds since 1970.
+[[nodiscard]] Statement denial_statement(const NodeId& node, bool denied, TimeUs decided_at, std::string_view reason);
+/// "This cluster key admits."
+[[nodiscard]] Statement key_statement(const KeyDigest& key, TimeUs made_at);
+/// "The cluster key admits nobody any more."
+[[nodiscard]] Statement retirement_statement(const Fingerprint& key, TimeUs retired_at);
+
+[[nodiscard]] bool is_signed(const PublicKey& authority, const Statement& statement,
+                             const std::optional<Signature>& signature);
+
+/// The secret half of an authority.
+class SigningKey {
+ public:
+  [[nodiscard]] static SigningKey generate();
+  /// Reads a file that nobody but its owner may read. Errors say what to do, and never hold what is in the file.
+  [[nodiscard]] static std::expected<SigningKey, std::string> read(const std::filesystem::path& path);
+
+  /// Makes the file. An error if it is there.
+  [[nodiscard]] std::expected<void, std::string> create(const std::filesystem::path& path) const;
+  [[nodiscard]] PublicKey authority() const;
+  [[nodiscard]] Signature sign(const Statement& statement) const;
+
+ private:
+  Secret seed_;
+};
+
+}  // namespace gossamer::peer

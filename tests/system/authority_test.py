@@ -1,0 +1,179 @@
+"""The authority of a cluster: only who has its key denies nodes and changes cluster keys, on whatever member."""
+
+import json
+import stat
+import subprocess
+import unittest
+from pathlib import Path
+from typing import Any, List
+
+import numpy as np
+
+from hostile_test import hostile_member
+from support import BUILD, PATIENCE_S, Node, SystemTest, gossamerctl, wait_until
+
+INVENTED = "ee" * 16  # the node that hostile_member.cpp denies
+
+
+class Authority(SystemTest):
+    def setUp(self) -> None:
+        super().setUp()
+        self.key = self.folder / "authority.key"
+
+    def ctl(self, node: Node, *arguments: str) -> subprocess.CompletedProcess:
+        return gossamerctl(BUILD, "--socket", str(node.control_socket), *arguments)
+
+    def ask(self, node: Node, *arguments: str) -> Any:
+        done = self.ctl(node, "--json", *arguments)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return json.loads(done.stdout)
+
+    def error_of(self, node: Node, *arguments: str) -> str:
+        done = self.ctl(node, *arguments)
+        self.assertEqual(done.returncode, 3, done.stdout)
+        return done.stderr
+
+    def authority_of(self, node: Node) -> str:
+        return self.ask(node, "authority", "show")["authority"]
+
+    def denied(self, node: Node) -> List[str]:
+        return [one["node"] for one in self.ask(node, "denials")["denials"] if one["denied"]]
+
+    def fingerprints(self, node: Node) -> List[str]:
+        return [key["fingerprint"] for key in self.ask(node, "key", "list")["keys"]]
+
+    def create(self, nodes: List[Node]) -> str:
+        authority = self.ask(nodes[0], "authority", "create", str(self.key), "--yes")["authority"]
+        for node in nodes:
+            wait_until(lambda: self.authority_of(node) == authority, PATIENCE_S, f"{node.name} follows it")
+            wait_until(
+                lambda: self.ask(node, "authority", "show")["not_signed"] == 0, PATIENCE_S, f"{node.name} has all signed"
+            )
+        return authority
+
+    def test_only_its_key_decides(self) -> None:
+        nodes = self.start_nodes(3)
+        unwanted = "aa" * 16
+        self.ask(nodes[2], "deny", unwanted, "--reason", "of before")
+        wait_until(lambda: all(self.denied(node) == [unwanted] for node in nodes), PATIENCE_S, "all know")
+        authority = self.create(nodes)
+        self.assertEqual(stat.S_IMODE(self.key.stat().st_mode), 0o600)
+        self.assertNotIn(self.key.read_text().split()[-1], "".join(node.log.read_text() for node in nodes))
+
+        # What nobody signs is not done, and says what to do.
+        for node in nodes:
+            for command in (["deny", "bb" * 16], ["allow", unwanted], ["key", "rotate"]):
+                self.assertIn("--authority", self.error_of(node, *command))
+        self.assertIn("decides in this cluster already", self.error_of(nodes[1], "authority", "create", "another"))
+        foreign = self.foreign_key()
+        self.assertIn(f"in this cluster {authority} decides", self.error_of(nodes[0], "key", "rotate", "--authority", foreign))
+        self.assertIn("there is no", self.error_of(nodes[0], "key", "rotate", "--authority", str(self.folder / "none")))
+        self.assertTrue(all(self.denied(node) == [unwanted] for node in nodes))
+
+        # With the key it goes on any member, which need not be the one where the authority was made.
+        key = ["--authority", str(self.key)]
+        self.ask(nodes[1], "allow", unwanted, *key)
+        self.ask(nodes[2], "deny", "cc" * 16, "--reason", "sold", *key)
+        wait_until(lambda: all(self.denied(node) == ["cc" * 16] for node in nodes), PATIENCE_S, "all follow")
+        old = self.fingerprints(nodes[0])[0]
+        new = self.ask(nodes[1], "key", "rotate", *key)["fingerprint"]
+        wait_until(lambda: all(self.fingerprints(node) == [new, old] for node in nodes), PATIENCE_S, "all listen")
+        self.ask(nodes[0], "key", "retire", old, *key)
+        wait_until(lambda: all(self.fingerprints(node) == [new] for node in nodes), PATIENCE_S, "the old one is gone")
+
+        # It holds after restarts, and for those that come.
+        for node in nodes:
+            node.stop()
+            node.start()
+        self.wait_for_links(nodes)
+        self.assertEqual({self.authority_of(node) for node in nodes}, {authority})
+        self.assertEqual(self.denied(nodes[0]), ["cc" * 16])
+        self.assertIn("--authority", self.error_of(nodes[0], "key", "rotate"))
+        newcomer = self.cluster.add(
+            "newcomer", {"overlay": {"cluster_key_file": str(self.folder / "own.key"), "peers": []}}
+        )
+        newcomer.start()
+        self.ask(newcomer, "join", self.ask(nodes[0], "invite")["invitation"])
+        self.assertEqual(self.authority_of(newcomer), authority)
+        wait_until(lambda: self.denied(newcomer) == ["cc" * 16], PATIENCE_S, "it is told who is denied")
+
+    def foreign_key(self) -> str:
+        """The key of another cluster's authority."""
+        other = self.cluster.add(
+            "other", {"overlay": {"cluster_key_file": str(self.folder / "other.key"), "peers": []}}
+        )
+        other.start()
+        path = self.folder / "foreign.key"
+        self.ask(other, "authority", "create", str(path), "--yes")
+        other.stop()
+        self.cluster.nodes.remove(other)
+        return str(path)
+
+    def test_what_members_decide_by_themselves_has_no_effect(self) -> None:
+        """A member that means harm, and holds the cluster key, changes what it likes in a cluster without authority."""
+        nodes = self.start_nodes(2)
+        self.attach(nodes[0], np.zeros(2000))
+        key = self.fingerprints(nodes[0])
+        hostile_member(self, nodes[0], "decides")
+        wait_until(lambda: all(self.denied(node) == [INVENTED] for node in nodes), PATIENCE_S, "all follow anybody")
+        wait_until(lambda: all(len(self.fingerprints(node)) > 1 for node in nodes), PATIENCE_S, "all take any key")
+
+    def test_and_none_at_all_where_there_is_an_authority(self) -> None:
+        nodes = self.start_nodes(2)
+        self.attach(nodes[0], np.zeros(2000))
+        authority = self.create(nodes)
+        keys = self.fingerprints(nodes[0])
+        for act in ("decides", "decides-signed"):
+            told = hostile_member(self, nodes[0], act)
+            self.assertGreater(told["messages"], 20, told)
+            for node in nodes:
+                self.assertEqual(self.denied(node), [])
+                self.assertEqual(self.fingerprints(node), keys)
+                self.assertEqual(self.authority_of(node), authority)
+        self.assertIn("not signed by the cluster's authority", nodes[0].log.read_text())
+
+    def test_a_node_may_be_told_by_hand_whom_to_follow(self) -> None:
+        (node,) = self.start_nodes(1)
+        first = self.ask(node, "authority", "create", str(self.key), "--yes")["authority"]
+        self.assertEqual(self.ask(node, "authority", "use", "none")["authority"], "")
+        self.ask(node, "deny", "bb" * 16)
+        shown = self.ask(node, "authority", "use", first)
+        self.assertEqual((shown["authority"], shown["not_signed"]), (first, 1))
+        self.assertIn("64 hexadecimal digits", self.error_of(node, "authority", "use", first[:-1]))
+        self.assertIn("has not signed 1", self.ctl(node, "authority", "show").stdout)
+        # The same file signs what it has not signed yet, once somebody has looked at it.
+        shown = self.ctl(node, "authority", "create", str(self.key))
+        self.assertEqual(shown.returncode, 3)
+        self.assertIn("To be signed: deny node " + "bb" * 16, shown.stderr)
+        self.assertIn("nothing has changed", shown.stderr)
+        self.assertEqual(self.ask(node, "authority", "show")["not_signed"], 1)
+        shown = self.ask(node, "authority", "create", str(self.key), "--yes")
+        self.assertEqual((shown["authority"], shown["not_signed"]), (first, 0))
+
+    def test_all_that_a_full_table_holds_is_signed(self) -> None:
+        """More signatures than one request of the control socket has room for."""
+        (node,) = self.start_nodes(1)
+        records = "".join(f"denied {number:032x} 1700000000000000 one of many\n" for number in range(1, 1025))
+        node.stop()
+        (self.folder / node.name / "state" / "denials").write_text(records)
+        node.start()
+        shown = self.ask(node, "authority", "create", str(self.key), "--yes")
+        self.assertEqual(shown["not_signed"], 0)
+        self.assertEqual(len(self.denied(node)), 1024)
+
+    def test_a_node_that_follows_another_does_not_join(self) -> None:
+        (member,) = self.start_nodes(1)
+        self.create([member])
+        other = self.cluster.add("other", {"overlay": {"cluster_key_file": str(self.folder / "other.key"), "peers": []}})
+        other.start()
+        self.ask(other, "authority", "create", str(self.folder / "foreign.key"), "--yes")
+        line = self.ask(member, "invite")["invitation"]
+        said = self.error_of(other, "join", line)
+        self.assertIn("authority use none", said)
+        self.ask(other, "authority", "use", "none")
+        self.ask(other, "join", line)
+        self.assertEqual(self.authority_of(other), self.authority_of(member))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -106,6 +106,7 @@ std::expected<std::unique_ptr<Node>, std::string> Node::open(asio::io_context& l
   options.remembered = node->acquaintances_.addresses();
   options.denied = denied_by(config);
   options.denials = node->cluster_.denials();
+  options.audit = node->cluster_.audit();
   options.name = config.node.name;
   options.incarnation = incarnation;
   options.ping_interval_ms = static_cast<int>(config.overlay.ping_ms);
@@ -325,6 +326,8 @@ void Node::received(const NodeId& from, Message&& message) {
 void Node::keep_denials() {
   const auto kept = cluster_.keep(overlay_->denials());
   if (!kept) log_.error("who is denied holds until the next start only: {}", kept.error());
+  if (const auto noted = cluster_.keep(overlay_->audit()); !noted)
+    log_.error("who has decided it is not kept: {}", noted.error());
   denials_to_keep_ = false;
 }
 
@@ -552,6 +555,7 @@ NodeStatus Node::node_status() const {
   status.payload_bytes_received = traffic.payload_bytes_received;
   status.messages_rejected = counters.malformed;
   status.links_lost = counters.links_lost;
+  status.decisions_refused = counters.decisions_refused;
   status.admissions_refused = counters.admissions_refused;
   status.handshakes_failed = counters.handshakes_failed;
   status.strangers_closed = counters.strangers_closed;

@@ -85,6 +85,7 @@ std::vector<ControlCommand> ClusterCommands::control_commands() {
       {"denials", CommandFor::everyone, [this](const json&) { return denials(); }},
       {"deny", CommandFor::owners, as_member(&ClusterCommands::deny)},
       {"allow", CommandFor::owners, as_member(&ClusterCommands::allow)},
+      {"audit", CommandFor::everyone, [this](const json&) { return audit(); }},
       {"authority", CommandFor::everyone, [this](const json&) { return authority(); }},
       {"authority_set", CommandFor::owners, as_member(&ClusterCommands::authority_set)},
       {"key_list", CommandFor::everyone, [this](const json&) { return key_list(); }},
@@ -134,6 +135,18 @@ json ClusterCommands::denials() const {
   for (const auto& [node, entry] : overlay_.denials().entries())
     records.push_back(answer_of(entry.denial));
   return {{"denials", std::move(records)}};
+}
+
+json ClusterCommands::audit() const {
+  json records = json::array();
+  for (const peer::AuditRecord& record : overlay_.audit().records())
+    records.push_back({{"at_us", record.at},
+                       {"at", peer::date_text(record.at)},
+                       {"told_by", record.told_by.full()},
+                       {"followed", record.is_taken},
+                       {"times", record.times},
+                       {"what", record.what}});
+  return {{"records", std::move(records)}};
 }
 
 // --- which keys admit -----------------------------------------------------------------------------------------------

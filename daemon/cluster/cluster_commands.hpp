@@ -3,6 +3,7 @@
 //
 //   deny {node, reason}, allow {node}, denials        node: 32 hexadecimal digits, or the first 8 or more of one known
 //   key_list, key_rotate, key_retire {fingerprint}
+//   audit
 //   authority, authority_set {authority, signatures}  64 hexadecimal digits, or "" for none
 //   invite {expires_s, addresses}, join {line}, join_status
 //
@@ -59,6 +60,7 @@ class ClusterCommands {
   [[nodiscard]] nlohmann::json authority() const;
   [[nodiscard]] nlohmann::json authority_set(const nlohmann::json& request);
   [[nodiscard]] nlohmann::json denials() const;
+  [[nodiscard]] nlohmann::json audit() const;
   [[nodiscard]] nlohmann::json key_list() const;
   [[nodiscard]] nlohmann::json key_rotate(const nlohmann::json& request);
   [[nodiscard]] nlohmann::json key_retire(const nlohmann::json& request);

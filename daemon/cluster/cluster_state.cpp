@@ -12,6 +12,7 @@ namespace {
 
 constexpr const char* notes_name = "key_notes";
 constexpr const char* denials_name = "denials";
+constexpr const char* audit_name = "audit";
 constexpr const char* invited_by_name = "invited_by";
 
 /// What `parse` makes of a file's content, or of "" if there is no such file.
@@ -56,6 +57,9 @@ std::expected<ClusterState, std::string> ClusterState::load(const StateFolder& s
                          "remove the file to start without; neighbours tell who is denied");
   if (!denials) return std::unexpected(denials.error());
   loaded.denials_ = std::move(*denials);
+  auto audit = read_as(state, audit_name, peer::Audit::parse, "move the file away to start without");
+  if (!audit) return std::unexpected(audit.error());
+  loaded.audit_ = std::move(*audit);
   auto addresses =
       read_as(state, invited_by_name, parse_addresses, "remove the file, and list nodes to dial under [overlay] peers");
   if (!addresses) return std::unexpected(addresses.error());
@@ -72,6 +76,10 @@ std::expected<void, std::string> ClusterState::keep(const peer::KeyRing& ring) {
 
 std::expected<void, std::string> ClusterState::keep(const peer::Denials& denials) const {
   return state_->store(denials_name, denials.text());
+}
+
+std::expected<void, std::string> ClusterState::keep(const peer::Audit& audit) const {
+  return state_->store(audit_name, audit.text());
 }
 
 std::expected<void, std::string> ClusterState::keep_invited_by(std::vector<std::string> addresses) {

@@ -3,6 +3,7 @@
 //   cluster.key (or [overlay] cluster_key_file)  the ring's secrets, the one listened with first
 //   key_notes                                    when each was made, which are retired (peer/admission/key_ring.hpp)
 //   denials                                      the cluster's decisions about nodes (peer/admission/denials.hpp)
+//   audit                                        who decided what for it (peer/admission/audit.hpp)
 //   invited_by                                   addresses to dial besides the configured ones, one a line
 //
 // Owned by the node, on the loop's thread. Writing blocks for as long as the disk does, and is rare. Every file is
@@ -16,6 +17,7 @@
 #include <vector>
 
 #include "daemon/system/state_folder.hpp"
+#include "peer/admission/audit.hpp"
 #include "peer/admission/denials.hpp"
 #include "peer/admission/key_ring.hpp"
 
@@ -32,12 +34,14 @@ class ClusterState {
   /// The keys as they were at load().
   [[nodiscard]] const peer::KeyRing& key_ring() const { return ring_; }
   [[nodiscard]] const peer::Denials& denials() const { return denials_; }
+  [[nodiscard]] const peer::Audit& audit() const { return audit_; }
   [[nodiscard]] const std::vector<std::string>& invited_by() const { return invited_by_; }
   /// The node has no cluster key yet: it has made none, and was given none.
   [[nodiscard]] bool waits_to_join() const { return waits_to_join_; }
 
   [[nodiscard]] std::expected<void, std::string> keep(const peer::KeyRing& ring);
   [[nodiscard]] std::expected<void, std::string> keep(const peer::Denials& denials) const;
+  [[nodiscard]] std::expected<void, std::string> keep(const peer::Audit& audit) const;
   [[nodiscard]] std::expected<void, std::string> keep_invited_by(std::vector<std::string> addresses);
 
  private:
@@ -48,6 +52,7 @@ class ClusterState {
   std::filesystem::path key_file_;
   peer::KeyRing ring_;
   peer::Denials denials_;
+  peer::Audit audit_;
   std::vector<std::string> invited_by_;
   bool waits_to_join_ = false;
 };

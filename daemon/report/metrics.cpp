@@ -134,6 +134,11 @@ constexpr Row<NodeStatus> node_rows[] = {
     {"gossamer_messages_rejected_total", counter, "", "Messages that were malformed or out of bounds.",
      "Not 0: a faulty or hostile member; the log names it, gossamerctl deny excludes it.",
      &NodeStatus::messages_rejected},
+    {"gossamer_decisions_refused_total", counter, "",
+     "Messages with denials or cluster keys that were not followed: not signed by the cluster's authority, or out of "
+     "bounds.",
+     "Grows: a member decides what it may not, or is older than the authority; gossamerctl audit names it.",
+     &NodeStatus::decisions_refused},
     {"gossamer_admissions_refused_total", counter, "",
      "Nodes that were refused because of their key, their version or a denial.",
      "Grows: somebody with an old key, or who does not belong here; the log says from where.",

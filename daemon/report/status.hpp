@@ -66,6 +66,7 @@ struct NodeStatus {
   std::uint64_t payload_bytes_sent = 0;  ///< the part of it that is values, differences and what decodes them
   std::uint64_t payload_bytes_received = 0;
   std::uint64_t messages_rejected = 0;   ///< messages that were malformed or out of bounds
+  std::uint64_t decisions_refused = 0;   ///< messages with decisions for the cluster that were not followed
   std::uint64_t admissions_refused = 0;  ///< connections refused for a wrong or missing cluster key
   std::uint64_t handshakes_failed = 0;   ///< connections that did not complete the CURVE handshake
   std::uint64_t strangers_closed = 0;    ///< connections not admitted in time, that sent much, or were too many
@@ -254,8 +255,8 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(NodeStatus, version, node, name, address, inc
                                    refutations, jobs, clients, memory_bytes, device_memory_bytes, device_overflow_bytes,
                                    clients_awaited, limits_near, page, messages_sent, messages_received, bytes_sent,
                                    bytes_received, payload_bytes_sent, payload_bytes_received, messages_rejected,
-                                   admissions_refused, handshakes_failed, strangers_closed, link_attempts,
-                                   link_attempts_failed, sends_full, findings, cpu_s, heap_bytes)
+                                   decisions_refused, admissions_refused, handshakes_failed, strangers_closed,
+                                   link_attempts, link_attempts_failed, sends_full, findings, cpu_s, heap_bytes)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(PeerStatus, node, name, address, up, dialled_by_us, bulk, round_trip_ms,
                                    last_round_trip_ms, least_round_trip_ms, goodput_mbit_s, queued_bytes,
                                    under_way_bytes, up_s, messages_sent, messages_received, bytes_sent, bytes_received,

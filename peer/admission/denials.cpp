@@ -1,11 +1,11 @@
 #include "peer/admission/denials.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <tuple>
 
 #include "gossip/check.hpp"
 #include "gossip/plain_text.hpp"
+#include "peer/admission/words.hpp"
 #include "peer/limits.hpp"
 
 namespace gossamer::peer {
@@ -19,13 +19,6 @@ auto rank(const Denial& denial) {
   return std::tuple(denial.decided_at, denial.denied, std::string_view(denial.reason), denial.signature.has_value());
 }
 
-/// The text up to the next space, which is taken off with it.
-std::string_view next_word(std::string_view& line) {
-  const std::string_view word = line.substr(0, line.find(' '));
-  line.remove_prefix(std::min(line.size(), word.size() + 1));
-  return word;
-}
-
 std::optional<Denial> parse_record(std::string_view line) {
   Denial denial;
   std::string_view decision = next_word(line);
@@ -34,9 +27,7 @@ std::optional<Denial> parse_record(std::string_view line) {
     decision = next_word(line);
   }
   const auto node = parse_node_id(next_word(line));
-  const std::string_view time = next_word(line);
-  const auto [end, error] = std::from_chars(time.data(), time.data() + time.size(), denial.decided_at);
-  const bool time_sound = error == std::errc() && end == time.data() + time.size() && !time.empty();
+  const bool time_sound = parse_number(next_word(line), denial.decided_at);
   if ((decision != denied_word && decision != allowed_word) || !node || !time_sound) return std::nullopt;
   if (!is_plain_text(line, max_text_bytes)) return std::nullopt;
   denial.denied = decision == denied_word;

@@ -1,9 +1,9 @@
 #include "peer/admission/key_ring.hpp"
 
 #include <algorithm>
-#include <charconv>
 
 #include "gossip/check.hpp"
+#include "peer/admission/words.hpp"
 #include "peer/limits.hpp"
 
 namespace gossamer::peer {
@@ -25,16 +25,11 @@ std::optional<Note> parse_note(std::string_view line) {
   Note note;
   note.retired = line.starts_with(retired_word);
   if (!note.retired && !line.starts_with(made_word)) return std::nullopt;
-  line.remove_prefix(note.retired ? retired_word.size() : made_word.size());
-  const auto fingerprint = parse_fingerprint(line.substr(0, line.find(' ')));
-  if (!fingerprint) return std::nullopt;
+  next_word(line);
+  const auto fingerprint = parse_fingerprint(next_word(line));
+  if (!fingerprint || !parse_number(next_word(line), note.time)) return std::nullopt;
   note.fingerprint = *fingerprint;
-  line.remove_prefix(std::min(line.size(), line.find(' ') + 1));
-  const std::string_view time = line.substr(0, line.find(' '));
-  const auto [end, error] = std::from_chars(time.data(), time.data() + time.size(), note.time);
-  if (error != std::errc() || end != time.data() + time.size()) return std::nullopt;
-  line.remove_prefix(time.size());
-  if (!line.empty() && !parse_hex(line.substr(1), note.signature.emplace())) return std::nullopt;
+  if (!line.empty() && !parse_hex(line, note.signature.emplace())) return std::nullopt;
   return note;
 }
 

@@ -31,6 +31,11 @@ void order(std::vector<Address>& addresses) {
   addresses = std::move(once);
 }
 
+std::string words_of(const Denial& denial) {
+  return "node " + denial.node.full() + (denial.denied ? " is denied" : " is allowed") +
+         (denial.reason.empty() ? "" : ": " + denial.reason) + (denial.signature ? " (signed)" : "");
+}
+
 /// Why decisions that a member tells of are not taken.
 const char* refused_as(const std::optional<PublicKey>& authority) {
   return authority ? "not signed by the cluster's authority, or dated ahead of the clock here, or too many"
@@ -62,11 +67,10 @@ void Agreement::tick() {
 
 void Agreement::hear(const NodeId& from, DenialList list) {
   const Hearsay outcome = spread_.heard(from, list, self_.time_of_day(), self_.now());
-  if (outcome == Hearsay::refused && self_.log_throttle.take(self_.now())) {
-    self_.log->warn("{} tells of denials that are {}", from.brief(), refused_as(authority()));
-  }
+  if (outcome == Hearsay::refused) note_refused(from, std::string("denials that are ") + refused_as(authority()));
   if (outcome != Hearsay::news) return;
   for (const Denial& denial : list.records) {
+    note_taken(from, words_of(denial));
     self_.log->info("{} tells that node {} is {} in the whole cluster{}{}", from.brief(), denial.node.full(),
                     denial.denied ? "denied" : "allowed", denial.reason.empty() ? "" : ", because: ", denial.reason);
     if (denial.denied && denial.node == self_.identity.node) {
@@ -79,20 +83,19 @@ void Agreement::hear(const NodeId& from, DenialList list) {
 }
 
 void Agreement::hear(const NodeId& from, const RingState& state) {
-  const std::optional<PublicKey> before = authority();
+  const RingState before = ring_state();
   const Hearsay outcome = spread_.heard(from, state, self_.time_of_day(), self_.now());
-  if (before && state.authority && state.authority != before && self_.log_throttle.take(self_.now())) {
-    self_.log->warn("{} follows another authority, {}, and this node {}: gossamerctl authority use says whom to follow",
-                    from.brief(), hex(*state.authority), hex(*before));
-  } else if (outcome == Hearsay::refused && self_.log_throttle.take(self_.now())) {
-    self_.log->warn("{} tells of cluster keys that are {}", from.brief(), refused_as(authority()));
+  if (before.authority && state.authority && state.authority != before.authority) {
+    note_refused(from, "another authority than this node follows (gossamerctl authority use says whom to follow)");
+  } else if (outcome == Hearsay::refused) {
+    note_refused(from, std::string("cluster keys that are ") + refused_as(authority()));
   }
   if (outcome != Hearsay::news) return;
   self_.log->info("heard from {} of a change of the key ring: {} keys", from.brief(), spread_.ring().keys().size());
-  if (authority() != before)
+  if (authority() != before.authority)
     self_.log->warn("heard from {} that {} decides in this cluster: what it has not signed is not followed from now on",
                     from.brief(), hex(*authority()));
-  if (authority() != before) self_.turns->happened(DenialsChanged{});  // signatures of others were forgotten
+  note_changes(from, before);
   // The ring is stored before the next tick tells anyone that we hold it. If that fails, the ring is used all the same,
   // because the others will use it.
   if (const auto kept = self_.owner.keep_key_ring(spread_.ring()); !kept) {
@@ -106,8 +109,10 @@ void Agreement::hear(const NodeId& from, const RingState& state) {
 
 /// Makes a change that was asked for here: it is stored before it is used, or not made at all.
 std::expected<void, std::string> Agreement::change_ring(KeyRing ring) {
+  const RingState before = ring_state();
   if (auto kept = self_.owner.keep_key_ring(ring); !kept) return kept;
   spread_.set_ring(std::move(ring), self_.now());
+  note_changes(self_.identity.node, before);
   use_ring();
   return {};
 }
@@ -122,6 +127,42 @@ void Agreement::listen_with_slot() {
   const auto listening = listener_.listen_with(key);
   if (!listening && !cannot_change_key_) self_.log->error("{}", listening.error());
   cannot_change_key_ = !listening;
+}
+
+// --- who has decided what -------------------------------------------------------------------------------------------
+
+void Agreement::note_taken(const NodeId& told_by, std::string what) {
+  audit_.note_taken(self_.time_of_day(), told_by, std::move(what));
+  self_.turns->happened(DenialsChanged{});
+}
+
+void Agreement::note_refused(const NodeId& told_by, std::string what) {
+  ++self_.counters.decisions_refused;
+  if (!self_.log_throttle.take(self_.now())) return;
+  self_.log->warn("{} tells of {}", told_by.brief(), what);
+  audit_.note_refused(self_.time_of_day(), told_by, std::move(what));
+  self_.turns->happened(DenialsChanged{});
+}
+
+/// Of the ring, since it was like that.
+void Agreement::note_changes(const NodeId& told_by, const RingState& before) {
+  const RingState now = ring_state();
+  const auto is_key_of = [](const RingState& state, const Fingerprint& fingerprint) {
+    return std::ranges::any_of(state.keys, [&](const RingKey& key) { return key.key.fingerprint() == fingerprint; });
+  };
+  const auto signed_words = [](const auto& item) { return item.signature ? " (signed)" : ""; };
+  if (now.authority != before.authority)
+    note_taken(told_by,
+               now.authority ? hex(*now.authority) + " decides in the cluster" : "nobody's signature is asked for");
+  for (const RingKey& key : now.keys) {
+    const Fingerprint fingerprint = key.key.fingerprint();
+    if (!is_key_of(before, fingerprint))
+      note_taken(told_by, "cluster key " + hex(fingerprint) + " admits" + signed_words(key));
+  }
+  for (const RetiredKey& key : now.retired) {
+    if (is_key_of(before, key.fingerprint))
+      note_taken(told_by, "cluster key " + hex(key.fingerprint) + " is retired" + signed_words(key));
+  }
 }
 
 // --- who is denied ---------------------------------------------------------------------------------------------------
@@ -161,7 +202,7 @@ std::expected<void, std::string> Agreement::decide(const Denial& denial) {
   if (!spread_.decide(denial)) return std::unexpected("another decision about the node has come meanwhile: try again");
   self_.log->info("node {} is {} in the whole cluster", denial.node.brief(), denial.denied ? "denied" : "allowed");
   enforce_denials();
-  self_.turns->happened(DenialsChanged{});
+  note_taken(self_.identity.node, words_of(denial));
   return {};
 }
 

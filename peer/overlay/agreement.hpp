@@ -22,11 +22,13 @@ class Agreement {
         sender_(sender),
         listener_(listener),
         keys_(ring.cluster_keys()),
-        spread_(std::move(ring), self.options.denials) {}
+        spread_(std::move(ring), self.options.denials),
+        audit_(self.options.audit) {}
 
   [[nodiscard]] const ClusterKeys& keys() const { return keys_; }
   [[nodiscard]] RingState ring_state() const { return spread_.ring().state(); }
   [[nodiscard]] const Denials& denials() const { return spread_.denials(); }
+  [[nodiscard]] const Audit& audit() const { return audit_; }
   [[nodiscard]] bool is_denied(const NodeId& node) const { return denied_.contains(node); }
 
   void start() { started_at_ = self_.now(); }
@@ -63,6 +65,9 @@ class Agreement {
   [[nodiscard]] std::expected<void, std::string> check_signed(const Decision& decision) const;
   [[nodiscard]] std::expected<void, std::string> adopt(std::expected<InvitationGrant, std::string> grant);
   void use_ring();
+  void note_taken(const NodeId& told_by, std::string what);
+  void note_refused(const NodeId& told_by, std::string what);
+  void note_changes(const NodeId& told_by, const RingState& before);
   void listen_with_slot();
   void enforce_denials();
 
@@ -72,6 +77,7 @@ class Agreement {
   Listener& listener_;
   ClusterKeys keys_;  ///< the keys of spread_'s ring
   Spread spread_;
+  Audit audit_;
   std::set<NodeId> denied_here_;  ///< by configuration
   std::set<NodeId> denied_;       ///< by configuration, and by spread_
   std::shared_ptr<ClaimAttempt> claim_;

@@ -79,6 +79,8 @@ class Overlay {
   /// denials_changed() tells of it, too.
   [[nodiscard]] std::expected<void, std::string> decide(const Denial& denial) { return agreement_.decide(denial); }
   [[nodiscard]] const Denials& denials() const { return agreement_.denials(); }
+  /// What this node has followed and refused of such decisions.
+  [[nodiscard]] const Audit& audit() const { return agreement_.audit(); }
   [[nodiscard]] std::vector<KeyStatus> key_ring() const { return agreement_.key_ring(); }
   /// Adds a new key to the ring of every member. Members listen with it when their neighbours hold it.
   [[nodiscard]] std::expected<void, std::string> add_key(const RingKey& key) { return agreement_.add_key(key); }

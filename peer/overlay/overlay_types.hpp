@@ -12,6 +12,7 @@
 #include "gossip/membership/membership.hpp"
 #include "gossip/messages.hpp"
 #include "peer/address.hpp"
+#include "peer/admission/audit.hpp"
 #include "peer/admission/denials.hpp"
 #include "peer/admission/key_ring.hpp"
 #include "peer/limits.hpp"
@@ -35,6 +36,7 @@ struct OverlaySettings {
   std::vector<std::string> remembered;
   std::vector<NodeId> denied;     ///< nodes that this node gives no link, whatever key they hold
   Denials denials;                ///< those of the cluster, as this node knew them when it stopped
+  Audit audit = {};               ///< likewise
   std::uint64_t incarnation = 1;  ///< must be larger at each start, like microseconds since 1970
 
   /// The interval between heartbeats. A shorter one notices a lost node sooner; each costs about 200 bytes.
@@ -139,6 +141,7 @@ struct OverlayCounters {
   std::uint64_t unknown = 0;             ///< messages of kinds that only newer nodes know
   std::uint64_t strangers = 0;           ///< messages on connections that are not admitted, sound hellos apart
   std::uint64_t hellos_throttled = 0;    ///< hellos that were not looked at, because there were too many
+  std::uint64_t decisions_refused = 0;   ///< messages with decisions for the cluster that were not followed
   std::uint64_t admissions_refused = 0;  ///< hellos answered with `rejected`, nodes that are denied or have another key
   std::uint64_t handshakes_failed = 0;   ///< connections to our port with another key, or another protocol
   std::uint64_t strangers_closed = 0;    ///< connections to our port not admitted in time, that sent much, or too many
@@ -168,7 +171,7 @@ class OverlayEvents {
   /// The node is dead. Told after link_down(), once for each life of a node.
   virtual void node_dead(const NodeId& node) = 0;
   virtual void received(const NodeId& from, Message&& message) = 0;
-  /// Overlay::denials() has changed.
+  /// Overlay::denials() or Overlay::audit() has changed.
   virtual void denials_changed() {}
   /// Stores the ring for the next start. An error prevents a change that was asked for here, but not a change that was
   /// heard of. This is no event: the overlay waits for the answer while it changes the ring, and must not be called.

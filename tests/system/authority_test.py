@@ -87,6 +87,10 @@ class Authority(SystemTest):
             node.start()
         self.wait_for_links(nodes)
         self.assertEqual({self.authority_of(node) for node in nodes}, {authority})
+        decided = [one["what"] for one in self.ask(nodes[2], "audit")["records"] if one["followed"]]
+        self.assertIn(f"cluster key {new} admits (signed)", decided)
+        self.assertIn(f"cluster key {old} is retired (signed)", decided)
+        self.assertIn("node " + "cc" * 16 + " is denied: sold (signed)", decided)
         self.assertEqual(self.denied(nodes[0]), ["cc" * 16])
         self.assertIn("--authority", self.error_of(nodes[0], "key", "rotate"))
         newcomer = self.cluster.add(
@@ -131,6 +135,13 @@ class Authority(SystemTest):
                 self.assertEqual(self.fingerprints(node), keys)
                 self.assertEqual(self.authority_of(node), authority)
         self.assertIn("not signed by the cluster's authority", nodes[0].log.read_text())
+        records = self.ask(nodes[0], "audit")["records"]
+        self.assertIn(f"{authority} decides in the cluster", [one["what"] for one in records if one["followed"]])
+        refused = [one for one in records if not one["followed"]]
+        self.assertTrue(any("another authority" in one["what"] for one in refused), records)
+        self.assertTrue(any("denials" in one["what"] and one["times"] > 1 for one in refused), records)
+        self.assertEqual([one["told_by"] for one in refused if one["told_by"] == nodes[0].status()["node"]], [])
+        self.assertGreater(nodes[0].status()["decisions_refused"], 20)
 
     def test_a_node_may_be_told_by_hand_whom_to_follow(self) -> None:
         (node,) = self.start_nodes(1)

@@ -24,7 +24,7 @@ SOURCE = Path(__file__).resolve().parents[2]
 SCHEMA = json.loads((SOURCE / "tools/ctl/gossamerctl.schema.json").read_text())
 DOCUMENT = (SOURCE / "docs/reference/gossamerctl.md").read_text()
 # These have commands of their own.
-GROUPS = {"key", "job", "cluster"}
+GROUPS = {"authority", "key", "job", "cluster"}
 # These print no JSON of their own: other programs print.
 WITHOUT_JSON = {"config", "run", "cluster run"}
 NO_NODE = "0" * 32
@@ -128,6 +128,10 @@ class Json(SystemTest):
         self.assertTrue(self.print_json(first, "deny", NO_NODE, "--reason", "lost")["denial"]["denied"])
         self.assertEqual(len(self.print_json(first, "denials")["denials"]), 1)
         self.assertFalse(self.print_json(first, "allow", NO_NODE)["denial"]["denied"])
+        made = self.print_json(first, "authority", "create", str(self.folder / "authority.key"), "--yes")
+        self.assertEqual(self.print_json(first, "authority", "show"), made)
+        self.assertEqual(self.print_json(first, "authority", "use", "none")["authority"], "")
+        self.assertGreater(len(self.print_json(first, "audit")["records"]), 3)
         exported = self.folder / "model.safetensors"
         written = self.print_json(first, "checkpoint", JOB)["path"]
         self.print_json(first, "export", JOB, str(exported))

@@ -193,6 +193,12 @@ void add_denials(CLI::App& app, CommandAction& chosen) {
   });
 }
 
+void add_audit(CLI::App& app, CommandAction& chosen) {
+  CLI::App* audit = app.add_subcommand("audit", "Who has decided what for the cluster, as this node has heard it");
+  audit->footer("What it has not followed as well. The journal has more, and each time.");
+  audit->callback([&chosen] { chosen = asking({{"command", "audit"}}, audit_table); });
+}
+
 void add_keys(CLI::App& app, CommandAction& chosen) {
   const auto fingerprint = std::make_shared<std::string>();
   const auto key_file = std::make_shared<std::string>();
@@ -406,6 +412,7 @@ void add_cluster_commands(CLI::App& app, CommandAction& chosen) {
   add_denials(app, chosen);
   add_keys(app, chosen);
   add_authority(app, chosen);
+  add_audit(app, chosen);
   add_invite(app, chosen);
   add_join(app, chosen);
 }

@@ -67,7 +67,8 @@ using CommandAction = std::function<CommandResult(const Invocation&)>;
 
 /// checkpoint, export, import
 void add_checkpoint_commands(CLI::App& app, CommandAction& chosen);
-/// deny, allow, denials, key, authority, invite, join: they change the cluster, or show what its members agree on
+/// deny, allow, denials, key, authority, audit, invite, join: they change the cluster, or show what its members agree
+/// on
 void add_cluster_commands(CLI::App& app, CommandAction& chosen);
 /// config check
 void add_config_commands(CLI::App& app, CommandAction& chosen);

@@ -302,6 +302,20 @@ std::string denials_table(const json& answer, bool colour) {
   return table.render(colour);
 }
 
+std::string audit_table(const json& answer, bool colour) {
+  Table table{{"AT", "TOLD BY", "FOLLOWED", "TIMES", "WHAT"}, {}, "nothing was decided yet"};
+  for (const json& entry : answer.at("records")) {
+    const Members record{entry};
+    const bool followed = entry.value("followed", false);
+    table.rows.push_back({record.text("at"),
+                          {record.string("told_by").substr(0, 8)},
+                          {followed ? "yes" : "no", false, followed ? Tone::good : Tone::bad},
+                          {fmt::format("{:.0f}", record.number("times")), true},
+                          record.text("what")});
+  }
+  return table.render(colour);
+}
+
 std::string keys_table(const json& answer, bool colour) {
   Table table{{"FINGERPRINT", "MADE", "SIGNED", "USE", "NEIGHBOURS THAT HOLD IT"}, {}, "no key"};
   for (const json& entry : answer.at("keys")) {

@@ -15,6 +15,7 @@ namespace gossamer::ctl {
 /// The processes of all jobs, each with its job, from the daemon's answer to "jobs". Throws json::exception.
 [[nodiscard]] nlohmann::json clients_of(const nlohmann::json& answer);
 [[nodiscard]] std::string clients_table(const nlohmann::json& answer, bool colour);
+[[nodiscard]] std::string audit_table(const nlohmann::json& answer, bool colour);
 [[nodiscard]] std::string denials_table(const nlohmann::json& answer, bool colour);
 [[nodiscard]] std::string keys_table(const nlohmann::json& answer, bool colour);
 

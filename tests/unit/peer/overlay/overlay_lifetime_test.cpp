@@ -190,7 +190,7 @@ TEST_CASE("events are told from the loop, and their handlers may call every meth
   a->overlay->set_denied({b->id});
   CHECK(a->denial_changes == 0);
   CHECK(a->events == std::vector<std::string>{"up " + b->id.full()});
-  run_until(loop, [&] { return a->denial_changes == 2 && a->count("dead", *b) == 1; });
+  run_until(loop, [&] { return a->denial_changes == 3 && a->count("dead", *b) == 1; });  // the new key is noted, too
   CHECK(called);
   CHECK(a->events.size() == 3);
 }

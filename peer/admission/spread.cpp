@@ -56,8 +56,11 @@ Hearsay Spread::heard(const NodeId& from, DenialList& list, TimeUs time_of_day, 
       break;
     }
     const Hearsay merged = denials_.merge(denial, time_of_day, links_.contains(denial.node), authority);
-    if (merged == Hearsay::news) news.push_back(std::move(denial));
-    if (merged != Hearsay::refused) continue;
+    if (merged == Hearsay::news) {
+      news.push_back(std::move(denial));
+      continue;
+    }
+    if (merged == Hearsay::known) continue;
     refused = true;
     if (!authority || is_signed(*authority, denial.statement(), denial.signature)) continue;
     note_forgery(link->second, now);

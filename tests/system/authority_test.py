@@ -47,7 +47,9 @@ class Authority(SystemTest):
         for node in nodes:
             wait_until(lambda: self.authority_of(node) == authority, PATIENCE_S, f"{node.name} follows it")
             wait_until(
-                lambda: self.ask(node, "authority", "show")["not_signed"] == 0, PATIENCE_S, f"{node.name} has all signed"
+                lambda: self.ask(node, "authority", "show")["not_signed"] == 0,
+                PATIENCE_S,
+                f"{node.name} has all signed",
             )
         return authority
 
@@ -66,7 +68,8 @@ class Authority(SystemTest):
                 self.assertIn("--authority", self.error_of(node, *command))
         self.assertIn("decides in this cluster already", self.error_of(nodes[1], "authority", "create", "another"))
         foreign = self.foreign_key()
-        self.assertIn(f"in this cluster {authority} decides", self.error_of(nodes[0], "key", "rotate", "--authority", foreign))
+        said = self.error_of(nodes[0], "key", "rotate", "--authority", foreign)
+        self.assertIn(f"in this cluster {authority} decides", said)
         self.assertIn("there is no", self.error_of(nodes[0], "key", "rotate", "--authority", str(self.folder / "none")))
         self.assertTrue(all(self.denied(node) == [unwanted] for node in nodes))
 
@@ -174,7 +177,9 @@ class Authority(SystemTest):
     def test_a_node_that_follows_another_does_not_join(self) -> None:
         (member,) = self.start_nodes(1)
         self.create([member])
-        other = self.cluster.add("other", {"overlay": {"cluster_key_file": str(self.folder / "other.key"), "peers": []}})
+        other = self.cluster.add(
+            "other", {"overlay": {"cluster_key_file": str(self.folder / "other.key"), "peers": []}}
+        )
         other.start()
         self.ask(other, "authority", "create", str(self.folder / "foreign.key"), "--yes")
         line = self.ask(member, "invite")["invitation"]

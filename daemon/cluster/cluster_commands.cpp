@@ -29,7 +29,7 @@ json answer_of(const peer::Denial& denial) {
           {"signed", denial.signature.has_value()}};
 }
 
-// What is to be signed: gossamerctl makes the statement from it, and shows it.
+// Each function gives the fields of a decision that is to be signed. gossamerctl shows them, and makes the statement.
 json to_sign(const peer::Denial& denial) {
   return {{"kind", "denial"},
           {"node", denial.node.full()},
@@ -47,7 +47,7 @@ json to_sign(const peer::RetiredKey& key) {
   return {{"kind", "retirement"}, {"fingerprint", peer::hex(key.fingerprint)}, {"at_us", key.retired_at}};
 }
 
-/// Those that are sound; the others count as not there.
+/// The signatures in the request. One that is malformed counts as not there.
 peer::Signatures signatures_in(const json& request) {
   peer::Signatures signatures;
   if (!request.contains("signatures")) return signatures;
@@ -173,9 +173,9 @@ json ClusterCommands::key_rotate(const json& request) {
     proposed_key_ = *proposed;
   }
   if (asks_to_sign(request)) return to_sign_answer(json::array({to_sign(*proposed_key_)}));
-  if (!proposed_key_ || (overlay_.authority() && !signatures_in(request).contains(proposed_key_->statement())))
+  const peer::RingKey key = proposed_key_ ? with_signature(*proposed_key_, request) : peer::RingKey{};
+  if (!proposed_key_ || (overlay_.authority() && !key.signature))
     return failure("another key was proposed here meanwhile: try again");
-  const peer::RingKey key = with_signature(*proposed_key_, request);
   if (const auto added = overlay_.add_key(key); !added) return failure(added.error());
   proposed_key_.reset();
   return {{"fingerprint", peer::hex(key.key.fingerprint())}};

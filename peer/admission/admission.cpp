@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "peer/admission/transcript.hpp"
+#include "peer/keys/transcript.hpp"
 
 namespace gossamer::peer {
 namespace {

@@ -70,8 +70,7 @@ std::string Audit::text() const {
 std::expected<Audit, std::string> Audit::parse(std::string_view text) {
   Audit audit;
   for (std::size_t number = 1; !text.empty(); ++number) {
-    const std::string_view line = text.substr(0, text.find('\n'));
-    text.remove_prefix(std::min(text.size(), line.size() + 1));
+    const std::string_view line = next_line(text);
     auto record = parse_audit_record(line);
     if (!record) return std::unexpected("line " + std::to_string(number) + " is no record of a decision");
     const bool is_taken = record->is_taken;

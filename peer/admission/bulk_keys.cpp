@@ -1,6 +1,6 @@
 #include "peer/admission/bulk_keys.hpp"
 
-#include "peer/admission/transcript.hpp"
+#include "peer/keys/transcript.hpp"
 
 namespace gossamer::peer {
 namespace {

@@ -144,8 +144,7 @@ std::string Denials::text() const {
 std::expected<Denials, std::string> Denials::parse(std::string_view text) {
   Denials denials;
   for (std::size_t number = 1; !text.empty(); ++number) {
-    const std::string_view line = text.substr(0, text.find('\n'));
-    text.remove_prefix(std::min(text.size(), line.size() + 1));
+    const std::string_view line = next_line(text);
     const auto record = parse_record(line);
     if (!record) return std::unexpected("line " + std::to_string(number) + " is no record of a denial");
     if (denials.entries_.size() == max_denials) return std::unexpected("it holds too many records");

@@ -5,7 +5,7 @@
 
 #include "gossip/plain_text.hpp"
 #include "peer/admission/admission.hpp"
-#include "peer/admission/transcript.hpp"
+#include "peer/keys/transcript.hpp"
 #include "peer/limits.hpp"
 
 namespace gossamer::peer {

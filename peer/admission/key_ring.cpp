@@ -43,8 +43,7 @@ KeyRing::KeyRing(const ClusterKeys& keys) {
 std::expected<KeyRing, std::string> KeyRing::restore(const ClusterKeys& keys, std::string_view notes) {
   KeyRing ring(keys);
   for (std::size_t number = 1; !notes.empty(); ++number) {
-    const std::string_view line = notes.substr(0, notes.find('\n'));
-    notes.remove_prefix(std::min(notes.size(), line.size() + 1));
+    const std::string_view line = next_line(notes);
     if (line.starts_with(authority_word) && parse_hex(line.substr(authority_word.size()), ring.authority_.emplace()))
       continue;
     const auto note = parse_note(line);

@@ -17,6 +17,13 @@ inline std::string_view next_word(std::string_view& line) {
   return word;
 }
 
+/// The text up to the next line's beginning, without the end of the line; it is taken off.
+inline std::string_view next_line(std::string_view& text) {
+  const std::string_view line = text.substr(0, text.find('\n'));
+  text.remove_prefix(std::min(text.size(), line.size() + 1));
+  return line;
+}
+
 /// False unless all of the text is a decimal number.
 template <class Number>
 [[nodiscard]] bool parse_number(std::string_view text, Number& number) {

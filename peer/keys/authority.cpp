@@ -4,6 +4,7 @@
 
 #include "gossip/check.hpp"
 #include "peer/keys/key_file.hpp"
+#include "peer/keys/transcript.hpp"
 
 namespace gossamer::peer {
 namespace {
@@ -16,41 +17,16 @@ constexpr std::string_view authority_comment =
     "# The authority of a Gossamer cluster. Whoever holds this file decides who is denied and which keys admit.\n"
     "# Keep it where only operators can read it, off the machines that train if you can. gossamerd never reads it.\n";
 
-/// BLAKE2b over fields, each with its length before it.
-class StatementHash {
- public:
-  explicit StatementHash(std::string_view kind) {
-    GOSSAMER_CHECK(crypto_generichash_init(&state_, nullptr, 0, sizeof(Statement)) == 0);
-    add(kind);
-  }
-  StatementHash& add(std::span<const std::uint8_t> bytes) {
-    update(number_bytes(bytes.size()));
-    update(bytes);
-    return *this;
-  }
-  StatementHash& add(std::string_view text) {
-    return add({reinterpret_cast<const std::uint8_t*>(text.data()), text.size()});
-  }
-  StatementHash& add(std::uint64_t number) { return add(number_bytes(number)); }
-  [[nodiscard]] Statement statement() {
-    Statement statement{};
-    GOSSAMER_CHECK(crypto_generichash_final(&state_, statement.data(), statement.size()) == 0);
-    return statement;
-  }
+// In a statement every field has its length before it, also those whose length is fixed.
 
- private:
-  static std::array<std::uint8_t, 8> number_bytes(std::uint64_t number) {
-    std::array<std::uint8_t, 8> bytes{};
-    for (std::size_t i = 0; i < bytes.size(); ++i)
-      bytes[i] = static_cast<std::uint8_t>(number >> (8 * i));
-    return bytes;
-  }
-  void update(std::span<const std::uint8_t> bytes) {
-    GOSSAMER_CHECK(crypto_generichash_update(&state_, bytes.data(), bytes.size()) == 0);
-  }
-
-  crypto_generichash_state state_{};
-};
+void add_field(Transcript& transcript, std::span<const std::uint8_t> bytes) {
+  transcript.add_number(bytes.size());
+  transcript.add_bytes(bytes);
+}
+void add_field(Transcript& transcript, std::int64_t number) {
+  transcript.add_number(sizeof number);
+  transcript.add_number(static_cast<std::uint64_t>(number));
+}
 
 /// libsodium's secret key, which is the seed and the public key; wiped when it goes.
 class ExpandedKey {
@@ -81,20 +57,26 @@ std::string_view last_line(std::string_view text) {
 }  // namespace
 
 Statement denial_statement(const NodeId& node, bool denied, TimeUs decided_at, std::string_view reason) {
-  return StatementHash("gossamer denial 1")
-      .add(node.bytes)
-      .add(std::uint64_t{denied ? 1U : 0U})
-      .add(static_cast<std::uint64_t>(decided_at))
-      .add(reason)
-      .statement();
+  Transcript transcript("gossamer denial 1");
+  add_field(transcript, node.bytes);
+  add_field(transcript, std::int64_t{denied ? 1 : 0});
+  add_field(transcript, decided_at);
+  transcript.add_text(reason);
+  return transcript.proof();
 }
 
 Statement key_statement(const KeyDigest& key, TimeUs made_at) {
-  return StatementHash("gossamer cluster key 1").add(key).add(static_cast<std::uint64_t>(made_at)).statement();
+  Transcript transcript("gossamer cluster key 1");
+  add_field(transcript, key);
+  add_field(transcript, made_at);
+  return transcript.proof();
 }
 
 Statement retirement_statement(const Fingerprint& key, TimeUs retired_at) {
-  return StatementHash("gossamer retirement 1").add(key).add(static_cast<std::uint64_t>(retired_at)).statement();
+  Transcript transcript("gossamer retirement 1");
+  add_field(transcript, key);
+  add_field(transcript, retired_at);
+  return transcript.proof();
 }
 
 bool is_signed(const PublicKey& authority, const Statement& statement, const std::optional<Signature>& signature) {

@@ -15,8 +15,8 @@ namespace gossamer::peer {
 
 /// Ed25519, of libsodium's crypto_sign_detached.
 using Signature = std::array<std::uint8_t, 64>;
-/// What is signed: BLAKE2b-256 over what kind of decision it is, and all its fields.
-using Statement = std::array<std::uint8_t, 32>;
+/// The hash that is signed: BLAKE2b-256 over the kind of a decision and all its fields.
+using Statement = Proof;
 using Signatures = std::map<Statement, Signature>;
 
 /// "The node is denied, or allowed again." Times are microseconds since 1970.

@@ -16,6 +16,8 @@ namespace gossamer::peer {
 
 inline constexpr std::size_t key_bytes = 32;
 using PublicKey = std::array<std::uint8_t, key_bytes>;
+/// BLAKE2b-256 over a list of fields (peer/keys/transcript.hpp).
+using Proof = std::array<std::uint8_t, 32>;
 
 /// 32 secret bytes. Wiped when it goes. Nothing prints it, and there is no conversion to text here.
 class Secret {

@@ -10,7 +10,7 @@
 
 #include "gossip/check.hpp"
 #include "gossip/codec/frame_buffer.hpp"
-#include "peer/admission/transcript.hpp"
+#include "peer/keys/transcript.hpp"
 
 namespace gossamer::peer {
 namespace {

@@ -79,7 +79,6 @@ void Agreement::hear(const NodeId& from, DenialList list) {
     }
   }
   enforce_denials();
-  self_.turns->happened(DenialsChanged{});
 }
 
 void Agreement::hear(const NodeId& from, const RingState& state) {
@@ -144,7 +143,7 @@ void Agreement::note_refused(const NodeId& told_by, std::string what) {
   self_.turns->happened(DenialsChanged{});
 }
 
-/// Of the ring, since it was like that.
+/// Notes what has changed in the key ring since it was as `before` says.
 void Agreement::note_changes(const NodeId& told_by, const RingState& before) {
   const RingState now = ring_state();
   const auto is_key_of = [](const RingState& state, const Fingerprint& fingerprint) {

@@ -18,7 +18,6 @@ enum class Channel : std::uint8_t { control = 0, bulk = 1 };
 inline constexpr std::size_t channel_count = 2;
 
 using Nonce = std::array<std::uint8_t, 32>;
-using Proof = std::array<std::uint8_t, 32>;
 
 struct Hello {
   std::uint16_t version_low = 0;

@@ -317,7 +317,7 @@ TEST_CASE("what workers learn last counts in the servers' final model at least a
 
 TEST_CASE("who keeps the job in gossip follows it, and takes nothing from what is learned") {
   const std::size_t trainers = GENERATE(1, 3);
-  // Those that average by themselves hold one model, exchange nothing with each other, and give to those that follow.
+  // Trainers that average by themselves hold one model. They exchange nothing with each other, and give to followers.
   const bool exchanges = GENERATE(true, false);
   CAPTURE(trainers, exchanges);
   WorldOptions options{.nodes = trainers + 2, .keepers = 2};

@@ -1,30 +1,26 @@
 """Admission to the cluster: nodes that are invited, denied, and kept in or out while its key changes."""
 
-import json
 import os
 import shutil
-import subprocess
 import time
 import unittest
 from pathlib import Path
-from typing import Any, List, Optional
+from typing import List, Optional
 
 import numpy as np
 
 from support import (
-    BUILD,
     PATIENCE_S,
     Node,
+    OperatedTest,
     Options,
-    SystemTest,
-    gossamerctl,
     start_other_program,
     start_with_library,
     wait_until,
 )
 
 
-class Admission(SystemTest):
+class Admission(OperatedTest):
     def own_key(self, name: str, overlay: Optional[Options] = None) -> Node:
         """A node without contacts, with a key file of its own; it is not started."""
         path = self.folder / name / "state" / "cluster.key"
@@ -34,19 +30,6 @@ class Admission(SystemTest):
         node = self.own_key(name)
         node.start()
         return node
-
-    def ctl(self, node: Node, *arguments: str) -> subprocess.CompletedProcess:
-        return gossamerctl(BUILD, "--socket", str(node.control_socket), *arguments)
-
-    def ask(self, node: Node, *arguments: str) -> Any:
-        done = self.ctl(node, "--json", *arguments)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        return json.loads(done.stdout)
-
-    def error_of(self, node: Node, *arguments: str) -> str:
-        done = self.ctl(node, *arguments)
-        self.assertEqual(done.returncode, 3, done.stdout)
-        return done.stderr
 
     def invitation(self, node: Node, *arguments: str) -> str:
         done = self.ctl(node, "invite", *arguments)

@@ -1,37 +1,21 @@
 """The authority of a cluster: only who has its key denies nodes and changes cluster keys, on whatever member."""
 
-import json
 import stat
-import subprocess
 import unittest
-from pathlib import Path
-from typing import Any, List
+from typing import List
 
 import numpy as np
 
 from hostile_test import hostile_member
-from support import BUILD, PATIENCE_S, Node, SystemTest, gossamerctl, wait_until
+from support import PATIENCE_S, Node, OperatedTest, wait_until
 
 INVENTED = "ee" * 16  # the node that hostile_member.cpp denies
 
 
-class Authority(SystemTest):
+class Authority(OperatedTest):
     def setUp(self) -> None:
         super().setUp()
         self.key = self.folder / "authority.key"
-
-    def ctl(self, node: Node, *arguments: str) -> subprocess.CompletedProcess:
-        return gossamerctl(BUILD, "--socket", str(node.control_socket), *arguments)
-
-    def ask(self, node: Node, *arguments: str) -> Any:
-        done = self.ctl(node, "--json", *arguments)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        return json.loads(done.stdout)
-
-    def error_of(self, node: Node, *arguments: str) -> str:
-        done = self.ctl(node, *arguments)
-        self.assertEqual(done.returncode, 3, done.stdout)
-        return done.stderr
 
     def authority_of(self, node: Node) -> str:
         return self.ask(node, "authority", "show")["authority"]

@@ -6,6 +6,7 @@ means adding to the arrays, or nothing at all; then the sum over all replicas mu
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import socket
@@ -265,3 +266,20 @@ class SystemTest(unittest.TestCase):
             "a change reaches the other replicas",
             clients,
         )
+
+
+class OperatedTest(SystemTest):
+    """Operators give commands to the nodes, by gossamerctl."""
+
+    def ctl(self, node: Node, *arguments: str) -> subprocess.CompletedProcess:
+        return gossamerctl(BUILD, "--socket", str(node.control_socket), *arguments)
+
+    def ask(self, node: Node, *arguments: str) -> Any:
+        done = self.ctl(node, "--json", *arguments)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return json.loads(done.stdout)
+
+    def error_of(self, node: Node, *arguments: str) -> str:
+        done = self.ctl(node, *arguments)
+        self.assertEqual(done.returncode, 3, done.stdout)
+        return done.stderr

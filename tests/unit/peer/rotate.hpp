@@ -4,21 +4,21 @@
 
 #include "peer/admission/key_ring.hpp"
 
-namespace gossamer::test {
+namespace gossamer::peer {
 
 /// Makes a key, as an operator's `key rotate`; the ring listens with it when it is promoted.
-[[nodiscard]] inline std::expected<peer::Fingerprint, std::string> rotate(peer::KeyRing& ring, TimeUs time_of_day) {
+[[nodiscard]] inline std::expected<Fingerprint, std::string> rotate(KeyRing& ring, TimeUs time_of_day) {
   const auto key = ring.propose(time_of_day);
   if (!key) return std::unexpected(key.error());
   if (const auto added = ring.add(*key); !added) return std::unexpected(added.error());
   return key->key.fingerprint();
 }
 
-[[nodiscard]] inline std::expected<void, std::string> retire(peer::KeyRing& ring, const peer::Fingerprint& fingerprint,
+[[nodiscard]] inline std::expected<void, std::string> retire(KeyRing& ring, const Fingerprint& fingerprint,
                                                              TimeUs time_of_day) {
   const auto retired = ring.propose_retirement(fingerprint, time_of_day);
   if (!retired) return std::unexpected(retired.error());
   return ring.retire(*retired);
 }
 
-}  // namespace gossamer::test
+}  // namespace gossamer::peer

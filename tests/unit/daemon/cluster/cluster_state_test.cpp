@@ -8,6 +8,7 @@
 
 #include "tests/unit/catch.hpp"
 #include "tests/unit/daemon/support.hpp"
+#include "tests/unit/peer/rotate.hpp"
 
 using namespace gossamer;
 using namespace gossamer::daemon;
@@ -33,13 +34,6 @@ struct Kept {
     return info.st_mode & 0777;
   }
 };
-
-std::expected<peer::Fingerprint, std::string> rotate(peer::KeyRing& ring, TimeUs time_of_day) {
-  const auto key = ring.propose(time_of_day);
-  if (!key) return std::unexpected(key.error());
-  if (const auto added = ring.add(*key); !added) return std::unexpected(added.error());
-  return key->key.fingerprint();
-}
 
 }  // namespace
 

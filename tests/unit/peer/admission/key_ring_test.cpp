@@ -15,9 +15,6 @@ using namespace gossamer::peer;
 
 namespace {
 
-using gossamer::test::retire;
-using gossamer::test::rotate;
-
 constexpr TimeUs today = 1'800'000'000 * us_per_s;
 
 ClusterKey key_of(std::uint8_t value) {
@@ -270,7 +267,7 @@ TEST_CASE("what holds when an authority is made is signed by it, and members tha
   CHECK(other.merge(ring.state(), today).changed);
   CHECK(other.notes() == ring.notes());
   CHECK(std::ranges::all_of(other.keys(), [](const RingKey& key) { return key.signature.has_value(); }));
-  // One that comes with other signatures forgets them.
+  // A ring that is told to follow another authority forgets the signatures of the first.
   other.set_authority(SigningKey::generate().authority());
   CHECK(std::ranges::none_of(other.keys(), [](const RingKey& key) { return key.signature.has_value(); }));
 }

@@ -16,8 +16,6 @@ using namespace gossamer::peer;
 namespace {
 
 using gossamer::test::node_id;
-using gossamer::test::rotate;
-
 constexpr TimeUs begun_at = 1'800'000'000 * us_per_s;
 
 KeyRing a_ring() {

@@ -1,6 +1,6 @@
-// Makes proofs: BLAKE2b-256, keyed with a secret, over a list of fields.
+// Makes proofs and statements: BLAKE2b-256 over a list of fields, keyed with a secret, or without a key.
 //
-// Used by peer/admission/ and peer/links/seal.cpp only. Pure, any thread.
+// Used by peer/keys/authority.cpp, peer/admission/ and peer/links/seal.cpp only. Pure, any thread.
 
 #pragma once
 
@@ -9,7 +9,7 @@
 #include <string_view>
 
 #include "gossip/check.hpp"
-#include "peer/wire/control_messages.hpp"
+#include "peer/keys/keys.hpp"
 
 namespace gossamer::peer {
 
@@ -17,10 +17,9 @@ namespace gossamer::peer {
 /// bytes.
 class Transcript {
  public:
-  Transcript(std::string_view context, const Secret& key) {
-    GOSSAMER_CHECK(crypto_generichash_init(&state_, key.bytes().data(), key_bytes, sizeof(Proof)) == 0);
-    add_text(context);
-  }
+  Transcript(std::string_view context, const Secret& key) : Transcript(context, key.bytes()) {}
+  /// Without a key: for what anybody may compute.
+  explicit Transcript(std::string_view context) : Transcript(context, std::span<const std::uint8_t>()) {}
   Transcript(const Transcript&) = delete;
   Transcript& operator=(const Transcript&) = delete;
   ~Transcript() { sodium_memzero(&state_, sizeof state_); }
@@ -51,6 +50,11 @@ class Transcript {
   }
 
  private:
+  Transcript(std::string_view context, std::span<const std::uint8_t> key) {
+    GOSSAMER_CHECK(crypto_generichash_init(&state_, key.data(), key.size(), sizeof(Proof)) == 0);
+    add_text(context);
+  }
+
   crypto_generichash_state state_;
 };
 

@@ -385,7 +385,12 @@ void Listener::note(SocketEvent event) {
 void Listener::note_end(int descriptor) {
   auto ended = connections_.closed(descriptor);
   if (vanished_.erase(descriptor) > 0 && !ended) ended.emplace();
-  if (ended && ended->admitted) return handlers_.lost_connection();
+  if (ended && ended->admitted) {
+    // What came before the end, perhaps a goodbye, is heard before anybody finds out about it.
+    const std::shared_ptr<PolledSocket> router = router_;
+    if (router) router->drain_rest();
+    return handlers_.lost_connection();
+  }
   if (ended && ended->spoke) return;
   const auto handshake = std::exchange(handshake_, std::nullopt);
   if (!ended || handshake == HandshakeFailure::gave_up) return;

@@ -1,4 +1,5 @@
 #include "daemon/node.hpp"
+#include "daemon/cluster/permission.hpp"
 
 #include <fmt/format.h>
 
@@ -107,6 +108,7 @@ std::expected<std::unique_ptr<Node>, std::string> Node::open(asio::io_context& l
   options.denied = denied_by(config);
   options.denials = node->cluster_.denials();
   options.audit = node->cluster_.audit();
+  options.certificates = node->cluster_.certificates();
   options.name = config.node.name;
   options.incarnation = incarnation;
   options.ping_interval_ms = static_cast<int>(config.overlay.ping_ms);
@@ -124,7 +126,7 @@ std::expected<std::unique_ptr<Node>, std::string> Node::open(asio::io_context& l
       gossip::Random(node->random_.next()), [raw = node.get()] { return raw->now_us(); },
       [] { return static_cast<TimeUs>(time_of_day_us()); });
   if (auto started = node->overlay_->start(); !started) return std::unexpected(started.error());
-  node->commands_ = std::make_unique<ClusterCommands>(loop, *node->overlay_, node->cluster_, log);
+  node->commands_ = std::make_unique<ClusterCommands>(loop, *node->overlay_, node->cluster_, config.node.name, log);
   if (node->cluster_.waits_to_join()) node->commands_->join_until_granted(config.overlay.join);
   node->schedule_tick();
   node->cluster_view_.start();
@@ -164,6 +166,8 @@ TimeUs Node::now_us() const {
 
 std::expected<void, AttachRefusal> Node::attach(std::shared_ptr<ClientSession> session) {
   const ClientMemory& memory = session->memory();
+  if (const auto why = objection_to_job(memory.job(), memory.kind().keeps))
+    return cannot_attach(layout::AttachStatus::limit_reached, *why);
   if (const auto found = jobs_.find(memory.key().name_hash); found != jobs_.end()) {
     if (Job& job = *found->second.job; !job.client_gone()) return job.add(std::move(session));
     remove(found);  // the former clients are gone; their job's work is given up
@@ -291,7 +295,34 @@ void Node::node_dead(const NodeId& node) {
   averages_.node_dead(node);
 }
 
+std::optional<std::string> Node::objection_to_job(std::string_view job, bool keeps) const {
+  const peer::Rights rights = overlay_->rights_of(id());
+  if (rights.allow_job(job) && (rights.trains || keeps)) return std::nullopt;
+  if (rights.jobs.empty())
+    return "this cluster asks for certificates, and this node has none that counts: an operator has to approve it "
+           "(gossamerctl approve)";
+  return fmt::format("this node's certificate does not let it {} the job {}: it may {} {}", keeps ? "keep" : "train",
+                     job, rights.trains ? "train" : "follow and keep", rights.jobs);
+}
+
+bool Node::may_train(const NodeId& node, std::string_view job) const {
+  const peer::Rights rights = overlay_->rights_of(node);
+  return rights.trains && rights.allow_job(job);
+}
+
+/// True if the sender's certificate lets it say that. What names no job here is no harm.
+bool Node::is_allowed(const NodeId& from, const Message& message) {
+  const JobKey* const key = key_of(message);
+  const Job* const job = key == nullptr ? nullptr : job_named(key->name_hash);
+  if (job == nullptr || may_say(overlay_->rights_of(from), message, job->name())) return true;
+  ++not_allowed_;
+  if (last_not_allowed_.is_due(from.full()))
+    log_.warn("{} says of the job {} what its certificate does not allow", from.brief(), job->name());
+  return false;
+}
+
 void Node::received(const NodeId& from, Message&& message) {
+  if (!is_allowed(from, message)) return;
   if (std::holds_alternative<ExchangeAck>(message)) {
     // The message names an exchange and no job: only the job that keeps the reply reacts.
     for (auto& [name, held] : jobs_)
@@ -328,6 +359,8 @@ void Node::keep_denials() {
   if (!kept) log_.error("who is denied holds until the next start only: {}", kept.error());
   if (const auto noted = cluster_.keep(overlay_->audit()); !noted)
     log_.error("who has decided it is not kept: {}", noted.error());
+  if (const auto kept_too = cluster_.keep(overlay_->certificates()); !kept_too)
+    log_.error("certificates hold until the next start only: {}", kept_too.error());
   denials_to_keep_ = false;
 }
 
@@ -553,7 +586,7 @@ NodeStatus Node::node_status() const {
   status.bytes_received = traffic.bytes_received();
   status.payload_bytes_sent = traffic.payload_bytes_sent;
   status.payload_bytes_received = traffic.payload_bytes_received;
-  status.messages_rejected = counters.malformed;
+  status.messages_rejected = counters.malformed + not_allowed_;
   status.links_lost = counters.links_lost;
   status.decisions_refused = counters.decisions_refused;
   status.admissions_refused = counters.admissions_refused;

@@ -86,6 +86,9 @@ class Node final : public Core, private JobHost, private AveragesHost, private p
   [[nodiscard]] std::vector<std::string> jobs_elsewhere() const override;
   [[nodiscard]] std::string node_name() const override { return config_.node.name; }
 
+  // --- AveragesHost
+  [[nodiscard]] bool may_train(const NodeId& node, std::string_view job) const override;
+
   // --- peer::OverlayEvents
   void link_up(const NodeId& node) override;
   void link_down(const NodeId& node, const std::string& reason) override;
@@ -103,6 +106,8 @@ class Node final : public Core, private JobHost, private AveragesHost, private p
   [[nodiscard]] nlohmann::json answer_checkpoint(const nlohmann::json& request);
   [[nodiscard]] nlohmann::json answer_job_set(const nlohmann::json& request);
   [[nodiscard]] nlohmann::json answer_layout(const nlohmann::json& request);
+  [[nodiscard]] std::optional<std::string> objection_to_job(std::string_view job, bool keeps) const;
+  [[nodiscard]] bool is_allowed(const NodeId& from, const Message& message);
   void received_without_job(const NodeId& from, const Message& message);
   void remove_finished_jobs();
   void give_failed_gpus_up();
@@ -136,6 +141,8 @@ class Node final : public Core, private JobHost, private AveragesHost, private p
   std::unique_ptr<ClusterCommands> commands_;
   Averages averages_;
   bool denials_to_keep_ = false;
+  std::uint64_t not_allowed_ = 0;  // messages that their sender's certificate does not allow
+  RepeatedWarning last_not_allowed_;
   std::map<std::uint64_t, Held> jobs_;  // key: the hash of the name
   std::set<std::uint64_t> gone_;        // name hashes of jobs whose clients were seen to go
   LayoutSearch layouts_{*this};

@@ -56,6 +56,9 @@ inline constexpr std::size_t max_listening_keys = 32;
 /// Decisions about nodes that are kept, and told in one message.
 inline constexpr std::size_t max_denials = 1024;
 inline constexpr std::size_t max_denials_in_message = 64;
+/// Certificates that are kept, and told in one message.
+inline constexpr std::size_t max_certificates = 1024;
+inline constexpr std::size_t max_certificates_in_message = 32;
 /// A decision or key of another node may be dated so far ahead of our clock.
 inline constexpr TimeUs max_ahead_us = 24 * 3600 * us_per_s;
 /// Addresses that an invitation names.

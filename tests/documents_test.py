@@ -167,9 +167,19 @@ def read_program(sources: List[Path]) -> Command:
             r'add_subcommand\(\s*"(?P<name>[\w-]+)"'
             r'|(?P<on>\w+)\s*(?:\.|->)add_(?:option|flag)\(\s*"(?P<option>--[\w-]+)'
             r'|^    \{"(?P<listed>[a-z]+)", "'
+            r"|^void (?P<helper>\w+)\(CLI::App& (?P<parameter>(?!app\b)\w+),"
+            r"|(?P<called>\w+)\(\*(?P<argument>\w+),"
         )
+        helpers: Dict[str, Command] = {}  # functions that add to a command which they are given
         for match in re.finditer(pattern, text, re.M):
-            if match["name"]:
+            if match["helper"]:
+                variables[match["parameter"]] = helpers[match["helper"]] = Command()
+            elif match["called"] in helpers and match["argument"] in variables:
+                variables[match["argument"]].options |= helpers[match["called"]].options
+                variables[match["argument"]].below |= helpers[match["called"]].below
+            elif match["called"]:
+                pass
+            elif match["name"]:
                 command = variables[match["of"]].below.setdefault(match["name"], Command())
                 if match["made"]:
                     variables[match["made"]] = command

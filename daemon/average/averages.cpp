@@ -104,8 +104,9 @@ struct Averages::Session {
   TimeUs since_us = 0;
   uid_t user = 0;  // that connected
   std::optional<CollectiveMember> member;
-  std::uint64_t memory_bytes = 0;           // the most that the member takes
-  std::uint64_t number = 0;                 // of the last call
+  std::uint64_t memory_bytes = 0;  // the most that the member takes
+  std::uint64_t number = 0;        // of the last call
+  std::string job = {};
   std::string name = {};                    // of the job and the average, for the log
   TimeUs told_us = 0;                       // when the call began, or the process was told whom it waits for
   TimeUs log_us = 0;                        // when the log is told, too
@@ -236,6 +237,8 @@ std::expected<void, std::string> Averages::begin(const std::shared_ptr<Session>&
   const std::string_view name = text_of(open.name);
   if (!layout::is_job_name(job) || !layout::is_job_name(name))
     return cannot("the names of job and average have 1 to 63 letters, digits, '.', '_', '-', and no '.' in front");
+  if (!host_.may_train(host_.id(), job))
+    return cannot(fmt::format("this node's certificate does not let it train the job {}", job));
   if (open.elements == 0 || open.elements > layout::max_average_elements)
     return cannot(
         fmt::format("{} numbers cannot be averaged: from 1 to {} can", open.elements, layout::max_average_elements));
@@ -252,6 +255,7 @@ std::expected<void, std::string> Averages::begin(const std::shared_ptr<Session>&
   if (!values) return std::unexpected(std::move(values.error()));
   const Participant self{host_.id(), next_life_++};
   session.memory_bytes = needed;
+  session.job = job;
   session.name = fmt::format("job {}, average {}", job, name);
   session.member.emplace(
       JobKey{hash_of(job, name, open.form), open.elements}, self, std::move(*values),
@@ -396,6 +400,7 @@ void Averages::deliver(const NodeId& from, const Received& message) {
   for (const auto& session : sessions_) {
     if (!session->member || session->member->collective().name_hash != message.collective.name_hash) continue;
     CollectiveMember& member = *session->member;
+    if (!host_.may_train(from, session->job)) continue;
     if (member.self() == message.from || (message.to.life != 0 && message.to != member.self())) continue;
     if (member.collective().layout_hash != message.collective.layout_hash) {
       session->why_not = fmt::format("node {} averages {} numbers under this name, and this process {}", from.brief(),

@@ -33,6 +33,8 @@ class AveragesHost {
   virtual bool send(const NodeId& to, const Message& message) = 0;
   [[nodiscard]] virtual std::vector<NodeId> neighbours() const = 0;
   [[nodiscard]] virtual Workers& workers() = 0;
+  /// By the node's certificate.
+  [[nodiscard]] virtual bool may_train(const NodeId& /*node*/, std::string_view /*job*/) const { return true; }
 };
 
 struct AverageLimits {

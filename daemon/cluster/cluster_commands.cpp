@@ -47,6 +47,18 @@ json to_sign(const peer::RetiredKey& key) {
   return {{"kind", "retirement"}, {"fingerprint", peer::hex(key.fingerprint)}, {"at_us", key.retired_at}};
 }
 
+json to_sign(const peer::AdmissionRule& rule) {
+  return {{"kind", "rule"}, {"certificates", rule.certificates}, {"at_us", rule.decided_at}};
+}
+
+json answer_of(const peer::Certificate& certificate) {
+  const peer::Warrant& warrant = certificate.warrant;
+  return {{"node", certificate.node.full()},       {"invitation", peer::hex(warrant.invitation)},
+          {"trains", warrant.rights.trains},       {"jobs", warrant.rights.jobs},
+          {"made_at_us", certificate.made_at},     {"made_at", peer::date_text(certificate.made_at)},
+          {"valid_until_us", warrant.valid_until}, {"valid_until", peer::date_text(warrant.valid_until)}};
+}
+
 /// The signatures in the request. One that is malformed counts as not there.
 peer::Signatures signatures_in(const json& request) {
   peer::Signatures signatures;
@@ -88,6 +100,13 @@ std::vector<ControlCommand> ClusterCommands::control_commands() {
       {"audit", CommandFor::everyone, [this](const json&) { return audit(); }},
       {"authority", CommandFor::everyone, [this](const json&) { return authority(); }},
       {"authority_set", CommandFor::owners, as_member(&ClusterCommands::authority_set)},
+      {"rule_set", CommandFor::owners, as_member(&ClusterCommands::rule_set)},
+      {"certificates", CommandFor::everyone, [this](const json&) { return certificates(); }},
+      {"pending", CommandFor::everyone,
+       [this](const json&) -> json {
+         return {{"waiting", waiting()}};
+       }},
+      {"certify", CommandFor::owners, as_member(&ClusterCommands::certify)},
       {"key_list", CommandFor::everyone, [this](const json&) { return key_list(); }},
       {"key_rotate", CommandFor::owners, as_member(&ClusterCommands::key_rotate)},
       {"key_retire", CommandFor::owners, as_member(&ClusterCommands::key_retire)},
@@ -220,6 +239,7 @@ json ClusterCommands::items_to_sign(bool all) const {
 json ClusterCommands::authority() const {
   const auto& authority = overlay_.authority();
   return {{"authority", authority ? peer::hex(*authority) : ""},
+          {"asks_for_certificates", overlay_.asks_for_certificates()},
           {"not_signed", authority ? items_to_sign(false).size() : 0}};
 }
 
@@ -233,6 +253,65 @@ json ClusterCommands::authority_set(const json& request) {
     return {{"authority", digits}, {"to_sign", items_to_sign(authority != overlay_.authority())}};
   if (const auto set = overlay_.set_authority(authority, signatures_in(request)); !set) return failure(set.error());
   return this->authority();
+}
+
+json ClusterCommands::rule_set(const json& request) {
+  if (!overlay_.authority())
+    return failure(
+        "this cluster has no authority that could ask for certificates: make one first (gossamerctl "
+        "authority create)");
+  peer::AdmissionRule rule = overlay_.propose_rule(request.at("certificates").get<bool>());
+  if (asks_to_sign(request)) {
+    json answer = to_sign_answer(json::array({to_sign(rule)}));
+    answer["waiting"] = waiting();
+    return answer;
+  }
+  rule.decided_at = request.value("at_us", rule.decided_at);
+  const peer::Signatures signatures = signatures_in(request);
+  if (const auto found = signatures.find(rule.statement()); found != signatures.end()) rule.signature = found->second;
+  if (const auto set = overlay_.set_rule(rule); !set) return failure(set.error());
+  return authority();
+}
+
+/// The members without a certificate that counts, this node among them, and those that were turned away for want of
+/// one.
+json ClusterCommands::waiting() const {
+  std::map<NodeId, json> waiting;
+  const auto add = [&](const NodeId& node, std::string_view name, std::string_view host, std::string_view why) {
+    if (overlay_.certificate_of(node)) return;
+    waiting[node] = {{"node", node.full()}, {"name", name}, {"host", host}, {"why", why}};
+  };
+  if (!overlay_.authority()) return json::array();
+  add(overlay_.node(), node_name_, "", "this node");
+  for (const peer::KnownMember& member : overlay_.members())
+    add(member.node, member.name, member.address, "a member");
+  for (const peer::WaitingNode& turned_away : overlay_.waiting())
+    add(turned_away.node, turned_away.name, turned_away.host, turned_away.why);
+  json nodes = json::array();
+  for (auto& [node, entry] : waiting)
+    nodes.push_back(std::move(entry));
+  return nodes;
+}
+
+json ClusterCommands::certificates() const {
+  json held = json::array();
+  for (const auto& [node, entry] : overlay_.certificates().entries()) {
+    json certificate = answer_of(entry.certificate);
+    certificate["counts"] = overlay_.certificate_of(node).has_value();
+    held.push_back(std::move(certificate));
+  }
+  return {{"asked_for", overlay_.asks_for_certificates()}, {"certificates", std::move(held)}};
+}
+
+json ClusterCommands::certify(const json& request) {
+  json nodes = json::array();
+  for (const json& digits : request.at("certificates")) {
+    const auto certificate = peer::parse_certificate_digits(digits.get<std::string>());
+    if (!certificate) return failure("that is no certificate: nothing more was taken");
+    if (const auto taken = overlay_.certify(*certificate); !taken) return failure(taken.error());
+    nodes.push_back(certificate->node.full());
+  }
+  return {{"nodes", std::move(nodes)}};
 }
 
 // --- who is invited -------------------------------------------------------------------------------------------------
@@ -249,17 +328,19 @@ json ClusterCommands::invite(const json& request) {
   }
   if (addresses.size() > peer::max_invitation_addresses)
     return failure(fmt::format("an invitation names at most {} addresses", peer::max_invitation_addresses));
-  const auto line = overlay_.invite(expires_s * us_per_s, std::move(addresses));
-  if (!line) return failure(line.error());
+  const auto invitation =
+      overlay_.invite(expires_s * us_per_s, std::move(addresses), request.value("needs_warrant", false));
+  if (!invitation) return failure(invitation.error());
   json places = json::array();
   bool reachable = false;
-  const auto invitation = peer::parse_invitation(*line);
-  for (const peer::Address& address : invitation ? invitation->addresses : std::vector<peer::Address>{}) {
+  for (const peer::Address& address : invitation->addresses) {
     places.push_back(address.text());
     reachable = reachable || !address.is_loopback();
   }
-  return {{"invitation", *line},
-          {"expires_at", invitation ? peer::date_text(invitation->expires_at) : ""},
+  return {{"invitation", peer::invitation_line(*invitation)},
+          {"id", peer::hex(invitation->id)},
+          {"expires_at_us", invitation->expires_at},
+          {"expires_at", peer::date_text(invitation->expires_at)},
           {"addresses", std::move(places)},
           {"reachable", reachable}};
 }

@@ -5,11 +5,13 @@
 //   key_list, key_rotate, key_retire {fingerprint}
 //   audit
 //   authority, authority_set {authority, signatures}  64 hexadecimal digits, or "" for none
-//   invite {expires_s, addresses}, join {line}, join_status
+//   rule_set {certificates}                           true: nodes need one
+//   certificates, pending, certify {certificates}     each as hexadecimal digits (peer/keys/certificate.hpp)
+//   invite {expires_s, addresses, needs_warrant}, join {line}, join_status
 //
-// Where the cluster has an authority (peer/keys/authority.hpp), deny, allow, key_rotate and key_retire answer with what
-// is to be signed, `to_sign`, and change nothing. They are asked again with {at_us, signatures}: by each statement's
-// hexadecimal digits, the signature's. authority_set without signatures answers likewise.
+// Where the cluster has an authority (peer/keys/authority.hpp), deny, allow, key_rotate, key_retire and rule_set answer
+// with what is to be signed, `to_sign`, and change nothing. They are asked again with {at_us, signatures}: by each
+// statement's hexadecimal digits, the signature's. authority_set without signatures answers likewise.
 //
 // Owned by the node, on the loop's thread. Answers at once; joining goes on after the answer, and join_status tells how
 // far it is. An invitation that stands in the configuration is tried again every join_retry until it is granted. No
@@ -41,8 +43,9 @@ inline constexpr std::size_t least_id_digits = 8;
 class ClusterCommands {
  public:
   /// All references outlive this object.
-  ClusterCommands(asio::io_context& loop, peer::Overlay& overlay, ClusterState& state, spdlog::logger& log)
-      : overlay_(overlay), state_(state), log_(log), timer_(loop) {}
+  ClusterCommands(asio::io_context& loop, peer::Overlay& overlay, ClusterState& state, std::string node_name,
+                  spdlog::logger& log)
+      : overlay_(overlay), state_(state), node_name_(std::move(node_name)), log_(log), timer_(loop) {}
 
   /// The rows of these commands. They are valid as long as this object.
   [[nodiscard]] std::vector<ControlCommand> control_commands();
@@ -59,6 +62,10 @@ class ClusterCommands {
   [[nodiscard]] nlohmann::json items_to_sign(bool all) const;
   [[nodiscard]] nlohmann::json authority() const;
   [[nodiscard]] nlohmann::json authority_set(const nlohmann::json& request);
+  [[nodiscard]] nlohmann::json rule_set(const nlohmann::json& request);
+  [[nodiscard]] nlohmann::json certificates() const;
+  [[nodiscard]] nlohmann::json certify(const nlohmann::json& request);
+  [[nodiscard]] nlohmann::json waiting() const;
   [[nodiscard]] nlohmann::json denials() const;
   [[nodiscard]] nlohmann::json audit() const;
   [[nodiscard]] nlohmann::json key_list() const;
@@ -73,6 +80,7 @@ class ClusterCommands {
   peer::Overlay& overlay_;
   std::optional<peer::RingKey> proposed_key_;  ///< waits for the authority's signature
   ClusterState& state_;
+  std::string node_name_;
   spdlog::logger& log_;
   asio::steady_timer timer_;
   std::string join_state_ = "none";  ///< none, joining, joined or failed

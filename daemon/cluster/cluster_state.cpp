@@ -13,6 +13,7 @@ namespace {
 constexpr const char* notes_name = "key_notes";
 constexpr const char* denials_name = "denials";
 constexpr const char* audit_name = "audit";
+constexpr const char* certificates_name = "certificates";
 constexpr const char* invited_by_name = "invited_by";
 
 /// What `parse` makes of a file's content, or of "" if there is no such file.
@@ -60,6 +61,10 @@ std::expected<ClusterState, std::string> ClusterState::load(const StateFolder& s
   auto audit = read_as(state, audit_name, peer::Audit::parse, "move the file away to start without");
   if (!audit) return std::unexpected(audit.error());
   loaded.audit_ = std::move(*audit);
+  auto certificates = read_as(state, certificates_name, peer::Certificates::parse,
+                              "move the file away to start without; neighbours tell what they know");
+  if (!certificates) return std::unexpected(certificates.error());
+  loaded.certificates_ = std::move(*certificates);
   auto addresses =
       read_as(state, invited_by_name, parse_addresses, "remove the file, and list nodes to dial under [overlay] peers");
   if (!addresses) return std::unexpected(addresses.error());
@@ -80,6 +85,10 @@ std::expected<void, std::string> ClusterState::keep(const peer::Denials& denials
 
 std::expected<void, std::string> ClusterState::keep(const peer::Audit& audit) const {
   return state_->store(audit_name, audit.text());
+}
+
+std::expected<void, std::string> ClusterState::keep(const peer::Certificates& certificates) const {
+  return state_->store(certificates_name, certificates.text());
 }
 
 std::expected<void, std::string> ClusterState::keep_invited_by(std::vector<std::string> addresses) {

@@ -4,6 +4,7 @@
 //   key_notes                                    when each was made, which are retired (peer/admission/key_ring.hpp)
 //   denials                                      the cluster's decisions about nodes (peer/admission/denials.hpp)
 //   audit                                        who decided what for it (peer/admission/audit.hpp)
+//   certificates                                 of this node and of others (peer/admission/certificates.hpp)
 //   invited_by                                   addresses to dial besides the configured ones, one a line
 //
 // Owned by the node, on the loop's thread. Writing blocks for as long as the disk does, and is rare. Every file is
@@ -18,6 +19,7 @@
 
 #include "daemon/system/state_folder.hpp"
 #include "peer/admission/audit.hpp"
+#include "peer/admission/certificates.hpp"
 #include "peer/admission/denials.hpp"
 #include "peer/admission/key_ring.hpp"
 
@@ -35,6 +37,7 @@ class ClusterState {
   [[nodiscard]] const peer::KeyRing& key_ring() const { return ring_; }
   [[nodiscard]] const peer::Denials& denials() const { return denials_; }
   [[nodiscard]] const peer::Audit& audit() const { return audit_; }
+  [[nodiscard]] const peer::Certificates& certificates() const { return certificates_; }
   [[nodiscard]] const std::vector<std::string>& invited_by() const { return invited_by_; }
   /// The node has no cluster key yet: it has made none, and was given none.
   [[nodiscard]] bool waits_to_join() const { return waits_to_join_; }
@@ -42,6 +45,7 @@ class ClusterState {
   [[nodiscard]] std::expected<void, std::string> keep(const peer::KeyRing& ring);
   [[nodiscard]] std::expected<void, std::string> keep(const peer::Denials& denials) const;
   [[nodiscard]] std::expected<void, std::string> keep(const peer::Audit& audit) const;
+  [[nodiscard]] std::expected<void, std::string> keep(const peer::Certificates& certificates) const;
   [[nodiscard]] std::expected<void, std::string> keep_invited_by(std::vector<std::string> addresses);
 
  private:
@@ -53,6 +57,7 @@ class ClusterState {
   peer::KeyRing ring_;
   peer::Denials denials_;
   peer::Audit audit_;
+  peer::Certificates certificates_;
   std::vector<std::string> invited_by_;
   bool waits_to_join_ = false;
 };

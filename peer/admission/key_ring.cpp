@@ -12,6 +12,9 @@ namespace {
 constexpr std::string_view made_word = "made ";
 constexpr std::string_view retired_word = "retired ";
 constexpr std::string_view authority_word = "authority ";
+constexpr std::string_view rule_word = "rule ";
+constexpr std::string_view certificates_word = "certificates";
+constexpr std::string_view key_word = "key";
 
 struct Note {
   bool retired = false;
@@ -33,6 +36,19 @@ std::optional<Note> parse_note(std::string_view line) {
   return note;
 }
 
+/// rule certificates|key TIME SIGNATURE
+std::optional<AdmissionRule> parse_rule(std::string_view line) {
+  AdmissionRule rule;
+  next_word(line);
+  const std::string_view asked = next_word(line);
+  rule.certificates = asked == certificates_word;
+  if ((!rule.certificates && asked != key_word) || !parse_number(next_word(line), rule.decided_at) ||
+      !parse_hex(line, rule.signature)) {
+    return std::nullopt;
+  }
+  return rule;
+}
+
 }  // namespace
 
 KeyRing::KeyRing(const ClusterKeys& keys) {
@@ -46,6 +62,10 @@ std::expected<KeyRing, std::string> KeyRing::restore(const ClusterKeys& keys, st
     const std::string_view line = next_line(notes);
     if (line.starts_with(authority_word) && parse_hex(line.substr(authority_word.size()), ring.authority_.emplace()))
       continue;
+    if (line.starts_with(rule_word)) {
+      ring.rule_ = parse_rule(line);
+      if (ring.rule_) continue;
+    }
     const auto note = parse_note(line);
     if (!note) return std::unexpected("line " + std::to_string(number) + " is no note about a key");
     if (note->retired) {
@@ -67,6 +87,7 @@ std::expected<KeyRing, std::string> KeyRing::restore(const ClusterKeys& keys, st
 std::expected<KeyRing, std::string> KeyRing::adopt(const RingState& state) {
   KeyRing ring;
   ring.authority_ = state.authority;
+  ring.rule_ = state.rule;
   for (const RetiredKey& key : state.retired)
     ring.remember_retired(key);
   for (const RingKey& key : state.keys) {
@@ -96,6 +117,10 @@ std::string KeyRing::notes() const {
     text.append("\n");
   };
   if (authority_) text.append(authority_word).append(hex(*authority_)).append("\n");
+  if (rule_) {
+    text.append(rule_word).append(rule_->certificates ? certificates_word : key_word).append(" ");
+    text.append(std::to_string(rule_->decided_at)).append(" ").append(hex(rule_->signature)).append("\n");
+  }
   for (const RingKey& key : keys_)
     note(made_word, {false, key.key.fingerprint(), key.made_at, key.signature});
   for (const RetiredKey& key : retired_)
@@ -116,6 +141,11 @@ void KeyRing::set_authority(const std::optional<PublicKey>& authority) {
   };
   forget_others(keys_);
   forget_others(retired_);
+  if (rule_ && (!authority_ || !is_signed(*authority_, rule_->statement(), rule_->signature))) rule_.reset();
+}
+
+AdmissionRule KeyRing::propose_rule(bool certificates, TimeUs time_of_day) const {
+  return {certificates, rule_ ? std::max(time_of_day, rule_->decided_at + 1) : time_of_day, {}};
 }
 
 void KeyRing::take_signatures(const Signatures& signatures) {
@@ -132,7 +162,8 @@ void KeyRing::take_signatures(const Signatures& signatures) {
 
 bool KeyRing::knows(const RingState& heard) const {
   const bool same_authority = !heard.authority || heard.authority == authority_;
-  return same_authority &&
+  const bool same_rule = !heard.rule || (rule_ && rule_->decided_at >= heard.rule->decided_at);
+  return same_authority && same_rule &&
          std::ranges::all_of(heard.keys,
                              [&](const RingKey& key) {
                                const auto known = std::ranges::find_if(
@@ -184,6 +215,7 @@ KeyRing::Merge KeyRing::merge(const RingState& heard, TimeUs time_of_day) {
   Merge merge;
   if (heard.authority && !authority_) set_authority(heard.authority);
   if (heard.authority && heard.authority != authority_) merge.refused = true;
+  if (heard.rule && !merge_rule(*heard.rule, time_of_day, merge)) merge.refused = true;
   for (const RetiredKey& key : heard.retired) {
     if (!merge_retired(key, time_of_day, merge)) merge.refused = true;
   }
@@ -225,6 +257,15 @@ bool KeyRing::merge_retired(const RetiredKey& heard, TimeUs time_of_day, Merge& 
     remember_retired(heard);
   }
   return true;
+}
+
+/// False if the rule cannot be taken. There is none without an authority.
+bool KeyRing::merge_rule(const AdmissionRule& heard, TimeUs time_of_day, Merge& merge) {
+  if (rule_ && rule_->decided_at >= heard.decided_at) return true;
+  if (!authority_ || merge.forged || heard.decided_at > time_of_day + max_ahead_us) return false;
+  merge.forged = !is_signed(*authority_, heard.statement(), heard.signature);
+  if (!merge.forged) rule_ = heard;
+  return !merge.forged;
 }
 
 /// False if the key cannot be taken.

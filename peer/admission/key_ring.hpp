@@ -6,8 +6,9 @@
 // random bytes of a new key: the time of day is an argument. Invariants: 1 to max_cluster_keys keys, all different,
 // none of them retired; at most max_retired_keys retired ones. The ring also knows the
 // cluster's authority, if it has one (peer/keys/authority.hpp): from then on no key and no retirement of another member
-// is taken that it has not signed. The first authority that is heard of is the one. The secrets are in the operator's
-// key file, what is known about them in the state folder (notes()).
+// is taken that it has not signed. It may also rule that nodes must show certificates. The first authority that is
+// heard of is the one. The secrets are in the operator's key file, what is known about them in the state folder
+// (notes()).
 
 #pragma once
 
@@ -28,9 +29,14 @@ class KeyRing {
   [[nodiscard]] const RingKey& first() const { return keys_.front(); }
   [[nodiscard]] std::span<const RingKey> keys() const { return keys_; }
   [[nodiscard]] ClusterKeys cluster_keys() const;
-  [[nodiscard]] RingState state() const { return {keys_, retired_, authority_}; }
+  [[nodiscard]] RingState state() const { return {keys_, retired_, authority_, rule_}; }
   [[nodiscard]] const std::optional<PublicKey>& authority() const { return authority_; }
-  /// Signatures of any other are forgotten. Keys and retirements stay.
+  /// True if nodes are let in with a certificate only.
+  [[nodiscard]] bool asks_for_certificates() const { return rule_ && rule_->certificates; }
+  /// A rule that is later than the present one, without a signature.
+  [[nodiscard]] AdmissionRule propose_rule(bool certificates, TimeUs time_of_day) const;
+  void set_rule(const AdmissionRule& rule) { rule_ = rule; }
+  /// Signatures of any other are forgotten, and so is its rule. Keys and retirements stay.
   void set_authority(const std::optional<PublicKey>& authority);
   /// Takes what the authority has signed of the keys and retirements that are held.
   void take_signatures(const Signatures& signatures);
@@ -69,6 +75,7 @@ class KeyRing {
   void revive_newest_if_none_is_left(const RingState& heard, TimeUs time_of_day, Merge& merge);
   bool merge_key(const RingKey& heard, TimeUs time_of_day, Merge& merge);
   bool merge_retired(const RetiredKey& heard, TimeUs time_of_day, Merge& merge);
+  bool merge_rule(const AdmissionRule& heard, TimeUs time_of_day, Merge& merge);
   template <class Item>
   [[nodiscard]] bool is_accepted(const Item& heard, Merge& merge) const;
   void drop_retired();
@@ -78,6 +85,7 @@ class KeyRing {
   std::vector<RingKey> keys_;
   std::vector<RetiredKey> retired_;
   std::optional<PublicKey> authority_;
+  std::optional<AdmissionRule> rule_;
 };
 
 }  // namespace gossamer::peer

@@ -12,19 +12,25 @@ std::optional<ControlMessage> Spread::next_for(const NodeId& node, TimeUs now) {
   if (link == links_.end()) return std::nullopt;
   Told& told = link->second;
   if (now - told.told_at >= retell_us) {
-    told.denial_change = told.ring_version = 0;
+    told.denial_change = told.ring_version = told.certificate_change = 0;
     told.told_at = now;
   }
   told.next_denial_change = told.denial_change;
   told.next_ring_version = told.ring_version;
+  told.next_certificate_change = told.certificate_change;
   // Denials go first: a node that was denied before the key was changed must not be told the new one.
   DenialList list;
   if (told.denial_change != denials_.last_change())
     list.records = denials_.since(told.next_denial_change, max_denials_in_message);
   if (!list.records.empty()) return list;
-  if (told.ring_version == ring_version_) return std::nullopt;
-  told.next_ring_version = ring_version_;
-  return ring_.state();
+  // The ring goes before certificates: it names the authority that has signed them.
+  if (told.ring_version != ring_version_) {
+    told.next_ring_version = ring_version_;
+    return ring_.state();
+  }
+  if (!ring_.authority()) return std::nullopt;
+  CertificateList certificates{certificates_.since(told.next_certificate_change, max_certificates_in_message)};
+  return certificates.records.empty() ? std::nullopt : std::optional<ControlMessage>(std::move(certificates));
 }
 
 void Spread::said(const NodeId& node) {
@@ -32,6 +38,7 @@ void Spread::said(const NodeId& node) {
   if (link == links_.end()) return;
   link->second.denial_change = link->second.next_denial_change;
   link->second.ring_version = link->second.next_ring_version;
+  link->second.certificate_change = link->second.next_certificate_change;
 }
 
 Hearsay Spread::heard(const NodeId& from, DenialList& list, TimeUs time_of_day, TimeUs now) {
@@ -71,6 +78,50 @@ Hearsay Spread::heard(const NodeId& from, DenialList& list, TimeUs time_of_day, 
   return refused ? Hearsay::refused : Hearsay::known;
 }
 
+Hearsay Spread::heard(const NodeId& from, CertificateList& list, TimeUs time_of_day, TimeUs now) {
+  const auto link = links_.find(from);
+  const auto& authority = ring_.authority();
+  if (link == links_.end() || !authority || now < link->second.banned_until) {
+    list.records.clear();
+    return Hearsay::known;
+  }
+  std::vector<Certificate> news;
+  bool refused = false;
+  for (const Certificate& certificate : list.records) {
+    if (certificates_.knows(certificate)) continue;
+    if (!is_genuine(certificate, *authority)) {
+      note_forgery(link->second, now);
+      refused = true;
+      break;  // the rest is not looked at, because looking takes time
+    }
+    if (flaw_of(certificate, certificate.node, *authority, time_of_day)) continue;
+    if (merge(certificate, now) == Hearsay::news) news.push_back(certificate);
+  }
+  list.records = std::move(news);
+  if (!list.records.empty()) return Hearsay::news;
+  return refused ? Hearsay::refused : Hearsay::known;
+}
+
+std::expected<Hearsay, std::string> Spread::take(const Certificate& certificate, TimeUs time_of_day, TimeUs now) {
+  if (!ring_.authority()) return Hearsay::known;  // nobody can tell what it is worth
+  const Certificate* const known = certificates_.of(certificate.node);
+  if (known != nullptr && *known == certificate && time_of_day < certificate.warrant.valid_until) return Hearsay::known;
+  if (auto flaw = flaw_of(certificate, certificate.node, *ring_.authority(), time_of_day))
+    return std::unexpected(std::move(*flaw));
+  const Hearsay merged = merge(certificate, now);
+  if (merged != Hearsay::refused) return merged;
+  return std::unexpected(
+      "its invitation has been used by as many other nodes as it is for, or too many certificates "
+      "come at once");
+}
+
+Hearsay Spread::merge(const Certificate& genuine, TimeUs now) {
+  if (certificates_.knows(genuine)) return Hearsay::known;
+  if (!certificate_throttle_.take(now)) return Hearsay::refused;
+  return certificates_.merge(genuine, now,
+                             [this](const NodeId& node) { return node == own_ || links_.contains(node); });
+}
+
 void Spread::note_forgery(Told& by, TimeUs now) {
   if (!by.forgeries.take(now)) by.banned_until = now + forgery_ban_us;
 }
@@ -94,7 +145,10 @@ Hearsay Spread::heard(const NodeId& from, const RingState& state, TimeUs time_of
 }
 
 void Spread::set_ring(KeyRing ring, TimeUs now) {
-  if (ring.authority() && ring.authority() != ring_.authority()) denials_.forget_other_signatures(*ring.authority());
+  if (ring.authority() && ring.authority() != ring_.authority()) {
+    denials_.forget_other_signatures(*ring.authority());
+    certificates_.forget_others(*ring.authority());
+  }
   ring_ = std::move(ring);
   ++ring_version_;
   ring_changed_at_ = now;

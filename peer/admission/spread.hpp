@@ -1,13 +1,14 @@
-// Spreads what the members of a cluster agree on from one to the next: who is denied, and which keys admit.
+// Spreads what the members of a cluster agree on from one to the next: who is denied, which keys admit, and who has a
+// certificate.
 //
-// Holds the node's own denials and key ring, and for each link what its other end has been told and is known to hold.
-// Every link is told everything when it comes up, what is new when there is something new, and everything again every
-// retell_us, so that nothing stays lost. Owned by the overlay, on its thread; pure: messages come in and go out as
-// values, time is an argument. Bounded by the links and by the two tables.
+// Holds the node's own denials, key ring and certificates, and for each link what its other end has been told and is
+// known to hold. Every link is told everything when it comes up, what is new when there is something new, and
+// everything again every retell_us, so that nothing stays lost. Owned by the overlay, on its thread; pure: messages
+// come in and go out as values, time is an argument. Bounded by the links and by the tables.
 
 #pragma once
 
-#include "peer/admission/denials.hpp"
+#include "peer/admission/certificates.hpp"
 #include "peer/admission/key_ring.hpp"
 #include "peer/throttle.hpp"
 
@@ -33,12 +34,17 @@ inline constexpr TimeUs forgery_ban_us = 60 * us_per_s;
 
 class Spread {
  public:
-  Spread(KeyRing ring, Denials denials) : ring_(std::move(ring)), denials_(std::move(denials)) {
-    if (ring_.authority()) denials_.forget_other_signatures(*ring_.authority());
+  /// `own`: the node, whose certificate is always kept.
+  Spread(KeyRing ring, Denials denials, Certificates certificates = {}, const NodeId& own = {})
+      : ring_(std::move(ring)), denials_(std::move(denials)), certificates_(std::move(certificates)), own_(own) {
+    if (!ring_.authority()) return;
+    denials_.forget_other_signatures(*ring_.authority());
+    certificates_.forget_others(*ring_.authority());
   }
 
   [[nodiscard]] const KeyRing& ring() const { return ring_; }
   [[nodiscard]] const Denials& denials() const { return denials_; }
+  [[nodiscard]] const Certificates& certificates() const { return certificates_; }
 
   void link_up(const NodeId& node, TimeUs now) {
     links_[node] = {};
@@ -54,6 +60,11 @@ class Spread {
   [[nodiscard]] Hearsay heard(const NodeId& from, DenialList& list, TimeUs time_of_day, TimeUs now);
   [[nodiscard]] Hearsay heard(const NodeId& from, const RingState& state, TimeUs time_of_day, TimeUs now);
 
+  [[nodiscard]] Hearsay heard(const NodeId& from, CertificateList& list, TimeUs time_of_day, TimeUs now);
+
+  /// Takes a certificate that was shown here: everyone is told. The error is for people.
+  [[nodiscard]] std::expected<Hearsay, std::string> take(const Certificate& certificate, TimeUs time_of_day,
+                                                         TimeUs now);
   /// False if what is known is as late.
   bool decide(const Denial& denial) { return denials_.decide(denial, ring_.authority().has_value()); }
   /// A ring that was changed here: everyone is told.
@@ -69,6 +80,7 @@ class Spread {
   struct Told {
     std::uint64_t denial_change = 0;
     std::uint64_t ring_version = 0;
+    std::uint64_t certificate_change = 0;
     TimeUs told_at = 0;  ///< when it began to be told everything
     std::vector<Fingerprint> holds;
     Throttle forgeries{forgery_burst, forgeries_per_s};
@@ -76,17 +88,22 @@ class Spread {
     // What next_for() gave last.
     std::uint64_t next_denial_change = 0;
     std::uint64_t next_ring_version = 0;
+    std::uint64_t next_certificate_change = 0;
   };
 
   static void note_forgery(Told& by, TimeUs now);
+  Hearsay merge(const Certificate& genuine, TimeUs now);
 
   KeyRing ring_;
   Denials denials_;
+  Certificates certificates_;
+  NodeId own_;
   std::uint64_t ring_version_ = 1;
   TimeUs ring_changed_at_ = 0;
   std::map<NodeId, Told> links_;
   Throttle ring_throttle_{ring_change_burst, ring_changes_per_s};
   Throttle denial_throttle_{denial_change_burst, denial_changes_per_s};
+  Throttle certificate_throttle_{denial_change_burst, denial_changes_per_s};
 };
 
 }  // namespace gossamer::peer

@@ -79,6 +79,13 @@ Statement retirement_statement(const Fingerprint& key, TimeUs retired_at) {
   return transcript.proof();
 }
 
+Statement rule_statement(bool certificates, TimeUs decided_at) {
+  Transcript transcript("gossamer admission rule 1");
+  add_field(transcript, std::int64_t{certificates ? 1 : 0});
+  add_field(transcript, decided_at);
+  return transcript.proof();
+}
+
 bool is_signed(const PublicKey& authority, const Statement& statement, const std::optional<Signature>& signature) {
   return signature &&
          crypto_sign_verify_detached(signature->data(), statement.data(), statement.size(), authority.data()) == 0;

@@ -26,12 +26,16 @@ using Signatures = std::map<Statement, Signature>;
 /// "The cluster key admits nobody any more."
 [[nodiscard]] Statement retirement_statement(const Fingerprint& key, TimeUs retired_at);
 
+/// "Nodes are let in with a certificate only, or with a cluster key alone again."
+[[nodiscard]] Statement rule_statement(bool certificates, TimeUs decided_at);
+
 [[nodiscard]] bool is_signed(const PublicKey& authority, const Statement& statement,
                              const std::optional<Signature>& signature);
 
-/// The secret half of an authority.
+/// The secret half of an authority, or of a warrant (peer/keys/certificate.hpp).
 class SigningKey {
  public:
+  explicit SigningKey(const Secret& seed) : seed_(seed) {}
   [[nodiscard]] static SigningKey generate();
   /// Reads a file that nobody but its owner may read. Errors say what to do, and never hold what is in the file.
   [[nodiscard]] static std::expected<SigningKey, std::string> read(const std::filesystem::path& path);
@@ -39,9 +43,12 @@ class SigningKey {
   /// Makes the file. An error if it is there.
   [[nodiscard]] std::expected<void, std::string> create(const std::filesystem::path& path) const;
   [[nodiscard]] PublicKey authority() const;
+  [[nodiscard]] const Secret& seed() const { return seed_; }
   [[nodiscard]] Signature sign(const Statement& statement) const;
 
  private:
+  SigningKey() = default;
+
   Secret seed_;
 };
 

@@ -8,11 +8,13 @@
 
 namespace gossamer::peer {
 ClaimAttempt::ClaimAttempt(asio::io_context& loop, zmq::context_t& context, const Identity& identity,
-                           Invitation invitation, std::string interface, Ended ended)
+                           Invitation invitation, std::optional<Certificate> certificate, std::string interface,
+                           Ended ended)
     : loop_(loop),
       context_(context),
       identity_(identity),
       invitation_(std::move(invitation)),
+      certificate_(std::move(certificate)),
       interface_(std::move(interface)),
       ended_(std::move(ended)),
       resolver_(loop),
@@ -82,7 +84,7 @@ void ClaimAttempt::open_socket(const Address& endpoint) {
   });
   // The claim waits in ZeroMQ's queue until the handshake is done.
   const auto meter = std::make_shared<std::atomic<std::size_t>>(0);
-  const InvitationClaim claim = make_claim(invitation_, identity_.keys.public_key);
+  const InvitationClaim claim = make_claim(invitation_, identity_.keys.public_key, certificate_);
   (void)socket_->send({}, encode(ControlMessage(claim)), meter);
 }
 

@@ -26,9 +26,9 @@ class ClaimAttempt : public std::enable_shared_from_this<ClaimAttempt> {
  public:
   using Ended = std::function<void(std::expected<InvitationGrant, std::string>)>;
 
-  /// `identity` outlives it.
+  /// `identity` outlives it. `certificate`: this node's, if the invitation has a warrant.
   ClaimAttempt(asio::io_context& loop, zmq::context_t& context, const Identity& identity, Invitation invitation,
-               std::string interface, Ended ended);
+               std::optional<Certificate> certificate, std::string interface, Ended ended);
   ~ClaimAttempt() { close(); }
   void start();
   void close();
@@ -52,6 +52,7 @@ class ClaimAttempt : public std::enable_shared_from_this<ClaimAttempt> {
   zmq::context_t& context_;
   const Identity& identity_;
   Invitation invitation_;
+  std::optional<Certificate> certificate_;
   std::string interface_;  ///< empty: as the machine routes
   Ended ended_;
   asio::ip::tcp::resolver resolver_;

@@ -68,7 +68,8 @@ struct OutgoingLinkOptions {
   std::string own_address;
   std::uint64_t features = 0;
   std::string own_name;
-  std::string interface;  ///< empty: as the machine routes
+  std::optional<Certificate> certificate = {};  ///< this node's
+  std::string interface;                        ///< empty: as the machine routes
   int connect_timeout_ms = 0;
   std::array<int, channel_count> high_water_messages{};
   /// The number of ZeroMQ's I/O thread that carries bulk, from 0; -1: the one with the fewest connections.

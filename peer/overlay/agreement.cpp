@@ -56,6 +56,8 @@ void Agreement::tick() {
     self_.log->info("this node now listens with the cluster key {}", hex(*key));
   }
   listen_with_slot();
+  enforce_certificates();
+  remind_of_end();
   for (const LinkPtr& link : table_.links()) {
     if (!link->is_up() || !link->broken.empty()) continue;
     while (const auto message = spread_.next_for(link->node, self_.now())) {
@@ -106,6 +108,16 @@ void Agreement::hear(const NodeId& from, const RingState& state) {
   use_ring();
 }
 
+void Agreement::hear(const NodeId& from, CertificateList list) {
+  const Hearsay outcome = spread_.heard(from, list, self_.time_of_day(), self_.now());
+  if (outcome == Hearsay::refused)
+    note_refused(from, "certificates behind which the cluster's authority does not stand");
+  if (outcome != Hearsay::news) return;
+  for (const Certificate& certificate : list.records)
+    self_.log->debug("heard from {} of the certificate of {}", from.brief(), certificate.node.brief());
+  self_.turns->happened(DenialsChanged{});
+}
+
 /// Makes a change that was asked for here: it is stored before it is used, or not made at all.
 std::expected<void, std::string> Agreement::change_ring(KeyRing ring) {
   const RingState before = ring_state();
@@ -118,6 +130,10 @@ std::expected<void, std::string> Agreement::change_ring(KeyRing ring) {
 
 void Agreement::use_ring() {
   keys_ = spread_.ring().cluster_keys();
+  if (!asks_for_certificates())
+    asks_since_.reset();
+  else if (!asks_since_)
+    asks_since_ = self_.now();
   listen_with_slot();
 }
 
@@ -153,6 +169,8 @@ void Agreement::note_changes(const NodeId& told_by, const RingState& before) {
   if (now.authority != before.authority)
     note_taken(told_by,
                now.authority ? hex(*now.authority) + " decides in the cluster" : "nobody's signature is asked for");
+  if (now.rule != before.rule)
+    note_taken(told_by, now.rule && now.rule->certificates ? "nodes need a certificate" : "a cluster key is enough");
   for (const RingKey& key : now.keys) {
     const Fingerprint fingerprint = key.key.fingerprint();
     if (!is_key_of(before, fingerprint))
@@ -234,6 +252,109 @@ std::expected<void, std::string> Agreement::set_authority(const std::optional<Pu
   return {};
 }
 
+// --- who has a certificate -------------------------------------------------------------------------------------------
+
+std::optional<Certificate> Agreement::certificate_of(const NodeId& node) const {
+  const Certificate* const held = authority() ? spread_.certificates().of(node) : nullptr;
+  const bool counts = held != nullptr && self_.time_of_day() < held->warrant.valid_until &&
+                      !denied_.contains(NodeId{held->warrant.invitation});
+  return counts ? std::optional(*held) : std::nullopt;
+}
+
+Rights Agreement::rights_of(const NodeId& node) const {
+  if (!asks_for_certificates()) return {};
+  const auto certificate = certificate_of(node);
+  return certificate ? certificate->warrant.rights : Rights{.trains = false, .jobs = ""};
+}
+
+std::optional<std::string> Agreement::objection_to(const WaitingNode& node, const std::optional<Certificate>& shown) {
+  std::string why = "it shows no certificate";
+  if (shown && shown->node != node.node) {
+    why = "its certificate is of another node";
+  } else if (shown) {
+    const auto taken = spread_.take(*shown, self_.time_of_day(), self_.now());
+    why = taken ? "its invitation is denied" : taken.error();
+    if (taken && *taken == Hearsay::news) self_.turns->happened(DenialsChanged{});
+  }
+  if (!asks_for_certificates() || certificate_of(node.node)) {
+    waiting_.erase(node.node);
+    return std::nullopt;
+  }
+  if (waiting_.size() == max_waiting && !waiting_.contains(node.node))
+    waiting_.erase(std::ranges::min_element(waiting_, {}, [](const auto& known) { return known.second.last_at; }));
+  WaitingNode& waiting = waiting_[node.node] = node;
+  waiting.why = why;
+  waiting.last_at = self_.time_of_day();
+  return "this cluster asks for a certificate, and " + why +
+         ": an operator has to approve the node (gossamerctl pending, gossamerctl approve " + node.node.full() + ")";
+}
+
+std::optional<std::string> Agreement::objection_to(const InvitationClaim& claim) {
+  if (!claim.certificate) return std::nullopt;
+  const Certificate& certificate = *claim.certificate;
+  if (!authority()) return "this member follows no authority that could have signed the invitation";
+  if (certificate.node != node_id(claim.public_key) || certificate.warrant.invitation != claim.invitation)
+    return "the claim's certificate is not its own";
+  if (denied_.contains(NodeId{certificate.warrant.invitation})) return "the invitation is denied";
+  const auto taken = spread_.take(certificate, self_.time_of_day(), self_.now());
+  if (!taken) return taken.error();
+  if (*taken == Hearsay::news) self_.turns->happened(DenialsChanged{});
+  return std::nullopt;
+}
+
+std::vector<WaitingNode> Agreement::waiting() const {
+  std::vector<WaitingNode> waiting;
+  for (const auto& [node, turned_away] : waiting_) {
+    if (asks_for_certificates() && !certificate_of(node)) waiting.push_back(turned_away);
+  }
+  return waiting;
+}
+
+std::expected<void, std::string> Agreement::certify(const Certificate& certificate) {
+  self_.turns->read_clock();
+  if (!authority())
+    return std::unexpected("this cluster has no authority: make one first (gossamerctl authority create)");
+  const auto taken = spread_.take(certificate, self_.time_of_day(), self_.now());
+  if (!taken) return std::unexpected(taken.error());
+  waiting_.erase(certificate.node);
+  note_taken(self_.identity.node, "node " + certificate.node.full() + " has a certificate (signed)");
+  return {};
+}
+
+AdmissionRule Agreement::propose_rule(bool certificates) const {
+  self_.turns->read_clock();
+  return spread_.ring().propose_rule(certificates, self_.time_of_day());
+}
+
+std::expected<void, std::string> Agreement::set_rule(const AdmissionRule& rule) {
+  self_.turns->read_clock();
+  if (!authority() || !is_signed(*authority(), rule.statement(), rule.signature))
+    return std::unexpected("it is not signed by the cluster's authority");
+  KeyRing ring = spread_.ring();
+  ring.set_rule(rule);
+  return change_ring(std::move(ring));
+}
+
+/// Ends links whose other end has no certificate any more.
+void Agreement::enforce_certificates() {
+  if (!asks_since_ || self_.now() - *asks_since_ < certificates_due_us) return;
+  for (const LinkPtr& link : table_.links()) {
+    if (!link->is_up() || !link->broken.empty() || certificate_of(link->node)) continue;
+    const std::string why = "this cluster asks for a certificate, and the node has none that counts";
+    sender_.say(*link, Channel::control, Rejected{RejectReason::certificate, why});
+    sender_.set_broken(*link, why);
+  }
+}
+
+void Agreement::remind_of_end() {
+  if (reminded_at_ != 0 && self_.now() - reminded_at_ < remind_every_us) return;
+  const Certificate* const own = spread_.certificates().of(self_.identity.node);
+  if (own == nullptr || self_.time_of_day() + remind_before_us < own->warrant.valid_until) return;
+  reminded_at_ = self_.now();
+  self_.log->warn("this node's certificate ends at {}: renew it in time (gossamerctl approve {} on any member)",
+                  date_text(own->warrant.valid_until), self_.identity.node.full());
+}
+
 // --- which keys admit ------------------------------------------------------------------------------------------------
 
 std::vector<KeyStatus> Agreement::key_ring() const {
@@ -277,8 +398,8 @@ std::expected<void, std::string> Agreement::retire_key(const RetiredKey& key) {
 
 // --- who was invited, and joining ------------------------------------------------------------------------------------
 
-std::expected<std::string, std::string> Agreement::invite(TimeUs validity_us, std::vector<Address> addresses,
-                                                          const std::string& advertised) const {
+std::expected<Invitation, std::string> Agreement::invite(TimeUs validity_us, std::vector<Address> addresses,
+                                                         const std::string& advertised, bool needs_warrant) const {
   if (addresses.empty()) {
     if (const auto own = parse_address(advertised, AddressUse::listen)) {
       if (own->is_wildcard()) {
@@ -298,7 +419,7 @@ std::expected<std::string, std::string> Agreement::invite(TimeUs validity_us, st
     return std::unexpected(
         "neither this node nor a neighbour can be dialled: say where members answer, with --address tcp://HOST:PORT");
   }
-  return invitation_line(make_invitation(keys_.first(), std::move(addresses), self_.time_of_day() + validity_us));
+  return make_invitation(keys_.first(), std::move(addresses), self_.time_of_day() + validity_us, needs_warrant);
 }
 
 std::expected<void, std::string> Agreement::join(const Invitation& invitation, Joined ended) {
@@ -309,12 +430,17 @@ std::expected<void, std::string> Agreement::join(const Invitation& invitation, J
         "this node is linked to others, and joining would take it out of their cluster: stop gossamerd, remove its "
         "cluster key file and its peers, and join after the next start");
   }
+  std::optional<Certificate> certificate;
+  if (const auto& usable = invitation.warrant) {
+    // A clock that is ahead is no reason to be turned away.
+    certificate = usable->certify(self_.identity.node, std::min(self_.time_of_day(), usable->warrant.usable_until));
+  }
   claim_ = std::make_shared<ClaimAttempt>(
-      self_.loop, self_.zmq, self_.identity, invitation, self_.options.interface,
-      [this, ended = std::move(ended)](std::expected<InvitationGrant, std::string> grant) {
+      self_.loop, self_.zmq, self_.identity, invitation, certificate, self_.options.interface,
+      [this, certificate, ended = std::move(ended)](std::expected<InvitationGrant, std::string> grant) {
         self_.turns->run([&] {
           claim_.reset();
-          ended(adopt(std::move(grant)));
+          ended(adopt(std::move(grant), certificate));
         });
       });
   claim_->start();
@@ -323,7 +449,8 @@ std::expected<void, std::string> Agreement::join(const Invitation& invitation, J
 
 /// Uses the keys of those who invited this node in place of its own: a key that it made for itself is no business of
 /// the cluster's.
-std::expected<void, std::string> Agreement::adopt(std::expected<InvitationGrant, std::string> grant) {
+std::expected<void, std::string> Agreement::adopt(std::expected<InvitationGrant, std::string> grant,
+                                                  const std::optional<Certificate>& certificate) {
   if (!grant) return std::unexpected(grant.error());
   if (authority() && grant->ring.authority != authority()) {
     return std::unexpected("the member that answered follows " +
@@ -333,7 +460,14 @@ std::expected<void, std::string> Agreement::adopt(std::expected<InvitationGrant,
   }
   auto ring = KeyRing::adopt(grant->ring);
   if (!ring) return std::unexpected(ring.error());
+  if (certificate && (!ring->authority() || !is_genuine(*certificate, *ring->authority())))
+    return std::unexpected("the member that answered does not follow the authority that has signed the invitation");
   if (auto changed = change_ring(std::move(*ring)); !changed) return changed;
+  if (certificate) {
+    if (auto taken = spread_.take(*certificate, self_.time_of_day(), self_.now()); !taken)
+      return std::unexpected("the keys were given to this node, but " + taken.error());
+    self_.turns->happened(DenialsChanged{});
+  }
   self_.log->info("this node was given the cluster keys of those who invited it");
   return {};
 }

@@ -14,6 +14,14 @@
 
 namespace gossamer::peer {
 
+/// Nodes that wait for a certificate and are remembered.
+inline constexpr std::size_t max_waiting = 256;
+/// Links that are up when certificates are asked for have so long until one has been heard of for their other end.
+inline constexpr TimeUs certificates_due_us = 10 * us_per_s;
+/// The log reminds of the end of the node's own certificate so long before, and so often.
+inline constexpr TimeUs remind_before_us = 14 * 24 * 3600 * us_per_s;
+inline constexpr TimeUs remind_every_us = 24 * 3600 * us_per_s;
+
 class Agreement {
  public:
   Agreement(OverlaySelf& self, LinkTable& table, Sender& sender, Listener& listener, KeyRing ring)
@@ -22,7 +30,7 @@ class Agreement {
         sender_(sender),
         listener_(listener),
         keys_(ring.cluster_keys()),
-        spread_(std::move(ring), self.options.denials),
+        spread_(std::move(ring), self.options.denials, self.options.certificates, self.identity.node),
         audit_(self.options.audit) {}
 
   [[nodiscard]] const ClusterKeys& keys() const { return keys_; }
@@ -38,6 +46,16 @@ class Agreement {
   void tick();
   void hear(const NodeId& from, DenialList list);
   void hear(const NodeId& from, const RingState& state);
+  void hear(const NodeId& from, CertificateList list);
+
+  /// Why a node that shows this is given no link, for people; nothing if it is. What it shows is kept, and told to all.
+  [[nodiscard]] std::optional<std::string> objection_to(const WaitingNode& node,
+                                                        const std::optional<Certificate>& shown);
+  /// Why the claim gets no answer, if its invitation has a warrant.
+  [[nodiscard]] std::optional<std::string> objection_to(const InvitationClaim& claim);
+  /// The one that counts now; none: the node has none, or its invitation is denied.
+  [[nodiscard]] std::optional<Certificate> certificate_of(const NodeId& node) const;
+  [[nodiscard]] Rights rights_of(const NodeId& node) const;
 
   /// Replaces the nodes that this node alone turns away.
   void set_denied(const std::vector<NodeId>& nodes);
@@ -52,9 +70,15 @@ class Agreement {
   [[nodiscard]] std::expected<void, std::string> add_key(const RingKey& key);
   [[nodiscard]] std::expected<RetiredKey, std::string> propose_retirement(const Fingerprint& fingerprint);
   [[nodiscard]] std::expected<void, std::string> retire_key(const RetiredKey& key);
+  [[nodiscard]] const Certificates& certificates() const { return spread_.certificates(); }
+  [[nodiscard]] std::vector<WaitingNode> waiting() const;
+  [[nodiscard]] std::expected<void, std::string> certify(const Certificate& certificate);
+  [[nodiscard]] bool asks_for_certificates() const { return spread_.ring().asks_for_certificates(); }
+  [[nodiscard]] AdmissionRule propose_rule(bool certificates) const;
+  [[nodiscard]] std::expected<void, std::string> set_rule(const AdmissionRule& rule);
   /// `advertised`: where others are told to dial this node.
-  [[nodiscard]] std::expected<std::string, std::string> invite(TimeUs validity_us, std::vector<Address> addresses,
-                                                               const std::string& advertised) const;
+  [[nodiscard]] std::expected<Invitation, std::string> invite(TimeUs validity_us, std::vector<Address> addresses,
+                                                              const std::string& advertised, bool needs_warrant) const;
   /// `ended` is called once, within a turn, unless close() comes first.
   [[nodiscard]] std::expected<void, std::string> join(const Invitation& invitation, Joined ended);
   void close();
@@ -63,13 +87,16 @@ class Agreement {
   [[nodiscard]] std::expected<void, std::string> change_ring(KeyRing ring);
   template <class Decision>
   [[nodiscard]] std::expected<void, std::string> check_signed(const Decision& decision) const;
-  [[nodiscard]] std::expected<void, std::string> adopt(std::expected<InvitationGrant, std::string> grant);
+  [[nodiscard]] std::expected<void, std::string> adopt(std::expected<InvitationGrant, std::string> grant,
+                                                       const std::optional<Certificate>& certificate);
   void use_ring();
   void note_taken(const NodeId& told_by, std::string what);
   void note_refused(const NodeId& told_by, std::string what);
   void note_changes(const NodeId& told_by, const RingState& before);
   void listen_with_slot();
   void enforce_denials();
+  void enforce_certificates();
+  void remind_of_end();
 
   OverlaySelf& self_;
   LinkTable& table_;
@@ -80,6 +107,10 @@ class Agreement {
   Audit audit_;
   std::set<NodeId> denied_here_;  ///< by configuration
   std::set<NodeId> denied_;       ///< by configuration, and by spread_
+  /// Turned away for want of a certificate, by node; at most max_waiting.
+  std::map<NodeId, WaitingNode> waiting_;
+  std::optional<TimeUs> asks_since_;  ///< when this node heard that certificates are asked for
+  TimeUs reminded_at_ = 0;            ///< of the end of its own certificate
   std::shared_ptr<ClaimAttempt> claim_;
   TimeUs started_at_ = 0;
   bool cannot_change_key_ = false;  ///< the log has said so already

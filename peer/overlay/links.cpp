@@ -105,6 +105,7 @@ void Links::dial(const Address& address) {
   options.own_name = self_.options.name;
   options.interface = self_.options.interface;
   options.features = self_.options.features;
+  options.certificate = agreement_.certificate_of(self_.identity.node);
   options.connect_timeout_ms = self_.options.attempt_timeout_ms;
   options.high_water_messages = {self_.options.control_high_water_messages, self_.options.bulk_high_water_messages};
   options.bulk_io_thread = idlest_io_thread();
@@ -142,6 +143,9 @@ bool Links::introduced(OutgoingLink& outgoing, const Welcome& welcome) {
     obstacle = "the node at " + outgoing.address().text() + " has sent too many malformed messages";
   } else if (record != nullptr && welcome.incarnation < record->incarnation && !record->dead) {
     obstacle = "an earlier start of a node answers at " + outgoing.address().text();
+  } else if (record != nullptr) {
+    const auto objection = agreement_.objection_to({node, welcome.name, link->host}, welcome.certificate);
+    if (objection) obstacle = "the node at " + outgoing.address().text() + " is not let in: " + *objection;
   }
   if (!obstacle.empty()) {
     ++self_.counters.attempts_failed;
@@ -528,6 +532,8 @@ void Links::handle(const LinkPtr& link, Channel channel, ControlMessage&& messag
     note_malformed(link, "a message on the wrong channel");
   } else if (const auto* denials = std::get_if<DenialList>(&message)) {
     agreement_.hear(link->node, *denials);
+  } else if (auto* certificates = std::get_if<CertificateList>(&message)) {
+    agreement_.hear(link->node, std::move(*certificates));
   } else if (const auto* ring = std::get_if<RingState>(&message)) {
     agreement_.hear(link->node, *ring);
   } else if (const auto* ack = std::get_if<BulkAck>(&message)) {

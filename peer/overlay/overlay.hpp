@@ -92,10 +92,29 @@ class Overlay {
   [[nodiscard]] std::expected<RetiredKey, std::string> propose_retirement(const Fingerprint& fingerprint) {
     return agreement_.propose_retirement(fingerprint);
   }
-  /// Makes a line that admits whoever holds it until `validity_us` from now. `addresses` are those where members
-  /// answer; if there are none, the addresses of this node and its neighbours are taken.
-  [[nodiscard]] std::expected<std::string, std::string> invite(TimeUs validity_us, std::vector<Address> addresses) {
-    return agreement_.invite(validity_us, std::move(addresses), own_address_.text());
+  [[nodiscard]] const Certificates& certificates() const { return agreement_.certificates(); }
+  /// Whom this node has turned away because they have no certificate.
+  [[nodiscard]] std::vector<WaitingNode> waiting() const { return agreement_.waiting(); }
+  /// Takes a certificate that the operator has made for a node, and tells everyone of it.
+  [[nodiscard]] std::expected<void, std::string> certify(const Certificate& certificate) {
+    return agreement_.certify(certificate);
+  }
+  [[nodiscard]] std::optional<Certificate> certificate_of(const NodeId& node) const {
+    return agreement_.certificate_of(node);
+  }
+  /// What the node may do in jobs: everything, where certificates are not asked for.
+  [[nodiscard]] Rights rights_of(const NodeId& node) const { return agreement_.rights_of(node); }
+  [[nodiscard]] bool asks_for_certificates() const { return agreement_.asks_for_certificates(); }
+  [[nodiscard]] AdmissionRule propose_rule(bool certificates) const { return agreement_.propose_rule(certificates); }
+  [[nodiscard]] std::expected<void, std::string> set_rule(const AdmissionRule& rule) {
+    return agreement_.set_rule(rule);
+  }
+  /// An invitation that admits whoever holds it until `validity_us` from now. `addresses` are those where members
+  /// answer; if there are none, the addresses of this node and its neighbours are taken. One that `needs_warrant`
+  /// admits nobody until it is given one.
+  [[nodiscard]] std::expected<Invitation, std::string> invite(TimeUs validity_us, std::vector<Address> addresses,
+                                                              bool needs_warrant = false) {
+    return agreement_.invite(validity_us, std::move(addresses), own_address_.text(), needs_warrant);
   }
   /// Gets the key ring from a member that the invitation names, replaces our own by it, and dials those members.
   /// `joined` is called from the loop, once; an error is fit for the user. One at a time; refused while a link is up.

@@ -13,6 +13,7 @@
 #include "gossip/messages.hpp"
 #include "peer/address.hpp"
 #include "peer/admission/audit.hpp"
+#include "peer/admission/certificates.hpp"
 #include "peer/admission/denials.hpp"
 #include "peer/admission/key_ring.hpp"
 #include "peer/limits.hpp"
@@ -34,10 +35,11 @@ struct OverlaySettings {
   std::vector<std::string> peers;  ///< tcp://HOST:PORT, dialled until they are members; at most max_members
   /// Addresses of members of an earlier run, dialled while no node is known. Malformed ones are left out.
   std::vector<std::string> remembered;
-  std::vector<NodeId> denied;     ///< nodes that this node gives no link, whatever key they hold
-  Denials denials;                ///< those of the cluster, as this node knew them when it stopped
-  Audit audit = {};               ///< likewise
-  std::uint64_t incarnation = 1;  ///< must be larger at each start, like microseconds since 1970
+  std::vector<NodeId> denied;      ///< nodes that this node gives no link, whatever key they hold
+  Denials denials;                 ///< those of the cluster, as this node knew them when it stopped
+  Audit audit = {};                ///< likewise
+  Certificates certificates = {};  ///< likewise
+  std::uint64_t incarnation = 1;   ///< must be larger at each start, like microseconds since 1970
 
   /// The interval between heartbeats. A shorter one notices a lost node sooner; each costs about 200 bytes.
   int ping_interval_ms = 500;
@@ -161,6 +163,15 @@ struct KeyStatus {
   std::size_t holders = 0;  ///< neighbours that have said that they hold it
 };
 
+/// A node that was turned away because it has no certificate.
+struct WaitingNode {
+  NodeId node;
+  std::string name;
+  std::string host;
+  std::string why = {};
+  TimeUs last_at = 0;  ///< microseconds since 1970
+};
+
 class OverlayEvents {
  public:
   virtual ~OverlayEvents() = default;
@@ -171,7 +182,7 @@ class OverlayEvents {
   /// The node is dead. Told after link_down(), once for each life of a node.
   virtual void node_dead(const NodeId& node) = 0;
   virtual void received(const NodeId& from, Message&& message) = 0;
-  /// Overlay::denials() or Overlay::audit() has changed.
+  /// Overlay::denials(), Overlay::certificates() or Overlay::audit() has changed.
   virtual void denials_changed() {}
   /// Stores the ring for the next start. An error prevents a change that was asked for here, but not a change that was
   /// heard of. This is no event: the overlay waits for the answer while it changes the ring, and must not be called.

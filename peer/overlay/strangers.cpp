@@ -50,7 +50,7 @@ void Strangers::receive(Arrival&& arrival) {
   if (refusal) refuse(arrival, *refusal);
 }
 
-std::optional<Strangers::Refusal> Strangers::refusal_of(const Hello& hello, const Arrival& arrival) const {
+std::optional<Strangers::Refusal> Strangers::refusal_of(const Hello& hello, const Arrival& arrival) {
   if (hex(hello.public_key) != arrival.user_id) {
     return Refusal{RejectReason::bad_proof, "the hello's key is not the connection's"};
   }
@@ -74,6 +74,8 @@ std::optional<Strangers::Refusal> Strangers::refusal_of(const Hello& hello, cons
     return Refusal{RejectReason::self, "that is this node itself"};
   }
   if (agreement_.is_denied(node)) return Refusal{RejectReason::denied, "the node is denied"};
+  if (auto objection = agreement_.objection_to({node, hello.name, arrival.host}, hello.certificate))
+    return Refusal{RejectReason::certificate, std::move(*objection)};
   const NodeRecord* record = table_.find(node);
   if (record == nullptr) return std::nullopt;
   if (self_.now() < record->banned_until) {
@@ -136,6 +138,7 @@ bool Strangers::welcome(const Hello& hello, const Arrival& arrival, const LinkPt
   welcome.address = own_address_.text();
   welcome.name = self_.options.name;
   welcome.features = self_.options.features;
+  welcome.certificate = agreement_.certificate_of(self_.identity.node);
   if (!listener_.takes_sealed()) welcome.features &= ~feature_sealed_bulk;
   if (!prove_welcome(self_.identity.keys, hello, welcome)) return false;
   link->routing_ids[index_of(hello.channel)] = arrival.routing_id;
@@ -163,7 +166,7 @@ void Strangers::refuse(const Arrival& arrival, const Refusal& refusal) {
 
 // --- who was invited -------------------------------------------------------------------------------------------------
 
-std::optional<Strangers::Refusal> Strangers::refusal_of(const InvitationClaim& claim, const Arrival& arrival) const {
+std::optional<Strangers::Refusal> Strangers::refusal_of(const InvitationClaim& claim, const Arrival& arrival) {
   if (hex(claim.public_key) != arrival.user_id) {
     return Refusal{RejectReason::bad_proof, "the claim's key is not the connection's"};
   }
@@ -181,6 +184,8 @@ std::optional<Strangers::Refusal> Strangers::refusal_of(const InvitationClaim& c
   if (node == self_.identity.node)
     return Refusal{RejectReason::self, "that is this node itself: it needs no invitation"};
   if (agreement_.is_denied(node)) return Refusal{RejectReason::denied, "the node is denied"};
+  if (auto objection = agreement_.objection_to(claim))
+    return Refusal{RejectReason::invitation, std::move(*objection) + "; ask for a new one (gossamerctl invite)"};
   return std::nullopt;
 }
 

@@ -15,7 +15,7 @@ namespace gossamer::peer {
 
 class Strangers {
  public:
-  Strangers(OverlaySelf& self, LinkTable& table, Links& links, Listener& listener, const Agreement& agreement,
+  Strangers(OverlaySelf& self, LinkTable& table, Links& links, Listener& listener, Agreement& agreement,
             const OwnAddress& own_address)
       : self_(self),
         table_(table),
@@ -31,8 +31,8 @@ class Strangers {
     RejectReason reason;
     std::string text;
   };
-  [[nodiscard]] std::optional<Refusal> refusal_of(const Hello& hello, const Arrival& arrival) const;
-  [[nodiscard]] std::optional<Refusal> refusal_of(const InvitationClaim& claim, const Arrival& arrival) const;
+  [[nodiscard]] std::optional<Refusal> refusal_of(const Hello& hello, const Arrival& arrival);
+  [[nodiscard]] std::optional<Refusal> refusal_of(const InvitationClaim& claim, const Arrival& arrival);
   [[nodiscard]] std::optional<Refusal> admit_control(const Hello& hello, const Arrival& arrival);
   [[nodiscard]] std::optional<Refusal> admit_bulk(const Hello& hello, const Arrival& arrival);
   [[nodiscard]] bool welcome(const Hello& hello, const Arrival& arrival, const LinkPtr& link);
@@ -44,7 +44,7 @@ class Strangers {
   LinkTable& table_;
   Links& links_;
   Listener& listener_;
-  const Agreement& agreement_;
+  Agreement& agreement_;
   const OwnAddress& own_address_;
   Throttle hello_throttle_{hello_burst, hellos_per_s};
 };

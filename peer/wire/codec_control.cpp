@@ -6,6 +6,20 @@
 namespace gossamer::peer {
 namespace {
 
+/// Calls `set` with the bytes of a certificate, if there is one.
+template <class Set>
+void write_certificate(const std::optional<Certificate>& certificate, Set set) {
+  if (!certificate) return;
+  const auto bytes = bytes_of(*certificate);
+  set(capnp::Data::Reader(bytes.data(), bytes.size()));
+}
+/// False if these are bytes and no certificate.
+[[nodiscard]] bool read_certificate(capnp::Data::Reader in, std::optional<Certificate>& certificate) {
+  if (in.size() == 0) return true;
+  certificate = parse_certificate({in.begin(), in.size()});
+  return certificate.has_value();
+}
+
 void write(const Hello& hello, wire::Header::Builder header) {
   auto out = header.initHello();
   out.setVersionLow(hello.version_low);
@@ -19,6 +33,7 @@ void write(const Hello& hello, wire::Header::Builder header) {
   out.setName(text_of(hello.name));
   out.setFeatures(hello.features);
   out.setProof(data_of(hello.proof));
+  write_certificate(hello.certificate, [&](auto bytes) { out.setCertificate(bytes); });
 }
 std::optional<ControlMessage> read(wire::Hello::Reader in) {
   Hello hello;
@@ -31,7 +46,8 @@ std::optional<ControlMessage> read(wire::Hello::Reader in) {
   hello.channel = static_cast<Channel>(in.getChannel());
   if (!read_data(in.getPublicKey(), hello.public_key) || !read_data(in.getNonce(), hello.nonce) ||
       !read_data(in.getProof(), hello.proof) || !read_text(in.getAddress(), max_address_bytes, hello.address) ||
-      !read_text(in.getName(), max_name_bytes, hello.name)) {
+      !read_text(in.getName(), max_name_bytes, hello.name) ||
+      !read_certificate(in.getCertificate(), hello.certificate)) {
     return std::nullopt;
   }
   return hello;
@@ -46,6 +62,7 @@ void write(const Welcome& welcome, wire::Header::Builder header) {
   out.setName(text_of(welcome.name));
   out.setFeatures(welcome.features);
   out.setProof(data_of(welcome.proof));
+  write_certificate(welcome.certificate, [&](auto bytes) { out.setCertificate(bytes); });
 }
 std::optional<ControlMessage> read(wire::Welcome::Reader in) {
   Welcome welcome;
@@ -54,7 +71,8 @@ std::optional<ControlMessage> read(wire::Welcome::Reader in) {
   welcome.features = in.getFeatures();
   if (!read_data(in.getPublicKey(), welcome.public_key) || !read_data(in.getProof(), welcome.proof) ||
       !read_text(in.getAddress(), max_address_bytes, welcome.address) ||
-      !read_text(in.getName(), max_name_bytes, welcome.name)) {
+      !read_text(in.getName(), max_name_bytes, welcome.name) ||
+      !read_certificate(in.getCertificate(), welcome.certificate)) {
     return std::nullopt;
   }
   return welcome;
@@ -133,6 +151,11 @@ void write_ring(const RingState& ring, wire::KeyRing::Builder out) {
     if (const auto& signature = ring.retired[i].signature) retired[i].setSignature(data_of(*signature));
   }
   if (ring.authority) out.setAuthority(data_of(*ring.authority));
+  if (!ring.rule) return;
+  auto rule = out.initRule();
+  rule.setCertificates(ring.rule->certificates);
+  rule.setDecidedAt(ring.rule->decided_at);
+  rule.setSignature(data_of(ring.rule->signature));
 }
 bool read_ring(wire::KeyRing::Reader in, RingState& ring) {
   const auto keys = in.getKeys();
@@ -151,6 +174,12 @@ bool read_ring(wire::KeyRing::Reader in, RingState& ring) {
     read.retired_at = key.getRetiredAt();
     if (!read_data(key.getFingerprint(), read.fingerprint) || !read_optional(key.getSignature(), read.signature))
       return false;
+  }
+  if (in.hasRule() && in.getRule().hasSignature()) {
+    AdmissionRule& rule = ring.rule.emplace();
+    rule.certificates = in.getRule().getCertificates();
+    rule.decided_at = in.getRule().getDecidedAt();
+    if (!read_data(in.getRule().getSignature(), rule.signature)) return false;
   }
   return read_optional(in.getAuthority(), ring.authority);
 }
@@ -171,12 +200,14 @@ void write(const InvitationClaim& claim, wire::Header::Builder header) {
   out.setPublicKey(data_of(claim.public_key));
   out.setNonce(data_of(claim.nonce));
   out.setProof(data_of(claim.proof));
+  write_certificate(claim.certificate, [&](auto bytes) { out.setCertificate(bytes); });
 }
 std::optional<ControlMessage> read(wire::InvitationClaim::Reader in) {
   InvitationClaim claim;
   claim.expires_at = in.getExpiresAt();
   if (!read_data(in.getInvitation(), claim.invitation) || !read_data(in.getPublicKey(), claim.public_key) ||
-      !read_data(in.getNonce(), claim.nonce) || !read_data(in.getProof(), claim.proof)) {
+      !read_data(in.getNonce(), claim.nonce) || !read_data(in.getProof(), claim.proof) ||
+      !read_certificate(in.getCertificate(), claim.certificate)) {
     return std::nullopt;
   }
   return claim;
@@ -189,6 +220,23 @@ std::optional<ControlMessage> read(wire::InvitationGrant::Reader in) {
   InvitationGrant grant;
   if (!read_ring(in.getRing(), grant.ring)) return std::nullopt;
   return grant;
+}
+
+void write(const CertificateList& list, wire::Header::Builder header) {
+  auto records = header.initCertificates().initRecords(size_of(list.records));
+  for (unsigned i = 0; i < records.size(); ++i)
+    write_certificate(list.records[i], [&](auto bytes) { records.set(i, bytes); });
+}
+std::optional<ControlMessage> read(wire::Certificates::Reader in) {
+  const auto records = in.getRecords();
+  if (records.size() > max_certificates_in_message) return std::nullopt;
+  CertificateList list;
+  for (const auto record : records) {
+    std::optional<Certificate> certificate;
+    if (!read_certificate(record, certificate) || !certificate) return std::nullopt;
+    list.records.push_back(std::move(*certificate));
+  }
+  return list;
 }
 
 void write(const BulkAck& ack, wire::Header::Builder header) {
@@ -236,6 +284,8 @@ std::optional<ControlMessage> read_control(wire::Header::Reader header) {
       return read(header.getInvitationGrant());
     case wire::Header::BULK_ACK:
       return BulkAck{header.getBulkAck().getReceived(), header.getBulkAck().getReceivedAt()};
+    case wire::Header::CERTIFICATES:
+      return read(header.getCertificates());
     case wire::Header::BULK_OFFER:
       return read(header.getBulkOffer());
     default:

@@ -8,7 +8,7 @@
 #include <variant>
 #include <vector>
 
-#include "peer/keys/authority.hpp"
+#include "peer/keys/certificate.hpp"
 #include "peer/limits.hpp"
 
 namespace gossamer::peer {
@@ -31,6 +31,7 @@ struct Hello {
   std::string name;
   std::uint64_t features = 0;
   Proof proof{};
+  std::optional<Certificate> certificate = {};  ///< of the dialler; proves itself, and is not in the proof
 };
 
 struct Welcome {
@@ -41,19 +42,21 @@ struct Welcome {
   std::string name;
   std::uint64_t features = 0;
   Proof proof{};
+  std::optional<Certificate> certificate = {};  ///< as in Hello, of the listener
 };
 
 /// Why a node was not let in, or is put out. Unknown numbers are kept as they are.
 enum class RejectReason : std::uint16_t {
-  bad_proof = 0,   ///< the cluster keys differ, or a field was tampered with
-  version = 1,     ///< no protocol version in common
-  denied = 2,      ///< the node is on the deny list
-  self = 3,        ///< the dialler has dialled itself
-  full = 4,        ///< max_links
-  duplicate = 5,   ///< the listener is making a link to this node itself, or has one
-  stale = 6,       ///< a later start of the same node is linked
-  misbehaved = 7,  ///< too many malformed messages
-  invitation = 8,  ///< expired, or made with a key that is no longer accepted
+  bad_proof = 0,    ///< the cluster keys differ, or a field was tampered with
+  version = 1,      ///< no protocol version in common
+  denied = 2,       ///< the node is on the deny list
+  self = 3,         ///< the dialler has dialled itself
+  full = 4,         ///< max_links
+  duplicate = 5,    ///< the listener is making a link to this node itself, or has one
+  stale = 6,        ///< a later start of the same node is linked
+  misbehaved = 7,   ///< too many malformed messages
+  invitation = 8,   ///< expired, used up, or made with a key that is no longer accepted
+  certificate = 9,  ///< the cluster asks for one
 };
 
 struct Rejected {
@@ -102,14 +105,28 @@ struct RetiredKey {
   friend bool operator==(const RetiredKey&, const RetiredKey&) = default;
   [[nodiscard]] Statement statement() const { return retirement_statement(fingerprint, retired_at); }
 };
+/// What the cluster's authority asks for of nodes that want a link, besides a cluster key.
+struct AdmissionRule {
+  bool certificates = false;
+  TimeUs decided_at = 0;  ///< microseconds since 1970
+  Signature signature{};
+
+  friend bool operator==(const AdmissionRule&, const AdmissionRule&) = default;
+  [[nodiscard]] Statement statement() const { return rule_statement(certificates, decided_at); }
+};
 /// The keys of a node's key ring (peer/admission/key_ring.hpp). The node listens with the first one.
 struct RingState {
   std::vector<RingKey> keys;
   std::vector<RetiredKey> retired;
   std::optional<PublicKey> authority = {};  ///< whose signatures the sender asks for
+  std::optional<AdmissionRule> rule = {};   ///< none: the cluster key is enough
 };
 
-using InvitationId = std::array<std::uint8_t, 16>;
+/// Certificates of nodes that the sender has let in or heard of (peer/admission/certificates.hpp).
+struct CertificateList {
+  std::vector<Certificate> records;
+};
+
 /// Proves that its sender holds an invitation. A node without a cluster key can say nothing else
 /// (peer/admission/invitation.hpp).
 struct InvitationClaim {
@@ -118,6 +135,7 @@ struct InvitationClaim {
   PublicKey public_key{};
   Nonce nonce{};
   Proof proof{};
+  std::optional<Certificate> certificate = {};  ///< made with the invitation's warrant, if it has one
 };
 struct InvitationGrant {
   RingState ring;
@@ -136,7 +154,7 @@ struct BulkOffer {
 };
 
 using ControlMessage = std::variant<Hello, Welcome, Rejected, Heartbeat, HeartbeatEcho, Goodbye, BulkAck, DenialList,
-                                    RingState, InvitationClaim, InvitationGrant, BulkOffer>;
+                                    RingState, InvitationClaim, InvitationGrant, BulkOffer, CertificateList>;
 
 /// A slice of a large message on the bulk channel; peer/wire/bulk_parts.hpp cuts and joins.
 struct BulkPart {

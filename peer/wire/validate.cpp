@@ -309,6 +309,9 @@ Fault check(const RingState& ring) {
   const auto is_zero = [](const RingKey& k) { return k.key.key.same_as(Secret()); };
   return std::ranges::any_of(ring.keys, is_zero) ? "a key of zeros" : Fault{};
 }
+Fault check(const CertificateList& list) {
+  return list.records.size() > max_certificates_in_message ? "too many certificates" : Fault{};
+}
 Fault check(const InvitationClaim&) {
   return {};
 }

@@ -50,6 +50,8 @@ struct Header {
     layoutReply @25 :LayoutReply;
     # The listener's part of the keys that seal bulk, on the control channel after `welcome`.
     bulkOffer @26 :BulkOffer;
+    # Certificates of members (peer/admission/certificates.hpp), on the control channel.
+    certificates @27 :Certificates;
   }
 }
 
@@ -65,6 +67,7 @@ struct Hello {
   name @8 :Text;            # for people
   proof @9 :Data;           # 32 bytes: the dialler holds the cluster key (docs/explanation/security.md)
   features @10 :UInt64;     # a bit for each optional ability (peer/limits.hpp)
+  certificate @11 :Data;    # empty: none
 }
 
 struct Welcome {
@@ -76,6 +79,7 @@ struct Welcome {
   members @5 :List(Member); # reserved: always empty, and not looked at; `membership` tells who is there
   proof @6 :Data;           # 32 bytes: the listener holds the secret of publicKey
   features @7 :UInt64;
+  certificate @8 :Data;     # empty: none
 }
 
 struct Member {
@@ -322,6 +326,17 @@ struct KeyRing {
   keys @0 :List(RingKey);   # the first is the one that the sender listens with
   retired @1 :List(RetiredKey);
   authority @2 :Data;       # 32 bytes: whose signatures the sender asks for; empty: nobody's
+  rule @3 :AdmissionRule;   # signature empty: the cluster key is enough
+}
+
+struct AdmissionRule {
+  certificates @0 :Bool;    # nodes are let in with a certificate only
+  decidedAt @1 :Int64;
+  signature @2 :Data;
+}
+
+struct Certificates {
+  records @0 :List(Data);   # at most max_certificates_in_message, of at most max_certificate_bytes each
 }
 
 struct InvitationClaim {
@@ -330,6 +345,7 @@ struct InvitationClaim {
   publicKey @2 :Data;       # of the node that joins
   nonce @3 :Data;           # 32 random bytes
   proof @4 :Data;           # 32 bytes: the sender holds the invitation (docs/explanation/security.md)
+  certificate @5 :Data;     # empty: the invitation has no warrant
 }
 
 struct InvitationGrant {

@@ -106,7 +106,7 @@ class Admission(OperatedTest):
         line = self.invitation(first, "--expires", "1s")
         expires_by = time.time() + 1.1
         self.assertIn("garbled", self.error_of(second, "join", line[:-3]))
-        self.assertIn("another version", self.error_of(second, "join", line.replace("invite-1", "invite-2")))
+        self.assertIn("another version", self.error_of(second, "join", line.replace("invite-1", "invite-3")))
         self.assertIn("no invitation", self.error_of(second, "join", "hello"))
         wait_until(lambda: time.time() > expires_by, PATIENCE_S, "the invitation has expired")
         expired = self.error_of(second, "join", line)

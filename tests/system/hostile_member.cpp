@@ -3,6 +3,8 @@
 //
 //     hostile_member KEY_FILE tcp://HOST:PORT ACT [VERSION_LOW VERSION_HIGH]
 //
+// It makes a node key each time, or keeps it in the folder that GOSSAMER_MEMBER_STATE names.
+//
 // ACT is what it says once it is linked (see acts()). `listen` plays the listener in place of the dialler: it prints
 // its address and turns everybody away, as a node does that speaks other versions only. Prints one line of JSON at the
 // end: `rejected`, the text with which it was turned away or put out; `version` of the welcome; `messages` that it sent
@@ -14,6 +16,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <map>
@@ -99,6 +102,15 @@ std::optional<Packet> decoded(const RawFrames& frames) {
     whole.payload[whole.payload_count++] = bytes(frames[i]);
   auto packet = decode(whole);
   return packet ? std::optional(std::move(*packet)) : std::nullopt;
+}
+
+/// The node key in the folder that GOSSAMER_MEMBER_STATE names, or a new one.
+Identity own_identity() {
+  const char* const folder = std::getenv("GOSSAMER_MEMBER_STATE");
+  if (folder == nullptr) return Identity::generate();
+  const auto kept = load_or_create_identity(folder);
+  if (!kept) throw std::runtime_error(kept.error());
+  return *kept;
 }
 
 class HostileMember {
@@ -224,7 +236,7 @@ class HostileMember {
   Address address_;
   std::uint16_t version_low_;
   std::uint16_t version_high_;
-  Identity identity_ = Identity::generate();
+  Identity identity_ = own_identity();
   std::uint64_t incarnation_ = microseconds_since_1970();
   zmq::context_t context_;
   zmq::socket_t control_{context_, zmq::socket_type::dealer};

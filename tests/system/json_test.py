@@ -130,6 +130,12 @@ class Json(SystemTest):
         self.assertFalse(self.print_json(first, "allow", NO_NODE)["denial"]["denied"])
         made = self.print_json(first, "authority", "create", str(self.folder / "authority.key"), "--yes")
         self.assertEqual(self.print_json(first, "authority", "show"), made)
+        signed = ["--authority", str(self.folder / "authority.key")]
+        self.assertTrue(self.print_json(first, "pending")["waiting"])
+        self.assertEqual(len(self.print_json(first, "approve", "--all", *signed)["nodes"]), 2)
+        self.assertEqual(len(self.print_json(first, "certificates")["certificates"]), 2)
+        self.assertTrue(self.print_json(first, "authority", "require", "certificates", *signed)["asks_for_certificates"])
+        self.assertEqual(self.print_json(first, "invite", "--nodes", "3", *signed)["nodes"], 3)
         self.assertEqual(self.print_json(first, "authority", "use", "none")["authority"], "")
         self.assertGreater(len(self.print_json(first, "audit")["records"]), 3)
         exported = self.folder / "model.safetensors"

@@ -4,19 +4,16 @@
 #include <fmt/ranges.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <cctype>
-#include <charconv>
 #include <chrono>
 #include <iostream>
 #include <memory>
-#include <optional>
 #include <thread>
 
 #include "peer/keys/authority.hpp"
 #include "peer/limits.hpp"
 #include "tools/ctl/commands.hpp"
 #include "tools/ctl/format.hpp"
+#include "tools/ctl/signing.hpp"
 #include "tools/ctl/tables.hpp"
 
 namespace gossamer::ctl {
@@ -38,10 +35,6 @@ CommandAction asking(json request, Words words) {
       [request = std::move(request), words](const Invocation& call) { return call.end(call.request(request), words); };
 }
 
-std::string text_in(const json& answer, const char* member) {
-  return safe_text(answer.at(member).get<std::string>());
-}
-
 /// "-" means the first line of standard input, which other users cannot see as they can see an argument.
 std::string line_from(const std::string& argument) {
   if (argument != "-") return argument;
@@ -50,105 +43,6 @@ std::string line_from(const std::string& argument) {
   std::getline(std::cin, line);
   return line.substr(0, max_line_bytes);
 }
-
-/// Converts "90s", "30m", "24h" or "7d" to seconds; nothing for any other text.
-std::optional<std::int64_t> seconds_of(const std::string& text) {
-  std::int64_t number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  const std::string unit(end, text.data() + text.size());
-  const std::int64_t seconds = unit == "s" ? 1 : unit == "m" ? 60 : unit == "h" ? 3600 : unit == "d" ? 86'400 : 0;
-  constexpr std::int64_t most = 1'000'000;
-  if (error != std::errc() || seconds == 0 || number <= 0 || number > most) return std::nullopt;
-  return number * seconds;
-}
-
-// --- decisions, and who signs them -----------------------------------------------------------------------------------
-
-/// What the operator must have meant to sign: the daemon says what is to be signed, and need not be believed.
-using IsAsAsked = std::function<bool(const json& item)>;
-
-/// Nothing if it is no decision that this program knows.
-std::optional<peer::Statement> statement_of(const json& item) {
-  const std::string kind = item.at("kind").get<std::string>();
-  const auto at_us = item.at("at_us").get<TimeUs>();
-  const auto holds = [&](const char* member, std::span<std::uint8_t> bytes) {
-    return peer::parse_hex(item.at(member).get<std::string>(), bytes);
-  };
-  NodeId node;
-  peer::KeyDigest digest{};
-  peer::Fingerprint fingerprint{};
-  if (kind == "denial" && holds("node", node.bytes))
-    return peer::denial_statement(node, item.at("denied").get<bool>(), at_us, item.at("reason").get<std::string>());
-  if (kind == "key" && holds("digest", digest)) return peer::key_statement(digest, at_us);
-  if (kind == "retirement" && holds("fingerprint", fingerprint)) return peer::retirement_statement(fingerprint, at_us);
-  return std::nullopt;
-}
-
-/// The decision in words, for the operator who signs it.
-std::string words_of(const json& item) {
-  const std::string kind = item.at("kind").get<std::string>();
-  if (kind == "denial") {
-    const std::string reason = text_in(item, "reason");
-    return fmt::format("{} node {}{}", item.at("denied").get<bool>() ? "deny" : "allow", text_in(item, "node"),
-                       reason.empty() ? "" : ": " + reason);
-  }
-  return fmt::format("{} cluster key {}", kind == "key" ? "accept" : "retire", text_in(item, "fingerprint"));
-}
-
-/// Nobody signs what is dated so far ahead of the clock here that no later decision would count.
-bool is_dated_soundly(const json& item) {
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
-  return item.at("at_us").get<TimeUs>() <=
-         std::chrono::duration_cast<std::chrono::microseconds>(now).count() + peer::max_ahead_us;
-}
-
-/// Signs them all, and shows them.
-JsonAnswer signatures_for(const json& items, const peer::SigningKey& key) {
-  json signatures = json::object();
-  for (const json& item : items) {
-    const auto statement = statement_of(item);
-    if (!statement || !is_dated_soundly(item))
-      return failure(
-          "the daemon asks to sign what is no decision, or is dated more than a day ahead of the clock here: "
-          "nothing was signed. See 'gossamerctl denials' and 'gossamerctl key list'");
-    signatures[peer::hex(*statement)] = peer::hex(key.sign(*statement));
-  }
-  for (const json& item : items)
-    fmt::print(stderr, "Signed: {}\n", words_of(item));
-  return signatures;
-}
-
-/// Hexadecimal digits as the daemon writes them.
-std::string digits_of(std::string typed) {
-  std::ranges::transform(typed, typed.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return typed;
-}
-
-/// Sends a request. Where the cluster has an authority, signs what the daemon then asks for, and sends it again.
-JsonAnswer decide(json request, const std::string& key_file, const IsAsAsked& is_as_asked, const Invocation& call) {
-  auto answer = call.request(request);
-  if (!answer || !answer->contains("to_sign")) return answer;
-  const json& items = answer->at("to_sign");
-  if (key_file.empty())
-    return failure(
-        "this cluster has an authority, without whose signature no member follows: add --authority FILE, "
-        "the file that 'gossamerctl authority create' made");
-  const auto key = peer::SigningKey::read(key_file);
-  if (!key) return failure(key.error());
-  const std::string authority = answer->at("authority").get<std::string>();
-  if (peer::hex(key->authority()) != authority)
-    return failure(fmt::format("{} is the key of {}, and in this cluster {} decides", key_file,
-                               peer::hex(key->authority()), safe_text(authority)));
-  if (items.size() != 1 || !is_as_asked(items.front()))
-    return failure("the daemon asks to sign something else than was asked for: it was not signed");
-  auto signatures = signatures_for(items, *key);
-  if (!signatures) return signatures;
-  request["at_us"] = items.front().at("at_us");
-  request["signatures"] = *std::move(signatures);
-  return call.request(request);
-}
-
-constexpr const char* key_file_help = "The key file of the cluster's authority, if it has one";
 
 std::string decision_words(const json& answer, bool) {
   const json& denial = answer.at("denial");
@@ -241,8 +135,10 @@ void add_keys(CLI::App& app, CommandAction& chosen) {
 std::string authority_words(const json& answer, bool) {
   const std::string authority = text_in(answer, "authority");
   if (authority.empty()) return "no authority: every member may decide for the cluster\n";
+  const bool asks = answer.value("asks_for_certificates", false);
   const auto not_signed = answer.at("not_signed").get<std::size_t>();
-  return fmt::format("{} decides in this cluster\n{}", authority,
+  return fmt::format("{} decides in this cluster\nNodes are let in with {}.\n{}", authority,
+                     asks ? "a certificate only" : "a cluster key",
                      not_signed == 0
                          ? ""
                          : fmt::format("It has not signed {} of the denials and keys that hold here; others "
@@ -253,13 +149,8 @@ std::string authority_words(const json& answer, bool) {
 /// The operator has seen what is to be signed, and agrees.
 bool agrees_to(const json& items, bool yes) {
   for (const json& item : items)
-    fmt::print(stderr, "To be signed: {}\n", words_of(item));
-  if (yes || items.empty()) return true;
-  if (::isatty(STDIN_FILENO) == 0) return false;
-  std::cerr << "Sign all of this, and let only this key decide from now on? [y/N] " << std::flush;
-  std::string answer;
-  std::getline(std::cin, answer);
-  return answer == "y" || answer == "Y" || answer == "yes";
+    fmt::print(stderr, "To be signed: {}\n", words_of_decision(item));
+  return yes || items.empty() || is_confirmed("Sign all of this, and let only this key decide from now on?");
 }
 
 /// Sends as many signatures at a time as a request of the control socket holds.
@@ -303,8 +194,46 @@ JsonAnswer found_authority(const std::string& path, bool yes, const Invocation& 
   return tell_in_parts(request, *signatures, call);
 }
 
+/// Nobody is put out that the operator has not seen.
+JsonAnswer ask_for(bool certificates, const std::string& key_file, bool yes, const Invocation& call) {
+  const json request{{"command", "rule_set"}, {"certificates", certificates}};
+  const auto asked = call.request(request);
+  if (!asked) return asked;
+  const json waiting = certificates ? asked->value("waiting", json::array()) : json::array();
+  for (const json& node : waiting)
+    fmt::print(stderr, "Has no certificate: {} {} {}\n", text_in(node, "node"), text_in(node, "name"),
+               text_in(node, "why"));
+  if (!waiting.empty() && !yes && !is_confirmed("Put them out?"))
+    return failure("nothing has changed: first approve these nodes ('gossamerctl approve --all'), or add --yes");
+  const auto is_it = [&](const json& item) {
+    return item.at("kind") == "rule" && item.at("certificates") == certificates;
+  };
+  return decide(request, key_file, is_it, call);
+}
+
+void add_require(CLI::App& authority, CommandAction& chosen) {
+  struct Wanted {
+    std::string what;
+    std::string key_file;
+    bool yes = false;
+  };
+  const auto wanted = std::make_shared<Wanted>();
+  CLI::App* require = authority.add_subcommand(
+      "require", "What a node must show to be let in: a certificate besides the cluster key, or the key alone");
+  require->add_option("WHAT", wanted->what, "certificates or key")
+      ->required()
+      ->check(CLI::IsMember({"certificates", "key"}));
+  require->add_option("--authority", wanted->key_file, key_file_help)->type_name("FILE");
+  require->add_flag("--yes", wanted->yes, "Put out without asking who has no certificate");
+  require->callback([wanted, &chosen] {
+    chosen = [wanted](const Invocation& call) {
+      return call.end(ask_for(wanted->what == "certificates", wanted->key_file, wanted->yes, call), authority_words);
+    };
+  });
+}
+
 void add_authority(CLI::App& app, CommandAction& chosen) {
-  CLI::App* authority = app.add_subcommand("authority", "Who decides for the cluster: show, create, use");
+  CLI::App* authority = app.add_subcommand("authority", "Who decides for the cluster: show, create, require, use");
   authority->require_subcommand(1);
   authority->add_subcommand("show", "The authority without whose signature nothing is decided here")
       ->callback([&chosen] {
@@ -325,6 +254,7 @@ void add_authority(CLI::App& app, CommandAction& chosen) {
   create->callback([file, yes, &chosen] {
     chosen = [=](const Invocation& call) { return call.end(found_authority(*file, *yes, call), authority_words); };
   });
+  add_require(*authority, chosen);
   const auto wanted = std::make_shared<std::string>();
   CLI::App* use = authority->add_subcommand("use", "Follow this authority at this node, whatever others say");
   use->add_option("AUTHORITY", *wanted, "As 'gossamerctl authority show' prints it elsewhere, or none")->required();
@@ -335,45 +265,6 @@ void add_authority(CLI::App& app, CommandAction& chosen) {
     const std::string digits = *wanted == "none" ? "" : *wanted;
     chosen =
         asking({{"command", "authority_set"}, {"authority", digits}, {"signatures", json::object()}}, authority_words);
-  });
-}
-
-/// Only the line goes to standard output, so that it can be piped.
-std::string invitation_words(const json& answer, bool) {
-  std::vector<std::string> places;
-  for (const json& place : answer.at("addresses"))
-    places.push_back(safe_text(place.get<std::string>()));
-  fmt::print(stderr, "A secret, good until {}; members answer at {}.\n", text_in(answer, "expires_at"),
-             fmt::join(places, ", "));
-  if (!answer.value("reachable", true))
-    fmt::print(stderr,
-               "Only this machine can reach that: set [overlay] listen, or name another address with --address.\n");
-  return text_in(answer, "invitation") + "\n";
-}
-
-void add_invite(CLI::App& app, CommandAction& chosen) {
-  struct Wanted {
-    std::string expires = "24h";
-    std::vector<std::string> addresses;
-  };
-  const auto wanted = std::make_shared<Wanted>();
-  CLI::App* invite = app.add_subcommand("invite", "Print a line with which other machines can join the cluster");
-  invite->add_option("--expires", wanted->expires, "How long it can be used: 90s, 30m, 24h, 7d (default 24h)")
-      ->type_name("TIME")
-      ->check([](const std::string& text) {
-        return seconds_of(text) ? std::string() : "a number and a unit are expected: 90s, 30m, 24h or 7d";
-      });
-  invite
-      ->add_option("--address", wanted->addresses,
-                   "An address where members answer; may be repeated (default: found automatically)")
-      ->type_name("tcp://HOST:PORT");
-  invite->footer(
-      "The line is a secret: whoever has it can join, any number of times, until it expires. To end it before\n"
-      "that, run 'gossamerctl key rotate' and retire the old key.");
-  invite->callback([wanted, &chosen] {
-    chosen =
-        asking({{"command", "invite"}, {"expires_s", *seconds_of(wanted->expires)}, {"addresses", wanted->addresses}},
-               invitation_words);
   });
 }
 
@@ -413,7 +304,6 @@ void add_cluster_commands(CLI::App& app, CommandAction& chosen) {
   add_keys(app, chosen);
   add_authority(app, chosen);
   add_audit(app, chosen);
-  add_invite(app, chosen);
   add_join(app, chosen);
 }
 

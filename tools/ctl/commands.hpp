@@ -65,9 +65,11 @@ using CommandAction = std::function<CommandResult(const Invocation&)>;
           range.get_description()};
 }
 
+/// invite, pending, approve, certificates
+void add_certificate_commands(CLI::App& app, CommandAction& chosen);
 /// checkpoint, export, import
 void add_checkpoint_commands(CLI::App& app, CommandAction& chosen);
-/// deny, allow, denials, key, authority, audit, invite, join: they change the cluster, or show what its members agree
+/// deny, allow, denials, key, authority, audit, join: they change the cluster, or show what its members agree
 /// on
 void add_cluster_commands(CLI::App& app, CommandAction& chosen);
 /// config check

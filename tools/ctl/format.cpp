@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cmath>
 
 namespace gossamer::ctl {
@@ -88,6 +89,24 @@ std::string Table::render(bool colour) const {
     line([&](std::size_t c) { return row[c].text; }, [&](std::size_t c) { return row[c].right; },
          [&](std::size_t c) -> std::string { return colour_of(row[c].tone); });
   return out;
+}
+
+std::string text_in(const nlohmann::json& answer, const char* member) {
+  return safe_text(answer.at(member).get<std::string>());
+}
+
+std::optional<std::int64_t> seconds_of(const std::string& text) {
+  std::int64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const std::string unit(end, text.data() + text.size());
+  const std::int64_t seconds = unit == "s" ? 1 : unit == "m" ? 60 : unit == "h" ? 3600 : unit == "d" ? 86'400 : 0;
+  constexpr std::int64_t most = 1'000'000;
+  if (error != std::errc() || seconds == 0 || number <= 0 || number > most) return std::nullopt;
+  return number * seconds;
+}
+
+std::string time_complaint(const std::string& text) {
+  return seconds_of(text) ? std::string() : "a number and a unit are expected: 90s, 30m, 24h or 7d";
 }
 
 }  // namespace gossamer::ctl

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,6 +15,13 @@ namespace gossamer::ctl {
 [[nodiscard]] std::string duration_text(double seconds);  ///< "3 m 12 s"
 /// `text` without characters that could control a terminal.
 [[nodiscard]] std::string safe_text(const std::string& text);
+
+/// A member of a daemon's answer that is text, safe.
+[[nodiscard]] std::string text_in(const nlohmann::json& answer, const char* member);
+/// Converts "90s", "30m", "24h" or "7d" to seconds; nothing for any other text.
+[[nodiscard]] std::optional<std::int64_t> seconds_of(const std::string& text);
+/// What to say about text of which seconds_of() makes nothing; else empty, as CLI11 wants it.
+[[nodiscard]] std::string time_complaint(const std::string& text);
 
 enum class Tone : std::uint8_t { plain, good, bad, dim };
 

@@ -132,6 +132,7 @@ int main(int argc, char** argv) {
   ctl::add_node_commands(app, chosen);
   ctl::add_doctor_command(app, chosen);
   ctl::add_cluster_commands(app, chosen);
+  ctl::add_certificate_commands(app, chosen);
   ctl::add_checkpoint_commands(app, chosen);
   ctl::add_gpus_command(app, chosen);
   ctl::add_job_commands(app, chosen);

@@ -43,9 +43,9 @@ Invitation an_invitation(const ClusterKey& key) {
 
 TEST_CASE("an invitation's secret and a claim's proof are derived as written down") {
   // Computed with Python's hashlib from 32 bytes of 7: docs/explanation/security.md, "Invitations".
-  const Secret secret = invitation_secret(key_of(7), counting(), expiry);
+  const Secret secret = invitation_secret(key_of(7), counting(), expiry, false);
   CHECK(hex_of(secret.bytes()) == "3a355ae4fea9968a276782d231ebb4c899dd494d915f99b5fb804dafda642662");
-  InvitationClaim claim{counting(), expiry, {}, {}, {}};
+  InvitationClaim claim{counting(), expiry, {}, {}, {}, {}};
   claim.public_key.fill(9);
   claim.nonce.fill(5);
   CHECK(hex_of(claim_proof(secret, claim)) == "e99689edf95c0130c71e450c7f0dc51369ef35233238f08e00622561fa491c6e");
@@ -110,6 +110,37 @@ TEST_CASE("a claim is proven by its invitation alone, and a change of any field 
   CHECK_FALSE(is_claim_proven(ClusterKeys({key}), make_claim(longer, joiner.keys.public_key)));
 }
 
+TEST_CASE("an invitation with a warrant is used with it only") {
+  const ClusterKey key = ClusterKey::generate();
+  Invitation made = make_invitation(key, {{"10.0.0.1", 7946}}, expiry, true);
+  const std::string half = invitation_line(made);
+  CHECK(parse_invitation(half).error().find("garbled") != std::string::npos);
+  Warrant warrant;
+  warrant.invitation = made.id;
+  warrant.rights.jobs = std::string(max_jobs_text_bytes, 'j');
+  warrant.usable_until = expiry;
+  made.warrant = UsableWarrant::make(warrant, SigningKey::generate());
+  const std::string line = invitation_line(made);
+  CHECK(line == half + "." + made.warrant->text());  // as gossamerctl puts it together
+  const auto read = parse_invitation(" " + line + "\n");
+  REQUIRE(read);
+  CHECK(read->secret.same_as(made.secret));
+  CHECK(read->warrant->warrant == made.warrant->warrant);
+  for (std::size_t size = warranted_prefix.size(); size < line.size(); ++size)
+    CHECK_FALSE(parse_invitation(line.substr(0, size)));
+  CHECK_FALSE(parse_invitation(line + "." + made.warrant->text()));
+  std::string older = line.substr(0, half.size());
+  older.replace(older.find('2'), 1, "1");
+  const auto without = parse_invitation(older);  // leaves out the warrant, and the mark that it needs one
+  REQUIRE(without);
+
+  const Identity joiner = Identity::generate();
+  const auto certificate = read->warrant->certify(joiner.node, expiry);
+  CHECK(is_claim_proven(ClusterKeys({key}), make_claim(*read, joiner.keys.public_key, certificate)));
+  CHECK_FALSE(is_claim_proven(ClusterKeys({key}), make_claim(*read, joiner.keys.public_key)));
+  CHECK_FALSE(is_claim_proven(ClusterKeys({key}), make_claim(*without, joiner.keys.public_key)));
+}
+
 TEST_CASE("what is no invitation is refused with what to do, and nothing of it is repeated") {
   const std::string line = invitation_line(an_invitation(ClusterKey::generate()));
   const auto error_of = [](const std::string& text) {
@@ -120,7 +151,7 @@ TEST_CASE("what is no invitation is refused with what to do, and nothing of it i
   CHECK(error_of("c3VwZXIgc2VjcmV0").find("no invitation") != std::string::npos);
   CHECK(error_of("c3VwZXIgc2VjcmV0").find("c3Vw") == std::string::npos);
   std::string newer = line;
-  newer.replace(newer.find('1'), 1, "2");
+  newer.replace(newer.find('1'), 1, "3");
   CHECK(error_of(newer).find("another version") != std::string::npos);
   CHECK(error_of(line + line).find("garbled") != std::string::npos);
   CHECK(error_of(line + std::string(10'000, 'A')).find("garbled") != std::string::npos);

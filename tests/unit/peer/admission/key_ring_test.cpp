@@ -317,3 +317,42 @@ TEST_CASE("signatures that are not the authority's are forgotten when a ring is 
   REQUIRE(restored);
   CHECK_FALSE(restored->first().signature);
 }
+
+TEST_CASE("only the authority rules that nodes need certificates, and the later of two rules holds") {
+  const SigningKey authority = SigningKey::generate();
+  const auto rule = [&](bool certificates, TimeUs at, const SigningKey& by) {
+    AdmissionRule made{certificates, at, {}};
+    made.signature = by.sign(made.statement());
+    return made;
+  };
+  const auto told = [&](const AdmissionRule& of) { return RingState{{{key_of(1), 0}}, {}, {}, of}; };
+  KeyRing ring(ClusterKeys({key_of(1)}));
+  CHECK(ring.merge(told(rule(true, today, authority)), today).refused);  // no authority is known
+  ring.set_authority(authority.authority());
+  CHECK(ring.merge(told(rule(true, today, SigningKey::generate())), today).forged);
+  AdmissionRule changed = rule(false, today, authority);
+  changed.certificates = true;
+  CHECK(ring.merge(told(changed), today).forged);
+  CHECK(ring.merge(told(rule(true, today + max_ahead_us + 1, authority)), today).refused);
+  CHECK_FALSE(ring.asks_for_certificates());
+  const RingState asks = told(rule(true, today, authority));
+  CHECK_FALSE(ring.knows(asks));
+  CHECK(ring.merge(asks, today).changed);
+  CHECK(ring.asks_for_certificates());
+  CHECK(ring.knows(asks));
+  CHECK(ring.knows(told(rule(false, today - 1, authority))));
+  CHECK_FALSE(ring.merge(told(rule(false, today - 1, authority)), today).changed);
+  CHECK(ring.propose_rule(false, today).decided_at == today + 1);
+  const auto restored = KeyRing::restore(ClusterKeys({key_of(1)}), ring.notes());
+  REQUIRE(restored);
+  CHECK(restored->asks_for_certificates());
+  const auto adopted = KeyRing::adopt(ring.state());
+  REQUIRE(adopted);
+  CHECK(adopted->asks_for_certificates());
+  CHECK(ring.merge(told(rule(false, today + 1, authority)), today).changed);
+  CHECK_FALSE(ring.asks_for_certificates());
+  // Another authority's rule is not followed.
+  CHECK(ring.merge(told(rule(true, today + 2, authority)), today).changed);
+  ring.set_authority(SigningKey::generate().authority());
+  CHECK_FALSE(ring.asks_for_certificates());
+}

@@ -189,3 +189,80 @@ TEST_CASE("a member that floods with what is not signed, or badly, keeps nobody 
   CHECK(node.heard(honest, state, begun_at, 0) == Hearsay::news);
   CHECK(node.ring().keys().size() == 2);
 }
+
+namespace {
+
+/// A spread that follows the authority.
+Spread following(const SigningKey& authority) {
+  KeyRing ring = a_ring();
+  ring.set_authority(authority.authority());
+  return {ring, {}};
+}
+Certificate certificate_of(std::uint64_t node, const SigningKey& authority, std::uint32_t nodes = 1) {
+  Warrant warrant;
+  warrant.invitation.fill(static_cast<std::uint8_t>(node));
+  warrant.nodes = nodes;
+  warrant.usable_until = begun_at;
+  warrant.valid_until = begun_at + us_per_s;
+  return UsableWarrant::make(warrant, authority).certify(node_id(node), begun_at);
+}
+
+}  // namespace
+
+TEST_CASE("certificates go from neighbour to neighbour, and only those behind which the authority stands") {
+  const SigningKey authority = SigningKey::generate();
+  Spread a = following(authority);
+  Spread b = following(authority);
+  a.link_up(node_id(2), 0);
+  b.link_up(node_id(1), 0);
+  (void)tell(a, node_id(1), b, node_id(2));
+  const std::uint64_t many = 3 * max_certificates_in_message;
+  for (std::uint64_t node = 10; node < 10 + many; ++node)
+    CHECK(a.take(certificate_of(node, authority), begun_at, 0) == Hearsay::news);
+  CHECK(a.take(certificate_of(10, authority), begun_at + us_per_s, 0).error().find("expired") != std::string::npos);
+  CHECK_FALSE(a.take(certificate_of(9, SigningKey::generate()), begun_at, 0));
+  for (std::uint64_t part = 0; part < many / max_certificates_in_message; ++part) {
+    const auto message = a.next_for(node_id(2), 0);
+    REQUIRE(message);
+    CertificateList list = std::get<CertificateList>(*message);
+    CHECK(list.records.size() == max_certificates_in_message);
+    a.said(node_id(2));
+    CHECK(b.heard(node_id(1), list, begun_at, 0) == Hearsay::news);
+    CHECK(b.heard(node_id(1), list, begun_at, 0) == Hearsay::known);
+  }
+  CHECK_FALSE(a.next_for(node_id(2), 0));
+  CHECK(b.certificates().entries().size() == many);
+  // Who tells of one that the authority has not signed is not listened to for a while, after some of them.
+  for (std::uint32_t i = 0; i < forgery_burst + 1; ++i) {
+    CertificateList forged{{certificate_of(9, SigningKey::generate()), certificate_of(8, authority)}};
+    CHECK(b.heard(node_id(1), forged, begun_at, 0) == Hearsay::refused);
+    CHECK(forged.records.empty());
+  }
+  CertificateList sound{{certificate_of(8, authority)}};
+  CHECK(b.heard(node_id(1), sound, begun_at, 1) == Hearsay::known);
+  sound = {{certificate_of(8, authority)}};
+  CHECK(b.heard(node_id(1), sound, begun_at, forgery_ban_us + 1) == Hearsay::news);
+  // Expired ones are no forgeries, and are not taken.
+  CertificateList late{{certificate_of(7, authority)}};
+  CHECK(b.heard(node_id(1), late, begun_at + us_per_s, forgery_ban_us + 1) == Hearsay::known);
+}
+
+TEST_CASE("without an authority no certificate is taken or told") {
+  const SigningKey authority = SigningKey::generate();
+  Spread a(a_ring(), {});
+  a.link_up(node_id(2), 0);
+  CertificateList list{{certificate_of(8, authority)}};
+  CHECK(a.heard(node_id(2), list, begun_at, 0) == Hearsay::known);
+  CHECK(a.take(certificate_of(8, authority), begun_at, 0) == Hearsay::known);
+  CHECK(a.certificates().entries().empty());
+  // They outlive a time without authority, and not another one.
+  Spread b = following(authority);
+  CHECK(b.take(certificate_of(8, authority), begun_at, 0) == Hearsay::news);
+  KeyRing ring = b.ring();
+  ring.set_authority({});
+  b.set_ring(ring, 0);
+  CHECK(b.certificates().entries().size() == 1);
+  ring.set_authority(SigningKey::generate().authority());
+  b.set_ring(ring, 0);
+  CHECK(b.certificates().entries().empty());
+}

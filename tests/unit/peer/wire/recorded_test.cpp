@@ -31,9 +31,10 @@ struct Recording {
   std::string name;
   std::size_t messages;
 };
-const std::vector<Recording> files{{"version-1", 32},         {"version-1-agreement", 46}, {"version-1-summaries", 48},
-                                   {"version-1-tracer", 51},  {"version-1-outcome", 54},   {"version-1-settings", 55},
-                                   {"version-1-keeping", 58}, {"version-1-limited", 59},   {"version-1-authority", 61}};
+const std::vector<Recording> files{
+    {"version-1", 32},           {"version-1-agreement", 46},   {"version-1-summaries", 48}, {"version-1-tracer", 51},
+    {"version-1-outcome", 54},   {"version-1-settings", 55},    {"version-1-keeping", 58},   {"version-1-limited", 59},
+    {"version-1-authority", 61}, {"version-1-certificates", 64}};
 
 Bytes filled(std::size_t size, std::uint8_t value) {
   return Bytes::adopt(std::vector<std::uint8_t>(size, value));
@@ -170,6 +171,25 @@ RingState signed_ring() {
   state.authority.emplace().fill(53);
   return state;
 }
+Certificate certificate(std::uint8_t value) {
+  Certificate certificate;
+  certificate.warrant.invitation.fill(54);
+  certificate.warrant.key.fill(55);
+  certificate.warrant.nodes = 3;
+  certificate.warrant.rights = {.trains = false, .jobs = "lab-*"};
+  certificate.warrant.usable_until = 1'700'000'000'000'000;
+  certificate.warrant.valid_until = 1'800'000'000'000'000;
+  certificate.warrant.signature = signature(56);
+  certificate.node = node(value);
+  certificate.made_at = 1'600'000'000'000'000;
+  certificate.signature = signature(57);
+  return certificate;
+}
+RingState ring_with_rule() {
+  RingState state = signed_ring();
+  state.rule = {.certificates = true, .decided_at = 1'700'000'000'000'000, .signature = signature(58)};
+  return state;
+}
 InvitationClaim claim() {
   InvitationClaim claim;
   claim.invitation.fill(33);
@@ -178,6 +198,11 @@ InvitationClaim claim() {
   claim.nonce.fill(35);
   claim.proof.fill(36);
   return claim;
+}
+InvitationClaim warranted_claim() {
+  InvitationClaim warranted = claim();
+  warranted.certificate = certificate(59);
+  return warranted;
 }
 /// The first of two, and the second.
 /// The header of pull_reply() as it was when parts were recorded: what a part carries is not looked into.
@@ -269,6 +294,9 @@ std::map<std::string, Frames> samples() {
       {"denials.none", encode(ControlMessage(DenialList{}))},
       {"denials.signed", encode(ControlMessage(signed_denials()))},
       {"keyRing.signed", encode(ControlMessage(signed_ring()))},
+      {"keyRing.rule", encode(ControlMessage(ring_with_rule()))},
+      {"certificates", encode(ControlMessage(CertificateList{{certificate(60), certificate(61)}}))},
+      {"invitationClaim.certificate", encode(ControlMessage(warranted_claim()))},
       {"keyRing", encode(ControlMessage(ring()))},
       {"keyRing.one", encode(ControlMessage(RingState{{{cluster_key(30), 0}}, {}}))},
       {"invitationClaim", encode(ControlMessage(claim()))},

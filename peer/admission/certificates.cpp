@@ -1,0 +1,108 @@
+#include "peer/admission/certificates.hpp"
+
+#include <algorithm>
+#include <tuple>
+
+#include "gossip/check.hpp"
+#include "peer/admission/words.hpp"
+#include "peer/limits.hpp"
+
+namespace gossamer::peer {
+namespace {
+
+/// Of two certificates of a node the larger one holds.
+auto rank(const Certificate& certificate) {
+  return std::tie(certificate.made_at, certificate.signature);
+}
+
+/// Of certificates of different nodes.
+bool was_made_before(const Certificate& a, const Certificate& b) {
+  return std::tie(a.made_at, a.node) < std::tie(b.made_at, b.node);
+}
+
+}  // namespace
+
+Hearsay Certificates::merge(const Certificate& heard, TimeUs now,
+                            const std::function<bool(const NodeId&)>& is_to_be_kept) {
+  if (knows(heard)) return Hearsay::known;
+  if (!make_room_in_invitation(heard, now)) return Hearsay::refused;
+  if (entries_.size() == max_certificates && !entries_.contains(heard.node)) {
+    const auto goes_before = [&](const auto& a, const auto& b) {
+      const bool keep_a = is_to_be_kept(a.first);
+      const bool keep_b = is_to_be_kept(b.first);
+      return keep_a != keep_b ? keep_b : a.second.certificate.made_at < b.second.certificate.made_at;
+    };
+    entries_.erase(std::ranges::min_element(entries_, goes_before));
+  }
+  entries_[heard.node] = {heard, ++last_change_, now};
+  GOSSAMER_CHECK(entries_.size() <= max_certificates);
+  return Hearsay::news;
+}
+
+/// True if the invitation is for one node more, after a later one has gone if need be.
+bool Certificates::make_room_in_invitation(const Certificate& coming, TimeUs now) {
+  if (coming.warrant.nodes == 0) return true;
+  std::size_t others = 0;
+  auto last = entries_.end();
+  for (auto entry = entries_.begin(); entry != entries_.end(); ++entry) {
+    const Certificate& known = entry->second.certificate;
+    if (known.node == coming.node || known.warrant.invitation != coming.warrant.invitation) continue;
+    ++others;
+    const bool settled = now - entry->second.heard_at >= settle_us;
+    if (!settled && (last == entries_.end() || was_made_before(last->second.certificate, known))) last = entry;
+  }
+  if (others < coming.warrant.nodes) return true;
+  const bool is_earlier = last != entries_.end() && was_made_before(coming, last->second.certificate);
+  if (is_earlier) entries_.erase(last);
+  return is_earlier;
+}
+
+bool Certificates::knows(const Certificate& heard) const {
+  const Certificate* const known = of(heard.node);
+  return known != nullptr && rank(*known) >= rank(heard);
+}
+
+const Certificate* Certificates::of(const NodeId& node) const {
+  const auto found = entries_.find(node);
+  return found == entries_.end() ? nullptr : &found->second.certificate;
+}
+
+void Certificates::forget_others(const PublicKey& authority) {
+  std::erase_if(entries_, [&](const auto& entry) { return !is_genuine(entry.second.certificate, authority); });
+}
+
+std::vector<Certificate> Certificates::since(std::uint64_t& change, std::size_t most) const {
+  std::vector<const Entry*> newer;
+  for (const auto& [node, entry] : entries_) {
+    if (entry.change > change) newer.push_back(&entry);
+  }
+  std::ranges::sort(newer, {}, &Entry::change);
+  newer.resize(std::min(newer.size(), most));
+  std::vector<Certificate> records;
+  for (const Entry* entry : newer) {
+    records.push_back(entry->certificate);
+    change = entry->change;
+  }
+  return records;
+}
+
+std::string Certificates::text() const {
+  std::string text;
+  for (const auto& [node, entry] : entries_)
+    text.append(hex(bytes_of(entry.certificate))).append("\n");
+  return text;
+}
+
+std::expected<Certificates, std::string> Certificates::parse(std::string_view text) {
+  Certificates certificates;
+  for (std::size_t number = 1; !text.empty(); ++number) {
+    const std::string_view line = next_line(text);
+    const auto certificate = parse_certificate_digits(line);
+    if (!certificate) return std::unexpected("line " + std::to_string(number) + " is no certificate");
+    if (certificates.entries_.size() == max_certificates) return std::unexpected("it holds too many certificates");
+    certificates.entries_[certificate->node] = {*certificate, ++certificates.last_change_, -settle_us};
+  }
+  return certificates;
+}
+
+}  // namespace gossamer::peer

@@ -1,0 +1,56 @@
+// Keeps the certificates of members, so that no invitation is used by more nodes than it is for, and so that a node is
+// told of the one that its operator has made for it elsewhere.
+//
+// Of two certificates of a node the later one holds. An invitation for so many nodes holds for those that are heard of
+// first. Members that hear of others at the same time agree, within settle_us, on those whose certificates were made
+// first. Owned by the overlay's Spread, on its thread; pure: times are arguments. Signatures are checked by the caller.
+// Invariants: at most max_certificates, one for each node; a node shows its own certificate anyway, so what has no room
+// any more is not lost.
+
+#pragma once
+
+#include <expected>
+#include <functional>
+#include <map>
+
+#include "peer/admission/denials.hpp"
+
+namespace gossamer::peer {
+
+inline constexpr TimeUs settle_us = 60 * us_per_s;
+
+class Certificates {
+ public:
+  /// As in Denials.
+  struct Entry {
+    Certificate certificate;
+    std::uint64_t change = 0;
+    TimeUs heard_at = 0;  ///< by the monotonic clock
+  };
+
+  /// Takes a genuine certificate. Refused if its invitation has been used by as many others as it is for. If the table
+  /// is full, the oldest goes that is not to be kept.
+  Hearsay merge(const Certificate& heard, TimeUs now, const std::function<bool(const NodeId&)>& is_to_be_kept);
+  /// Nothing in it is new here.
+  [[nodiscard]] bool knows(const Certificate& heard) const;
+  /// Null: none is known.
+  [[nodiscard]] const Certificate* of(const NodeId& node) const;
+  [[nodiscard]] const std::map<NodeId, Entry>& entries() const { return entries_; }
+  /// Forgets those that this authority does not stand behind.
+  void forget_others(const PublicKey& authority);
+
+  /// As in Denials.
+  [[nodiscard]] std::vector<Certificate> since(std::uint64_t& change, std::size_t most) const;
+
+  /// The text for the state folder has one certificate a line. The error says which line is wrong.
+  [[nodiscard]] std::string text() const;
+  [[nodiscard]] static std::expected<Certificates, std::string> parse(std::string_view text);
+
+ private:
+  bool make_room_in_invitation(const Certificate& coming, TimeUs now);
+
+  std::map<NodeId, Entry> entries_;
+  std::uint64_t last_change_ = 0;
+};
+
+}  // namespace gossamer::peer

@@ -1,0 +1,168 @@
+#include "peer/keys/certificate.hpp"
+
+#include <fnmatch.h>
+
+#include "gossip/plain_text.hpp"
+#include "peer/keys/fields.hpp"
+#include "peer/keys/transcript.hpp"
+#include "peer/limits.hpp"
+
+namespace gossamer::peer {
+namespace {
+
+constexpr std::uint8_t form_of_warrants = 1;
+constexpr int warrant_text_form = sodium_base64_VARIANT_URLSAFE_NO_PADDING;
+
+/// All but the signature.
+std::vector<std::uint8_t> signed_part(const Warrant& warrant) {
+  std::vector<std::uint8_t> record;
+  append_number(record, form_of_warrants, 1);
+  append(record, warrant.invitation);
+  append(record, warrant.key);
+  append_number(record, warrant.nodes, 4);
+  append_number(record, warrant.rights.trains ? 1 : 0, 1);
+  append_number(record, static_cast<std::uint64_t>(warrant.usable_until), 8);
+  append_number(record, static_cast<std::uint64_t>(warrant.valid_until), 8);
+  append_number(record, warrant.rights.jobs.size(), 1);
+  append(record, warrant.rights.jobs);
+  return record;
+}
+
+/// False if it is none.
+bool read_warrant(Fields& fields, Warrant& warrant) {
+  const bool known_form = fields.number(1) == form_of_warrants;
+  fields.take(warrant.invitation);
+  fields.take(warrant.key);
+  warrant.nodes = static_cast<std::uint32_t>(fields.number(4));
+  const std::uint64_t trains = fields.number(1);
+  warrant.rights.trains = trains == 1;
+  warrant.usable_until = static_cast<TimeUs>(fields.number(8));
+  warrant.valid_until = static_cast<TimeUs>(fields.number(8));
+  warrant.rights.jobs = fields.text(fields.number(1));
+  fields.take(warrant.signature);
+  return fields.sound() && known_form && trains <= 1 && is_plain_text(warrant.rights.jobs, max_jobs_text_bytes);
+}
+
+std::vector<std::uint8_t> bytes_of(const Warrant& warrant) {
+  std::vector<std::uint8_t> record = signed_part(warrant);
+  append(record, warrant.signature);
+  return record;
+}
+
+}  // namespace
+
+bool Rights::allow_job(std::string_view name) const {
+  std::string_view rest = jobs;
+  while (!rest.empty()) {
+    const std::string pattern(rest.substr(0, rest.find(',')));
+    rest.remove_prefix(std::min(rest.size(), pattern.size() + 1));
+    if (::fnmatch(pattern.c_str(), std::string(name).c_str(), 0) == 0) return true;
+  }
+  return false;
+}
+
+Statement Warrant::statement() const {
+  Transcript transcript("gossamer warrant 1");
+  const std::vector<std::uint8_t> record = signed_part(*this);
+  transcript.add_number(record.size());
+  transcript.add_bytes(record);
+  return transcript.proof();
+}
+
+Statement Certificate::statement() const {
+  Transcript transcript("gossamer certificate 1");
+  const Statement warranted = warrant.statement();
+  transcript.add_number(warranted.size());
+  transcript.add_bytes(warranted);
+  transcript.add_number(node.bytes.size());
+  transcript.add_bytes(node.bytes);
+  transcript.add_number(sizeof made_at);
+  transcript.add_number(static_cast<std::uint64_t>(made_at));
+  return transcript.proof();
+}
+
+std::vector<std::uint8_t> bytes_of(const Certificate& certificate) {
+  std::vector<std::uint8_t> record = bytes_of(certificate.warrant);
+  append(record, certificate.node.bytes);
+  append_number(record, static_cast<std::uint64_t>(certificate.made_at), 8);
+  append(record, certificate.signature);
+  return record;
+}
+
+std::optional<Certificate> parse_certificate(std::span<const std::uint8_t> bytes) {
+  Certificate certificate;
+  Fields fields(bytes);
+  if (bytes.size() > max_certificate_bytes || !read_warrant(fields, certificate.warrant)) return std::nullopt;
+  fields.take(certificate.node.bytes);
+  certificate.made_at = static_cast<TimeUs>(fields.number(8));
+  fields.take(certificate.signature);
+  return fields.ended() ? std::optional(certificate) : std::nullopt;
+}
+
+std::optional<Certificate> parse_certificate_digits(std::string_view digits) {
+  std::vector<std::uint8_t> bytes(std::min(digits.size() / 2, max_certificate_bytes));
+  return parse_hex(digits, bytes) ? parse_certificate(bytes) : std::nullopt;
+}
+
+bool is_genuine(const Certificate& certificate, const PublicKey& authority) {
+  const Warrant& warrant = certificate.warrant;
+  return is_signed(authority, warrant.statement(), warrant.signature) &&
+         is_signed(warrant.key, certificate.statement(), certificate.signature);
+}
+
+std::optional<std::string> flaw_of(const Certificate& certificate, const NodeId& node, const PublicKey& authority,
+                                   TimeUs time_of_day) {
+  const Warrant& warrant = certificate.warrant;
+  if (certificate.node != node) return "the certificate is of another node";
+  if (time_of_day >= warrant.valid_until) return "the certificate has expired";
+  if (certificate.made_at > warrant.usable_until) return "the certificate was made when its invitation had expired";
+  if (certificate.made_at > time_of_day + max_ahead_us)
+    return "the certificate is dated more than a day ahead of the clock here";
+  if (!is_genuine(certificate, authority)) return "the cluster's authority does not stand behind the certificate";
+  return std::nullopt;
+}
+
+UsableWarrant UsableWarrant::make(Warrant warrant, const SigningKey& authority) {
+  UsableWarrant usable{std::move(warrant), SigningKey::generate()};
+  usable.warrant.key = usable.key.authority();
+  usable.warrant.signature = authority.sign(usable.warrant.statement());
+  return usable;
+}
+
+Certificate UsableWarrant::certify(const NodeId& node, TimeUs made_at) const {
+  Certificate certificate{warrant, node, made_at, {}};
+  certificate.signature = key.sign(certificate.statement());
+  return certificate;
+}
+
+std::string UsableWarrant::text() const {
+  std::vector<std::uint8_t> record = bytes_of(warrant);
+  record.reserve(record.size() + key_bytes);  // so that no copy of the secret is left behind
+  append(record, key.seed().bytes());
+  std::string text(sodium_base64_encoded_len(record.size(), warrant_text_form), '\0');
+  sodium_bin2base64(text.data(), text.size(), record.data(), record.size(), warrant_text_form);
+  text.pop_back();  // the final zero
+  sodium_memzero(record.data(), record.size());
+  return text;
+}
+
+std::optional<UsableWarrant> UsableWarrant::parse(std::string_view text) {
+  std::vector<std::uint8_t> record(std::min(text.size(), max_certificate_bytes));
+  std::size_t filled = 0;
+  if (sodium_base642bin(record.data(), record.size(), text.data(), text.size(), nullptr, &filled, nullptr,
+                        warrant_text_form) != 0) {
+    return std::nullopt;
+  }
+  record.resize(filled);
+  Fields fields(record);
+  Warrant warrant;
+  Secret seed;
+  const bool is_warrant = read_warrant(fields, warrant);
+  fields.take(seed.writable());
+  sodium_memzero(record.data(), record.size());
+  if (!is_warrant || !fields.ended()) return std::nullopt;
+  UsableWarrant usable{std::move(warrant), SigningKey(seed)};
+  return usable.key.authority() == usable.warrant.key ? std::optional(std::move(usable)) : std::nullopt;
+}
+
+}  // namespace gossamer::peer

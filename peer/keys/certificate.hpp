@@ -1,0 +1,81 @@
+// Certificates: what a node shows besides the cluster key, where the cluster's authority asks for it.
+//
+// A certificate has two halves. The authority signs a *warrant*: a key, how many nodes may be certified with it, what
+// they may do, and until when. That key signs which node it is. It travels in the invitation, so operators invite nodes
+// that they do not know yet, and nobody who signs has to be in reach. For a node that is known, gossamerctl makes a
+// warrant for one and uses it at once.
+//
+// Made by gossamerctl and by nodes that join, checked by every member, any thread; pure but for random bytes.
+// docs/reference/wire.md has the bytes, docs/explanation/security.md what is signed and against whom it protects.
+
+#pragma once
+
+#include "peer/keys/authority.hpp"
+
+namespace gossamer::peer {
+
+using InvitationId = std::array<std::uint8_t, 16>;
+
+inline constexpr std::size_t max_jobs_text_bytes = 128;
+/// The bytes of a certificate, at most.
+inline constexpr std::size_t max_certificate_bytes = 512;
+
+/// What a certificate allows its node.
+struct Rights {
+  bool trains = true;  ///< false: the node may follow jobs and keep their models, and changes none
+  /// Names of jobs, as patterns of fnmatch(3) with commas between them; at most max_jobs_text_bytes.
+  std::string jobs = "*";
+
+  friend bool operator==(const Rights&, const Rights&) = default;
+  [[nodiscard]] bool allow_job(std::string_view name) const;
+};
+
+/// Times are microseconds since 1970.
+struct Warrant {
+  InvitationId invitation{};
+  PublicKey key{};          ///< checks the second half of certificates
+  std::uint32_t nodes = 1;  ///< so many can be certified; 0: any number
+  Rights rights;
+  TimeUs usable_until = 0;  ///< nodes are certified until then
+  TimeUs valid_until = 0;   ///< their certificates hold until then
+  Signature signature{};    ///< the authority's
+
+  friend bool operator==(const Warrant&, const Warrant&) = default;
+  [[nodiscard]] Statement statement() const;
+};
+
+struct Certificate {
+  Warrant warrant;
+  NodeId node;
+  TimeUs made_at = 0;
+  Signature signature{};  ///< by the warrant's key
+
+  friend bool operator==(const Certificate&, const Certificate&) = default;
+  [[nodiscard]] Statement statement() const;
+};
+
+[[nodiscard]] std::vector<std::uint8_t> bytes_of(const Certificate& certificate);
+/// Nothing if these bytes are no certificate. Checks no signature.
+[[nodiscard]] std::optional<Certificate> parse_certificate(std::span<const std::uint8_t> bytes);
+/// From the hexadecimal digits of such bytes.
+[[nodiscard]] std::optional<Certificate> parse_certificate_digits(std::string_view digits);
+/// Both signatures hold.
+[[nodiscard]] bool is_genuine(const Certificate& certificate, const PublicKey& authority);
+/// Why the authority does not stand behind the certificate for this node now, for people; nothing if it does.
+[[nodiscard]] std::optional<std::string> flaw_of(const Certificate& certificate, const NodeId& node,
+                                                 const PublicKey& authority, TimeUs time_of_day);
+
+/// A warrant with the secret half of its key: whoever has it certifies nodes.
+struct UsableWarrant {
+  Warrant warrant;
+  SigningKey key;
+
+  /// Gives the warrant a new key, and the authority's signature.
+  [[nodiscard]] static UsableWarrant make(Warrant warrant, const SigningKey& authority);
+  [[nodiscard]] Certificate certify(const NodeId& node, TimeUs made_at) const;
+  /// Letters and digits for the end of an invitation's line. It is a secret.
+  [[nodiscard]] std::string text() const;
+  [[nodiscard]] static std::optional<UsableWarrant> parse(std::string_view text);
+};
+
+}  // namespace gossamer::peer

@@ -1,0 +1,240 @@
+"""Certificates: nodes that the cluster's authority has signed for are let in, each to the jobs that it may take part in."""
+
+import os
+import unittest
+from typing import Any, Dict, List
+from unittest import mock
+
+import numpy as np
+
+from hostile_test import hostile_member
+from support import BUILD, JOB, PATIENCE_S, Node, OperatedTest, start_program, wait_until
+
+
+class Certificates(OperatedTest):
+    def setUp(self) -> None:
+        super().setUp()
+        self.key = self.folder / "authority.key"
+        self.signed = ["--authority", str(self.key)]
+
+    def newcomer(self, name: str) -> Node:
+        """It is started, and belongs to no cluster yet."""
+        node = self.cluster.add(
+            name, {"overlay": {"cluster_key_file": str(self.folder / f"{name}.key"), "peers": []}}
+        )
+        node.start()
+        return node
+
+    def id_of(self, node: Node) -> str:
+        return str(node.status()["node"])
+
+    def certificates(self, node: Node) -> Dict[str, Any]:
+        """By node, those that count."""
+        held = self.ask(node, "certificates")["certificates"]
+        return {one["node"]: one for one in held if one["counts"]}
+
+    def waiting(self, node: Node) -> List[str]:
+        return [one["node"] for one in self.ask(node, "pending")["waiting"]]
+
+    def invitation(self, node: Node, *arguments: str) -> Dict[str, str]:
+        return dict(self.ask(node, "invite", *self.signed, *arguments))
+
+    def refusal(self, node: Node, job: str = JOB) -> str:
+        """Why a process is not let to train there."""
+        client = self.attach(node, np.zeros(2000), job=job, wait=False)
+        wait_until(lambda: "certificate does not let it" in node.log.read_text(), PATIENCE_S, "it is refused")
+        client.run.close()
+        self.clients.remove(client)
+        return next(line for line in node.log.read_text().splitlines() if "certificate does not let it" in line)
+
+    def linked(self, node: Node) -> List[str]:
+        return [peer["node"] for peer in node.peers() if peer["up"]]
+
+    def certified_cluster(self, count: int) -> List[Node]:
+        """Its members are approved, and it asks for certificates."""
+        nodes = self.start_nodes(count)
+        self.ask(nodes[0], "authority", "create", str(self.key), "--yes")
+        wait_until(
+            lambda: all(len(self.ask(node, "authority", "show")["authority"]) == 64 for node in nodes),
+            PATIENCE_S,
+            "all follow it",
+        )
+        self.ask(nodes[0], "approve", "--all", *self.signed)
+        wait_until(
+            lambda: all(len(self.certificates(node)) == count for node in nodes), PATIENCE_S, "all know of all"
+        )
+        self.ask(nodes[-1], "authority", "require", "certificates", *self.signed)
+        wait_until(
+            lambda: all(self.ask(node, "authority", "show")["asks_for_certificates"] for node in nodes),
+            PATIENCE_S,
+            "all ask for certificates",
+        )
+        return nodes
+
+    def test_an_existing_cluster_is_upgraded_without_a_pause(self) -> None:
+        nodes = self.start_nodes(3)
+        self.assertIn("no authority", self.error_of(nodes[0], "authority", "require", "certificates"))
+        self.assertIn("there is no", self.error_of(nodes[0], "approve", "--all", *self.signed))
+        authority = self.ask(nodes[0], "authority", "create", str(self.key), "--yes")["authority"]
+        wait_until(
+            lambda: all(self.ask(node, "authority", "show")["authority"] == authority for node in nodes),
+            PATIENCE_S,
+            "all follow it",
+        )
+        # Nobody is put out unseen.
+        said = self.error_of(nodes[0], "authority", "require", "certificates", *self.signed)
+        self.assertIn("nothing has changed", said)
+        for node in nodes:
+            self.assertIn(f"Has no certificate: {self.id_of(node)}", said)
+        self.assertEqual(sorted(self.waiting(nodes[0])), sorted(self.id_of(node) for node in nodes))
+        self.assertIn("--authority", self.error_of(nodes[0], "approve", "--all"))
+        self.ask(nodes[0], "approve", self.id_of(nodes[2])[:8], *self.signed)
+        self.ask(nodes[1], "approve", "--all", *self.signed)
+        wait_until(lambda: all(self.waiting(node) == [] for node in nodes), PATIENCE_S, "all know that all have one")
+        lost = sum(node.status()["links_lost"] for node in nodes)
+        self.ask(nodes[1], "authority", "require", "certificates", *self.signed)
+        wait_until(
+            lambda: all(self.ask(node, "authority", "show")["asks_for_certificates"] for node in nodes),
+            PATIENCE_S,
+            "all ask for certificates",
+        )
+        clients = [self.attach(node, np.zeros(2000)) for node in nodes]
+        clients[0].array += 3
+        self.converge(clients, np.full(2000, 3.0))
+        self.assertEqual(sum(node.status()["links_lost"] for node in nodes), lost)
+        # It holds after restarts, also where a node's table is lost: the others still know of it.
+        for client in self.clients:
+            client.run.close()
+        self.clients.clear()
+        for node in nodes:
+            node.stop()
+        (nodes[0].folder / "state" / "certificates").unlink()
+        for node in nodes:
+            node.start()
+        self.wait_for_links(nodes)
+        wait_until(lambda: len(self.certificates(nodes[0])) == 3, PATIENCE_S, "it is told of its own again")
+        self.assertIn(
+            "nodes need a certificate", [one["what"] for one in self.ask(nodes[2], "audit")["records"] if one["followed"]]
+        )
+
+    def test_who_only_holds_the_cluster_key_waits_until_it_is_approved(self) -> None:
+        nodes = self.certified_cluster(2)
+        other = self.cluster.start("node-3")  # with the cluster key, as a thief of it would
+        identity = self.id_of(other)
+        wait_until(lambda: identity in self.waiting(nodes[0]), PATIENCE_S, "it is turned away")
+        self.assertEqual(self.linked(other), [])
+        said = self.ctl(nodes[0], "pending").stdout
+        self.assertIn(identity, said)
+        self.assertIn("it shows no certificate", said)
+        self.assertIn("gossamerctl approve", other.log.read_text())
+        # Nobody but the authority approves it, also not itself.
+        self.assertIn("--authority", self.error_of(other, "approve", identity))
+        self.ask(nodes[1], "approve", identity, *self.signed)
+        wait_until(lambda: len(self.linked(other)) == 2, PATIENCE_S, "it is let in by both")
+        wait_until(lambda: identity in self.certificates(other), PATIENCE_S, "it has been told of its certificate")
+        self.assertEqual(self.waiting(nodes[0]), [])
+
+    def test_an_invitation_is_for_so_many_nodes(self) -> None:
+        nodes = self.certified_cluster(2)
+        invited = self.invitation(nodes[0], "--nodes", "2", "--jobs", "vision-*,test", "--valid", "10d")
+        line = invited["invitation"]
+        self.assertTrue(line.startswith("gossamer-invite-2:"), line)
+        first, second = self.newcomer("first"), self.newcomer("second")
+        for node in (first, second):
+            self.ask(node, "join", line)
+            wait_until(lambda: len(self.linked(node)) >= 2, PATIENCE_S, "it is linked")
+        wait_until(
+            lambda: all(len(self.certificates(node)) == 4 for node in nodes), PATIENCE_S, "the members know of both"
+        )
+        held = self.certificates(nodes[1])[self.id_of(first)]
+        self.assertEqual((held["jobs"], held["trains"], held["invitation"]), ("vision-*,test", True, invited["id"]))
+        # A third is turned away by each member, and gets no key; who is in may join again.
+        third = self.newcomer("third")
+        self.assertIn("as many other nodes as it is for", self.error_of(third, "join", line))
+        self.assertEqual(self.linked(third), [])
+        self.assertNotEqual(
+            [key["fingerprint"] for key in self.ask(third, "key", "list")["keys"]],
+            [key["fingerprint"] for key in self.ask(first, "key", "list")["keys"]],
+        )
+        # Half of the line, or another's warrant, is no line.
+        self.assertIn("garbled", self.error_of(third, "join", line.split(".")[0]))
+        other = self.invitation(nodes[0])["invitation"]
+        mixed = other.split(".")[0] + "." + line.split(".")[1]
+        self.assertIn("not its own", self.error_of(third, "join", mixed))
+        self.ask(third, "join", other)
+        # The operator ends an invitation: who came by it is out.
+        self.ask(nodes[0], "deny", invited["id"], "--reason", "leaked", *self.signed)
+        wait_until(
+            lambda: self.linked(first) == [] and self.linked(second) == [], PATIENCE_S, "those who came by it are out"
+        )
+        self.assertNotIn(self.id_of(first), self.certificates(nodes[1]))
+        self.assertIn("is denied", self.error_of(self.newcomer("fourth"), "join", line))
+        self.ask(nodes[0], "approve", self.id_of(first), *self.signed)
+        wait_until(lambda: len(self.linked(first)) > 0, PATIENCE_S, "one of them is approved anew")
+
+    def test_a_certificate_names_jobs(self) -> None:
+        nodes = self.certified_cluster(2)
+        other = self.newcomer("other")
+        self.ask(other, "join", self.invitation(nodes[0], "--jobs", "vision-?,lab-*")["invitation"])
+        wait_until(lambda: len(self.linked(other)) == 2, PATIENCE_S, "it is linked")
+        self.assertIn("vision-?,lab-*", self.refusal(other, job="speech"))
+        clients = [self.attach(node, np.zeros(2000), job="lab-7") for node in (nodes[0], other)]
+        clients[1].array += 4
+        self.converge(clients, np.full(2000, 4.0))
+
+    def test_who_may_only_follow_changes_nothing(self) -> None:
+        nodes = self.certified_cluster(2)
+        other = self.newcomer("other")
+        self.ask(other, "join", self.invitation(nodes[0], "--only-follows")["invitation"])
+        wait_until(lambda: len(self.linked(other)) == 2, PATIENCE_S, "it is linked")
+        self.assertIn("may follow and keep *", self.refusal(other))
+        trainers = [self.attach(node, np.zeros(2000)) for node in nodes]
+        self.converge(trainers, np.zeros(2000))
+        start_program(
+            self, [str(BUILD / "bin" / "gossamerctl"), "--socket", str(other.control_socket), "keep", JOB], text=True
+        )
+        wait_until(lambda: (other.job(JOB) or {}).get("state") == "running", PATIENCE_S, "it keeps the job")
+        trainers[0].array += 4
+        self.converge(trainers, np.full(2000, 4.0))
+        # What it keeps is the model; to the trainers it is nobody.
+        self.step_until(lambda: other.job(JOB)["consensus"] < 1e-3, "it follows")
+        for node in nodes:
+            partners = [partner["node"] for partner in node.job(JOB)["partners"] if partner["state"] == "running"]
+            self.assertEqual(len(partners), 1, partners)
+
+    def test_a_member_that_ignores_its_rights_is_not_heard(self) -> None:
+        """It holds the cluster key, speaks the protocol by itself, and was approved to follow only."""
+        nodes = self.certified_cluster(2)
+        client = self.attach(nodes[0], np.zeros(2000))
+        self.step_until(lambda: client.job()["state"] == "running", "it runs")
+        state = self.folder / "hostile"
+        with mock.patch.dict(os.environ, GOSSAMER_MEMBER_STATE=str(state)):
+            told = hostile_member(self, nodes[0], "repeated")
+            self.assertIn("asks for a certificate", told["rejected"])
+            (identity,) = self.waiting(nodes[0])
+            self.ask(nodes[1], "approve", identity, "--only-follows", *self.signed)
+            wait_until(lambda: self.waiting(nodes[0]) == [], PATIENCE_S, "it is let in")
+            told = hostile_member(self, nodes[0], "repeated")
+            self.assertGreater(told["messages"], 40, told)
+            self.assertEqual(told["replies"], {})
+            self.assertGreater(nodes[0].status()["messages_rejected"], 40)
+            self.assertEqual(client.job()["exchanges"], 0)
+            # With the right to train the same is heard.
+            self.ask(nodes[1], "approve", identity, *self.signed)
+            wait_until(lambda: self.certificates(nodes[0])[identity]["trains"], PATIENCE_S, "it may train")
+            self.assertGreater(hostile_member(self, nodes[0], "repeated")["replies"].get("done", 0), 0)
+
+    def test_a_certificate_ends(self) -> None:
+        nodes = self.certified_cluster(2)
+        other = self.newcomer("other")
+        self.ask(other, "join", self.invitation(nodes[0], "--valid", "12s")["invitation"])
+        wait_until(lambda: len(self.linked(other)) == 2, PATIENCE_S, "it is linked")
+        self.assertIn("this node's certificate ends at", other.log.read_text())
+        wait_until(lambda: self.linked(other) == [], PATIENCE_S, "it has ended")
+        wait_until(lambda: self.id_of(other) in self.waiting(nodes[0]), PATIENCE_S, "it waits")
+        self.ask(nodes[0], "approve", self.id_of(other), *self.signed)
+        wait_until(lambda: len(self.linked(other)) == 2, PATIENCE_S, "it is renewed")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,103 @@
+// The table of certificates: the later one of a node holds, an invitation is for so many nodes, members that hear of
+// more at the same time agree on the first, and the table is bounded and survives being written down.
+
+#include "peer/admission/certificates.hpp"
+
+#include <algorithm>
+
+#include "catch.hpp"
+#include "gossip/random.hpp"
+#include "node_id.hpp"
+#include "peer/limits.hpp"
+
+using namespace gossamer;
+using namespace gossamer::peer;
+
+namespace {
+
+using gossamer::test::node_id;
+constexpr TimeUs this_day = 1'800'000'000 * us_per_s;
+
+/// No signature is looked at here, so none is made.
+Certificate of(std::uint64_t node, std::uint8_t invitation, std::uint32_t nodes, TimeUs made_at) {
+  Certificate certificate;
+  certificate.warrant.invitation.fill(invitation);
+  certificate.warrant.nodes = nodes;
+  certificate.node = node_id(node);
+  certificate.made_at = made_at;
+  return certificate;
+}
+bool none_of_them(const NodeId&) {
+  return false;
+}
+
+}  // namespace
+
+TEST_CASE("of two certificates of a node the later one holds") {
+  Certificates held;
+  CHECK(held.merge(of(1, 1, 1, this_day), 0, none_of_them) == Hearsay::news);
+  CHECK(held.merge(of(1, 1, 1, this_day), 0, none_of_them) == Hearsay::known);
+  CHECK(held.merge(of(1, 2, 1, this_day - 1), 0, none_of_them) == Hearsay::known);
+  CHECK(held.merge(of(1, 2, 1, this_day + 1), 0, none_of_them) == Hearsay::news);
+  CHECK(held.of(node_id(1))->warrant.invitation[0] == 2);
+  CHECK(held.of(node_id(2)) == nullptr);
+}
+
+TEST_CASE("an invitation is for so many nodes, those that were heard of first") {
+  Certificates held;
+  CHECK(held.merge(of(1, 1, 2, this_day + 1), 0, none_of_them) == Hearsay::news);
+  CHECK(held.merge(of(2, 1, 2, this_day + 2), 0, none_of_them) == Hearsay::news);
+  CHECK(held.merge(of(3, 1, 2, this_day + 3), 0, none_of_them) == Hearsay::refused);
+  CHECK(held.merge(of(3, 2, 1, this_day + 3), 0, none_of_them) == Hearsay::news);  // another invitation
+  CHECK(held.merge(of(2, 1, 2, this_day + 9), 0, none_of_them) == Hearsay::news);  // who is in may come again
+  // Whoever dates a certificate back gets no place that has been taken for a while.
+  CHECK(held.merge(of(4, 1, 2, this_day - 1000), settle_us, none_of_them) == Hearsay::refused);
+  for (std::uint64_t node = 10; node < 50; ++node)
+    CHECK(held.merge(of(node, 9, 0, this_day), 0, none_of_them) == Hearsay::news);  // for any number
+  const auto restored = Certificates::parse(held.text());
+  REQUIRE(restored);
+  Certificates again = *restored;
+  CHECK(again.merge(of(4, 1, 2, this_day - 1000), 0, none_of_them) == Hearsay::refused);
+}
+
+TEST_CASE("members that hear of an invitation's nodes in another order agree on the first") {
+  gossip::Random random(4);
+  std::vector<Certificate> heard;
+  for (std::uint64_t node = 1; node <= 9; ++node)
+    heard.push_back(
+        of(node, static_cast<std::uint8_t>(1 + node % 2), 2, this_day + static_cast<TimeUs>(random.below(3))));
+  std::string first;
+  for (int order = 0; order < 50; ++order) {
+    Certificates held;
+    for (const Certificate& certificate : heard)
+      (void)held.merge(certificate, settle_us - 1, none_of_them);
+    if (order == 0) first = held.text();
+    CHECK(held.text() == first);
+    CHECK(held.entries().size() == 4);
+    for (std::size_t i = 0; i + 1 < heard.size(); ++i)
+      std::swap(heard[i], heard[i + random.below(heard.size() - i)]);
+  }
+}
+
+TEST_CASE("the table is bounded, and what is to be kept stays") {
+  Certificates held;
+  const auto is_odd = [](const NodeId& node) { return node.bytes[0] % 2 == 1; };
+  for (std::uint64_t node = 0; node < max_certificates + 100; ++node)
+    CHECK(held.merge(of(node, 1, 0, this_day + static_cast<TimeUs>(node)), 0, is_odd) == Hearsay::news);
+  CHECK(held.entries().size() == max_certificates);
+  CHECK(held.of(node_id(0)) == nullptr);
+  CHECK(held.of(node_id(1)) != nullptr);
+  CHECK(held.of(node_id(max_certificates + 99)) != nullptr);
+  // What is told since a change comes in bounded parts, all of it once.
+  std::uint64_t change = 0;
+  std::size_t told = 0;
+  for (auto part = held.since(change, 100); !part.empty(); part = held.since(change, 100))
+    told += part.size();
+  CHECK(told == max_certificates);
+  const auto restored = Certificates::parse(held.text());
+  REQUIRE(restored);
+  CHECK(restored->text() == held.text());
+  CHECK(Certificates::parse(held.text() + hex(bytes_of(of(5000, 1, 0, this_day))) + "\n").error().find("too many") !=
+        std::string::npos);
+  CHECK(Certificates::parse("00\n").error().find("line 1") != std::string::npos);
+}

@@ -1,0 +1,261 @@
+// The commands for invitations and certificates. An invitation gets its warrant here, and certificates are made here,
+// so that no daemon needs the authority's key. Requests are described in daemon/cluster/cluster_commands.hpp.
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <optional>
+
+#include "peer/keys/certificate.hpp"
+#include "tools/ctl/commands.hpp"
+#include "tools/ctl/format.hpp"
+#include "tools/ctl/signing.hpp"
+#include "tools/ctl/tables.hpp"
+
+namespace gossamer::ctl {
+namespace {
+
+using nlohmann::json;
+
+/// What is to be in a certificate, as it was typed.
+struct Granted {
+  std::string key_file;
+  std::string jobs = "*";
+  std::string valid = "365d";
+  bool only_follows = false;
+};
+
+void add_granted(CLI::App& command, Granted& granted) {
+  command.add_option("--authority", granted.key_file, "The key file of the cluster's authority, which signs")
+      ->type_name("FILE");
+  command
+      .add_option("--jobs", granted.jobs,
+                  "The jobs that it may take part in: names with * and ?, commas between them (default: all)")
+      ->type_name("NAMES")
+      ->check([](const std::string& text) {
+        return text.empty() || text.size() > peer::max_jobs_text_bytes ? "from 1 to 128 characters are expected"
+                                                                       : std::string();
+      });
+  command.add_flag("--only-follows", granted.only_follows, "It may follow and keep jobs, and train none");
+  command.add_option("--valid", granted.valid, "How long the certificate counts (default 365d)")
+      ->type_name("TIME")
+      ->check(time_complaint);
+}
+
+TimeUs time_of_day() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::microseconds>(now).count();
+}
+
+peer::Warrant warrant_of(const Granted& granted, std::uint32_t nodes, TimeUs usable_until) {
+  return {.nodes = nodes,
+          .rights = {.trains = !granted.only_follows, .jobs = granted.jobs},
+          .usable_until = usable_until,
+          .valid_until = time_of_day() + *seconds_of(granted.valid) * us_per_s};
+}
+
+// --- invitations ----------------------------------------------------------------------------------------------------
+
+/// Only the line goes to standard output, so that it can be piped.
+std::string invitation_words(const json& answer, bool) {
+  std::vector<std::string> places;
+  for (const json& place : answer.at("addresses"))
+    places.push_back(safe_text(place.get<std::string>()));
+  fmt::print(stderr, "A secret, good until {}; members answer at {}.\n", text_in(answer, "expires_at"),
+             fmt::join(places, ", "));
+  if (answer.at("has_warrant").get<bool>())
+    fmt::print(stderr, "'gossamerctl deny {}' with --authority ends it, and the certificates that come of it.\n",
+               text_in(answer, "id"));
+  if (answer.at("needs_approval").get<bool>())
+    fmt::print(stderr, "Nodes that join by it wait until they are approved: see 'gossamerctl pending'.\n");
+  if (!answer.value("reachable", true))
+    fmt::print(stderr,
+               "Only this machine can reach that: set [overlay] listen, or name another address with --address.\n");
+  return text_in(answer, "invitation") + "\n";
+}
+
+struct Invited {
+  std::string expires = "24h";
+  std::vector<std::string> addresses;
+  std::uint32_t nodes = 1;
+  Granted granted;
+};
+
+/// With the authority's key the invitation gets a warrant.
+JsonAnswer invite(const Invited& wanted, const Invocation& call) {
+  const bool has_warrant = !wanted.granted.key_file.empty();
+  const auto authority = call.ask("authority");
+  if (!authority) return authority;
+  std::optional<peer::SigningKey> key;
+  if (has_warrant) {
+    auto read = authority_key(wanted.granted.key_file, authority->at("authority").get<std::string>());
+    if (!read) return std::unexpected(read.error());
+    key = *read;
+  }
+  auto answer = call.request({{"command", "invite"},
+                              {"expires_s", *seconds_of(wanted.expires)},
+                              {"addresses", wanted.addresses},
+                              {"needs_warrant", has_warrant}});
+  if (!answer) return answer;
+  (*answer)["has_warrant"] = has_warrant;
+  (*answer)["nodes"] = has_warrant ? wanted.nodes : 0;
+  (*answer)["needs_approval"] = !has_warrant && authority->value("asks_for_certificates", false);
+  if (!key) return answer;
+  peer::Warrant warrant = warrant_of(wanted.granted, wanted.nodes, answer->at("expires_at_us").get<TimeUs>());
+  if (!peer::parse_hex(answer->at("id").get<std::string>(), warrant.invitation))
+    return failure("the daemon's answer names no invitation");
+  const std::string line = answer->at("invitation").get<std::string>();
+  (*answer)["invitation"] = line + "." + peer::UsableWarrant::make(std::move(warrant), *key).text();
+  return answer;
+}
+
+void add_invite(CLI::App& app, CommandAction& chosen) {
+  const auto wanted = std::make_shared<Invited>();
+  CLI::App* invite_command =
+      app.add_subcommand("invite", "Print a line with which other machines can join the cluster");
+  invite_command->add_option("--expires", wanted->expires, "How long it can be used: 90s, 30m, 24h, 7d (default 24h)")
+      ->type_name("TIME")
+      ->check(time_complaint);
+  invite_command
+      ->add_option("--address", wanted->addresses,
+                   "An address where members answer; may be repeated (default: found automatically)")
+      ->type_name("tcp://HOST:PORT");
+  invite_command
+      ->add_option("--nodes", wanted->nodes,
+                   "With --authority: how many nodes can join by it (default 1); 0: any number")
+      ->type_name("N");
+  add_granted(*invite_command, wanted->granted);
+  invite_command->footer(
+      "The line is a secret: whoever has it can join until it expires. With --authority so many nodes as it is for,\n"
+      "each with a certificate; without, any number, and to end it before, run 'gossamerctl key rotate' and retire\n"
+      "the old key.");
+  invite_command->callback([wanted, &chosen] {
+    chosen = [wanted](const Invocation& call) { return call.end(invite(*wanted, call), invitation_words); };
+  });
+}
+
+// --- who waits, and who is approved ----------------------------------------------------------------------------------
+
+std::string pending_table(const json& answer, bool colour) {
+  Table table{{"NODE", "NAME", "AT", "WHY"}, {}, "no node waits for a certificate"};
+  for (const json& node : answer.at("waiting"))
+    table.rows.push_back(
+        {{text_in(node, "node")}, {text_in(node, "name")}, {text_in(node, "host")}, {text_in(node, "why")}});
+  return table.render(colour);
+}
+
+std::string certificates_table(const json& answer, bool colour) {
+  Table table{{"NODE", "COUNTS", "MAY", "JOBS", "UNTIL", "INVITATION"}, {}, "this node knows of no certificate"};
+  for (const json& held : answer.at("certificates")) {
+    const bool counts = held.at("counts").get<bool>();
+    table.rows.push_back({{text_in(held, "node")},
+                          {counts ? "yes" : "no", false, counts ? Tone::good : Tone::bad},
+                          {held.at("trains").get<bool>() ? "train" : "follow"},
+                          {text_in(held, "jobs")},
+                          {text_in(held, "valid_until")},
+                          {text_in(held, "invitation")}});
+  }
+  return table.render(colour);
+}
+
+struct Approved {
+  std::vector<std::string> nodes;
+  bool all = false;
+  Granted granted;
+};
+
+/// The ids of all that are meant. A node that does not wait is named by its whole id.
+std::expected<std::vector<NodeId>, ControlError> nodes_to_approve(const Approved& wanted, const json& waiting) {
+  std::vector<std::string> ids;
+  for (const json& node : waiting)
+    ids.push_back(node.at("node").get<std::string>());
+  std::vector<std::string> chosen = wanted.all ? ids : std::vector<std::string>();
+  for (const std::string& typed : wanted.nodes) {
+    const std::string digits = digits_of(typed);
+    constexpr std::size_t id_digits = 32;
+    const auto fits = [&](const std::string& id) { return id.starts_with(digits); };
+    if (digits.size() == id_digits) {
+      chosen.push_back(digits);
+    } else if (std::ranges::count_if(ids, fits) == 1) {
+      chosen.push_back(*std::ranges::find_if(ids, fits));
+    } else {
+      return failure(
+          fmt::format("\"{}\" is the beginning of no node that waits, or of several: see 'gossamerctl pending', "
+                      "or give all 32 digits of the id",
+                      safe_text(typed)));
+    }
+  }
+  std::vector<NodeId> nodes(chosen.size());
+  for (std::size_t i = 0; i < chosen.size(); ++i) {
+    if (!peer::parse_hex(chosen[i], nodes[i].bytes))
+      return failure(fmt::format("\"{}\" is no node's id: it has 32 hexadecimal digits", safe_text(chosen[i])));
+  }
+  return nodes;
+}
+
+/// A warrant for each node, used at once.
+JsonAnswer approve(const Approved& wanted, const Invocation& call) {
+  const auto pending = call.ask("pending");
+  if (!pending) return pending;
+  const auto nodes = nodes_to_approve(wanted, pending->at("waiting"));
+  if (!nodes) return std::unexpected(nodes.error());
+  const auto authority = call.ask("authority");
+  if (!authority) return authority;
+  const auto key = authority_key(wanted.granted.key_file, authority->at("authority").get<std::string>());
+  if (!key) return std::unexpected(key.error());
+  constexpr std::size_t most_at_once = 50;  // a request of the control socket has room for them
+  json told{{"nodes", json::array()}};
+  for (auto next = nodes->begin(); next != nodes->end();) {
+    json digits = json::array();
+    for (; next != nodes->end() && digits.size() < most_at_once; ++next) {
+      const TimeUs now = time_of_day();
+      peer::Warrant warrant = warrant_of(wanted.granted, 1, now);
+      const auto random = peer::SigningKey::generate().authority();
+      std::copy_n(random.begin(), warrant.invitation.size(), warrant.invitation.begin());
+      digits.push_back(
+          peer::hex(peer::bytes_of(peer::UsableWarrant::make(std::move(warrant), *key).certify(*next, now))));
+    }
+    const auto taken = call.request({{"command", "certify"}, {"certificates", std::move(digits)}});
+    if (!taken) return taken;
+    for (const json& node : taken->at("nodes"))
+      told["nodes"].push_back(node);
+  }
+  return told;
+}
+
+void add_approve(CLI::App& app, CommandAction& chosen) {
+  app.add_subcommand("pending", "The nodes that have no certificate: members, and those that were turned away here")
+      ->callback(
+          [&chosen] { chosen = [](const Invocation& call) { return call.end(call.ask("pending"), pending_table); }; });
+  app.add_subcommand("certificates", "The certificates that this node knows of")->callback([&chosen] {
+    chosen = [](const Invocation& call) { return call.end(call.ask("certificates"), certificates_table); };
+  });
+  const auto wanted = std::make_shared<Approved>();
+  CLI::App* approve_command =
+      app.add_subcommand("approve", "Give nodes a certificate, or another one with other rights or a later end");
+  approve_command->add_option("NODE", wanted->nodes,
+                              "Ids, or the first digits of those that 'gossamerctl pending' shows");
+  approve_command->add_flag("--all", wanted->all, "All that 'gossamerctl pending' shows");
+  add_granted(*approve_command, wanted->granted);
+  approve_command->footer("On any member. The certificates travel to all, and so to the nodes themselves.");
+  approve_command->callback([wanted, &chosen] {
+    if (wanted->nodes.empty() == !wanted->all) throw CLI::ValidationError("approve", "name the nodes, or give --all");
+    chosen = [wanted](const Invocation& call) {
+      return call.end(approve(*wanted, call), [](const json& answer, bool) {
+        return fmt::format("approved {} nodes; 'gossamerctl certificates' shows them\n", answer.at("nodes").size());
+      });
+    };
+  });
+}
+
+}  // namespace
+
+void add_certificate_commands(CLI::App& app, CommandAction& chosen) {
+  add_invite(app, chosen);
+  add_approve(app, chosen);
+}
+
+}  // namespace gossamer::ctl

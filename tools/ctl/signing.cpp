@@ -1,0 +1,117 @@
+#include "tools/ctl/signing.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cctype>
+#include <chrono>
+#include <iostream>
+#include <optional>
+
+#include "peer/limits.hpp"
+#include "tools/ctl/format.hpp"
+
+namespace gossamer::ctl {
+namespace {
+
+using nlohmann::json;
+
+/// Nothing if it is no decision that this program knows.
+std::optional<peer::Statement> statement_of(const json& item) {
+  const std::string kind = item.at("kind").get<std::string>();
+  const auto at_us = item.at("at_us").get<TimeUs>();
+  const auto holds = [&](const char* member, std::span<std::uint8_t> bytes) {
+    return peer::parse_hex(item.at(member).get<std::string>(), bytes);
+  };
+  NodeId node;
+  peer::KeyDigest digest{};
+  peer::Fingerprint fingerprint{};
+  if (kind == "denial" && holds("node", node.bytes))
+    return peer::denial_statement(node, item.at("denied").get<bool>(), at_us, item.at("reason").get<std::string>());
+  if (kind == "key" && holds("digest", digest)) return peer::key_statement(digest, at_us);
+  if (kind == "rule") return peer::rule_statement(item.at("certificates").get<bool>(), at_us);
+  if (kind == "retirement" && holds("fingerprint", fingerprint)) return peer::retirement_statement(fingerprint, at_us);
+  return std::nullopt;
+}
+
+/// Nobody signs what is dated so far ahead of the clock here that no later decision would count.
+bool is_dated_soundly(const json& item) {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return item.at("at_us").get<TimeUs>() <=
+         std::chrono::duration_cast<std::chrono::microseconds>(now).count() + peer::max_ahead_us;
+}
+
+}  // namespace
+
+std::string words_of_decision(const json& item) {
+  const std::string kind = item.at("kind").get<std::string>();
+  if (kind == "denial") {
+    const std::string reason = text_in(item, "reason");
+    return fmt::format("{} node {}{}", item.at("denied").get<bool>() ? "deny" : "allow", text_in(item, "node"),
+                       reason.empty() ? "" : ": " + reason);
+  }
+  if (kind == "rule")
+    return item.at("certificates").get<bool>() ? "let nodes in with a certificate only"
+                                               : "let nodes in with a cluster key";
+  return fmt::format("{} cluster key {}", kind == "key" ? "accept" : "retire", text_in(item, "fingerprint"));
+}
+
+JsonAnswer signatures_for(const json& items, const peer::SigningKey& key) {
+  json signatures = json::object();
+  for (const json& item : items) {
+    const auto statement = statement_of(item);
+    if (!statement || !is_dated_soundly(item))
+      return failure(
+          "the daemon asks to sign what is no decision, or is dated more than a day ahead of the clock here: "
+          "nothing was signed. See 'gossamerctl denials' and 'gossamerctl key list'");
+    signatures[peer::hex(*statement)] = peer::hex(key.sign(*statement));
+  }
+  for (const json& item : items)
+    fmt::print(stderr, "Signed: {}\n", words_of_decision(item));
+  return signatures;
+}
+
+std::string digits_of(std::string typed) {
+  std::ranges::transform(typed, typed.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return typed;
+}
+
+std::expected<peer::SigningKey, ControlError> authority_key(const std::string& key_file, const std::string& authority) {
+  if (key_file.empty())
+    return failure(
+        "this cluster has an authority, without whose signature no member follows: add --authority FILE, "
+        "the file that 'gossamerctl authority create' made");
+  const auto key = peer::SigningKey::read(key_file);
+  if (!key) return failure(key.error());
+  if (authority.empty()) return failure("this cluster has no authority: make one first (gossamerctl authority create)");
+  if (peer::hex(key->authority()) != authority)
+    return failure(fmt::format("{} is the key of {}, and in this cluster {} decides", key_file,
+                               peer::hex(key->authority()), safe_text(authority)));
+  return *key;
+}
+
+JsonAnswer decide(json request, const std::string& key_file, const IsAsAsked& is_as_asked, const Invocation& call) {
+  auto answer = call.request(request);
+  if (!answer || !answer->contains("to_sign")) return answer;
+  const json& items = answer->at("to_sign");
+  const auto key = authority_key(key_file, answer->at("authority").get<std::string>());
+  if (!key) return std::unexpected(key.error());
+  if (items.size() != 1 || !is_as_asked(items.front()))
+    return failure("the daemon asks to sign something else than was asked for: it was not signed");
+  auto signatures = signatures_for(items, *key);
+  if (!signatures) return signatures;
+  request["at_us"] = items.front().at("at_us");
+  request["signatures"] = *std::move(signatures);
+  return call.request(request);
+}
+
+bool is_confirmed(const std::string& question) {
+  if (::isatty(STDIN_FILENO) == 0) return false;
+  std::cerr << question << " [y/N] " << std::flush;
+  std::string answer;
+  std::getline(std::cin, answer);
+  return answer == "y" || answer == "Y" || answer == "yes";
+}
+
+}  // namespace gossamer::ctl

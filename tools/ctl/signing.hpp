@@ -1,0 +1,37 @@
+// Has an operator's key file sign what the daemon says is to be signed (daemon/cluster/cluster_commands.hpp).
+//
+// The daemon need not be believed: what it asks to sign is compared with what was typed, the statement is made here,
+// and what was signed is shown. The key never leaves this process. For the commands of gossamerctl, on its only thread.
+
+#pragma once
+
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "peer/keys/authority.hpp"
+#include "tools/ctl/commands.hpp"
+
+namespace gossamer::ctl {
+
+inline constexpr const char* key_file_help = "The key file of the cluster's authority, if it has one";
+
+/// What the operator must have meant to sign.
+using IsAsAsked = std::function<bool(const nlohmann::json& item)>;
+
+/// Sends a request. Where the cluster has an authority, signs what the daemon then asks for, and sends it again.
+[[nodiscard]] JsonAnswer decide(nlohmann::json request, const std::string& key_file, const IsAsAsked& is_as_asked,
+                                const Invocation& call);
+/// The key in the file, if it is that of the authority whose 64 digits these are.
+[[nodiscard]] std::expected<peer::SigningKey, ControlError> authority_key(const std::string& key_file,
+                                                                          const std::string& authority);
+/// Signs them all, and shows them.
+[[nodiscard]] JsonAnswer signatures_for(const nlohmann::json& items, const peer::SigningKey& key);
+/// The decision in words, for the operator who signs it.
+[[nodiscard]] std::string words_of_decision(const nlohmann::json& item);
+/// Hexadecimal digits as the daemon writes them.
+[[nodiscard]] std::string digits_of(std::string typed);
+/// A line of the terminal that begins with y. False without a terminal.
+[[nodiscard]] bool is_confirmed(const std::string& question);
+
+}  // namespace gossamer::ctl

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string>
@@ -24,6 +25,10 @@ namespace gossamer {
 using TimeUs = std::int64_t;
 inline constexpr TimeUs us_per_ms = 1'000;
 inline constexpr TimeUs us_per_s = 1'000'000;
+/// The next time; of the last that there is, itself.
+[[nodiscard]] constexpr TimeUs just_after(TimeUs time) {
+  return time < std::numeric_limits<TimeUs>::max() ? time + 1 : time;
+}
 
 /// Elements in a fragment of a large model, unless the program says otherwise.
 inline constexpr std::uint32_t default_fragment_elements = 1u << 20;

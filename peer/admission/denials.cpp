@@ -66,7 +66,7 @@ Denial Denials::propose(const NodeId& node, bool denied, std::string reason, Tim
                         bool has_authority) const {
   const auto found = entries_.find(node);
   const bool counts = found != entries_.end() && (!has_authority || found->second.denial.signature);
-  const TimeUs after = counts ? found->second.denial.decided_at + 1 : time_of_day;
+  const TimeUs after = counts ? just_after(found->second.denial.decided_at) : time_of_day;
   return {node, denied, std::max(time_of_day, after), std::move(reason)};
 }
 

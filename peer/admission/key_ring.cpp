@@ -323,7 +323,7 @@ void KeyRing::remember_retired(const RetiredKey& key) {
 std::expected<RingKey, std::string> KeyRing::propose(TimeUs time_of_day) const {
   RingKey fresh{ClusterKey::generate(), time_of_day};
   for (const RingKey& key : keys_)
-    fresh.made_at = std::max(fresh.made_at, key.made_at + 1);
+    fresh.made_at = std::max(fresh.made_at, just_after(key.made_at));
   if (auto room = KeyRing(*this).add(fresh); !room) return std::unexpected(room.error());
   return fresh;
 }
@@ -348,7 +348,7 @@ std::expected<RetiredKey, std::string> KeyRing::propose_retirement(const Fingerp
                                                                    TimeUs time_of_day) const {
   TimeUs retired_at = time_of_day;
   for (const RetiredKey& key : retired_)
-    retired_at = std::max(retired_at, key.retired_at + 1);  // the oldest is forgotten first
+    retired_at = std::max(retired_at, just_after(key.retired_at));  // the oldest is forgotten first
   const RetiredKey proposed{fingerprint, retired_at};
   if (const auto possible = KeyRing(*this).retire(proposed); !possible) return std::unexpected(possible.error());
   return proposed;

@@ -514,9 +514,8 @@ void Links::handle(const LinkPtr& link, Channel channel, ControlMessage&& messag
     sender_.say(*link, channel, HeartbeatEcho{ping->sent_at});
   } else if (const auto* pong = std::get_if<HeartbeatEcho>(&message)) {
     // The time is the one that we sent. A time from the future, or from before the link was opened, says nothing.
-    const TimeUs round_trip = self_.now() - pong->sent_at;
-    if (channel != Channel::control || pong->sent_at < link->opened || round_trip < 0) return;
-    const double measured_ms = static_cast<double>(round_trip) / us_per_ms;
+    if (channel != Channel::control || pong->sent_at < link->opened || pong->sent_at > self_.now()) return;
+    const double measured_ms = static_cast<double>(self_.now() - pong->sent_at) / us_per_ms;
     constexpr double weight = 0.125;
     link->round_trip_ms += (link->round_trip_ms == 0 ? 1 : weight) * (measured_ms - link->round_trip_ms);
     link->last_round_trip_ms = measured_ms;

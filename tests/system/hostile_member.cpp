@@ -19,6 +19,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -329,7 +330,7 @@ void for_other_jobs(HostileMember& member) {
   member.hear_until([] { return false; }, aftermath);
 }
 
-/// Sends one request again and again, and answers to questions that nobody asked.
+/// Sends one request again and again, and answers to questions that nobody asked, at times that there are not.
 void repeated(HostileMember& member) {
   const ExchangeRequest once = request(member, 1);
   JobInfo info = *member.job();  // without it no request is answered
@@ -337,6 +338,7 @@ void repeated(HostileMember& member) {
   member.say(Message(info));
   for (int i = 0; i < repetitions; ++i) {
     member.say(Message(once));
+    member.say(ControlMessage(HeartbeatEcho{std::numeric_limits<TimeUs>::min()}));
     member.say(Message(ExchangeReply{
         .counter = 1, .job = once.job, .status = ReplyStatus::refused, .reason = RefuseReason::draining}));
     member.say(Message(ExchangeAck{1'000'000 + static_cast<std::uint64_t>(i)}));

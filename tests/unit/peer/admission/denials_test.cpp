@@ -72,6 +72,15 @@ TEST_CASE("a decision dated too far ahead is refused, and our own always counts"
   CHECK(denials.propose(node_id(2), true, "", today).decided_at == today);
 }
 
+TEST_CASE("a decision that is dated at the end of time is read, and nothing later is made of it") {
+  constexpr TimeUs last = std::numeric_limits<TimeUs>::max();
+  auto denials = Denials::parse("denied " + node_id(1).full() + " " + std::to_string(last) + " nonsense\n");
+  REQUIRE(denials);
+  const Denial ours = denials->propose(node_id(1), false, "ours", today);
+  CHECK(ours.decided_at == last);
+  CHECK_FALSE(denials->decide(ours));
+}
+
 TEST_CASE("the table of denials is bounded, and what is denied stays denied") {
   Denials denials;
   for (std::uint64_t i = 0; i < max_denials; ++i)

@@ -4,6 +4,7 @@
 #include "peer/admission/key_ring.hpp"
 
 #include <algorithm>
+#include <limits>
 
 #include "catch.hpp"
 #include "gossip/random.hpp"
@@ -127,6 +128,14 @@ TEST_CASE("what is dated too far ahead is refused") {
   // An old key is not made young again.
   (void)ring.merge({{{key_of(1), today - 9}}, {}}, today);
   CHECK_FALSE(ring.merge({{{key_of(1), today}}, {}}, today).changed);
+}
+
+TEST_CASE("keys that are dated at the end of time are held, and nothing later is made of them") {
+  constexpr TimeUs last = std::numeric_limits<TimeUs>::max();
+  const auto ring = KeyRing::adopt({{{key_of(1), last}, {key_of(2), 0}}, {{key_of(3).fingerprint(), last}}});
+  REQUIRE(ring);
+  CHECK(ring->propose(today)->made_at == last);
+  CHECK(ring->propose_retirement(key_of(2).fingerprint(), today)->retired_at == last);
 }
 
 TEST_CASE("members that tell each other come to hold the same ring, whatever was done where") {

@@ -30,8 +30,9 @@ std::string error_line(std::string_view what) {
   return nlohmann::json{{"error", what}}.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
-/// One line's answer, without anything that JSON throws.
-std::string answer_line(std::string_view line, const ControlHandler& handler, bool from_owner) {
+}  // namespace
+
+std::string control_answer(std::string_view line, const ControlHandler& handler, bool from_owner) {
   try {
     const nlohmann::json request = nlohmann::json::parse(line, nullptr, false);
     if (request.is_discarded()) return error_line("this is not JSON: send one object on one line");
@@ -42,8 +43,6 @@ std::string answer_line(std::string_view line, const ControlHandler& handler, bo
     return error_line(fmt::format("the request cannot be answered: {}", error.what()));
   }
 }
-
-}  // namespace
 
 class ControlServer::Core : public std::enable_shared_from_this<Core> {
  public:
@@ -171,7 +170,7 @@ void ControlServer::Core::read_line(std::uint64_t number, Connection& connection
 
 void ControlServer::Core::answer(std::uint64_t number, Connection& connection, std::size_t line_bytes) {
   connection.output =
-      answer_line(std::string_view(connection.input).substr(0, line_bytes), handler_, is_owner(connection.user));
+      control_answer(std::string_view(connection.input).substr(0, line_bytes), handler_, is_owner(connection.user));
   connection.input.erase(0, line_bytes);
   set_deadline(number, connection);
   asio::async_write(connection.socket, asio::buffer(connection.output),

@@ -18,6 +18,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 
 namespace gossamer::daemon {
 
@@ -28,6 +29,9 @@ inline constexpr std::chrono::milliseconds default_control_timeout{10'000};
 /// Gets a JSON object with a string "command", and whether root or the daemon's own user has sent it; returns an
 /// object.
 using ControlHandler = std::function<nlohmann::json(const nlohmann::json& request, bool from_owner)>;
+
+/// The answer to one line, as a line: without anything that JSON throws.
+[[nodiscard]] std::string control_answer(std::string_view line, const ControlHandler& handler, bool from_owner);
 
 class ControlServer {
  public:

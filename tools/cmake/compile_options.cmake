@@ -29,6 +29,11 @@ target_compile_options(gossamer_options INTERFACE
 if(GOSSAMER_SANITIZE)
   target_compile_options(gossamer_options INTERFACE -fsanitize=${GOSSAMER_SANITIZE} -fno-omit-frame-pointer
     -fno-sanitize-recover=all)
+  # What an input reaches is counted, so that libFuzzer can look for more. The standard library checks how it is used.
+  if(GOSSAMER_FUZZ)
+    target_compile_options(gossamer_options INTERFACE -fsanitize=fuzzer-no-link)
+    target_compile_definitions(gossamer_options INTERFACE _GLIBCXX_ASSERTIONS)
+  endif()
   # As GCC says it by itself.
   if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
     string(REGEX REPLACE ",.*" "" first_sanitizer "${GOSSAMER_SANITIZE}")

@@ -61,7 +61,7 @@ setup_build() {
   local preset=$1
   shift
   build_dir=$repository/build
-  case $preset in asan | tsan | package) build_dir=$repository/build/$preset ;; esac
+  case $preset in asan | tsan | package | fuzz) build_dir=$repository/build/$preset ;; esac
   say "configuring (preset $preset) and building in ${build_dir#"$repository"/}"
   # A compiler cache is used if there is one and the caller has not chosen a launcher.
   if command -v ccache >/dev/null && [[ -z ${CMAKE_CXX_COMPILER_LAUNCHER+set} ]]; then

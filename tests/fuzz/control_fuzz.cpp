@@ -77,7 +77,7 @@ class Commands {
   asio::io_context loop_;
   Nobody nobody_;
   peer::Overlay overlay_;
-  ClusterCommands commands_{loop_, overlay_, state(), *log()};
+  ClusterCommands commands_{loop_, overlay_, state(), "fuzz", *log()};
   const std::vector<ControlCommand> table_ = without_join();
 };
 

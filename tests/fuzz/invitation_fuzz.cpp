@@ -32,11 +32,21 @@ void read(std::string_view line) {
   (void)date_text(invitation->expires_at);
 }
 
+/// The bytes of a certificate, whose signatures nobody checks here: one meaning has one form.
+void read_certificate(std::span<const std::uint8_t> bytes) {
+  const auto certificate = parse_certificate(bytes);
+  if (!certificate) return;
+  GOSSAMER_CHECK(std::ranges::equal(bytes_of(*certificate), bytes));
+  (void)certificate->warrant.rights.allow_job("job");
+  (void)flaw_of(*certificate, certificate->node, certificate->warrant.key, now);
+}
+
 }  // namespace
 }  // namespace gossamer::fuzz
 
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   gossamer::fuzz::read(gossamer::fuzz::text_of(data, size));
   gossamer::fuzz::read(gossamer::fuzz::line_of({data, size}));
+  gossamer::fuzz::read_certificate({data, size});
   return 0;
 }

@@ -2,6 +2,7 @@
 // again as the same.
 
 #include "peer/admission/audit.hpp"
+#include "peer/admission/certificates.hpp"
 #include "peer/admission/denials.hpp"
 #include "peer/admission/key_ring.hpp"
 #include "tests/fuzz/fuzz.hpp"
@@ -33,6 +34,7 @@ void read_ring(std::string_view text) {
   const auto again = KeyRing::restore(ring->cluster_keys(), ring->notes());
   GOSSAMER_CHECK(again && again->notes() == ring->notes());
   (void)ring->propose(now);
+  (void)ring->propose_rule(true, now);
   for (const RingKey& key : ring->keys())
     (void)ring->propose_retirement(key.key.fingerprint(), now);
 }
@@ -44,6 +46,7 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string_view text = gossamer::fuzz::text_of(data, size);
   gossamer::fuzz::read_denials(text);
   (void)gossamer::fuzz::read_records<gossamer::peer::Audit>(text);
+  (void)gossamer::fuzz::read_records<gossamer::peer::Certificates>(text);
   gossamer::fuzz::read_ring(text);
   (void)gossamer::peer::parse_cluster_keys(text);
   return 0;

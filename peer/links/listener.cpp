@@ -386,9 +386,7 @@ void Listener::note_end(int descriptor) {
   auto ended = connections_.closed(descriptor);
   if (vanished_.erase(descriptor) > 0 && !ended) ended.emplace();
   if (ended && ended->admitted) {
-    // What came before the end, perhaps a goodbye, is heard before anybody finds out about it.
-    const std::shared_ptr<PolledSocket> router = router_;
-    if (router) router->drain_rest();
+    read_rest_soon();  // before anybody finds out about it
     return handlers_.lost_connection();
   }
   if (ended && ended->spoke) return;
@@ -439,6 +437,12 @@ SendResult Listener::send(const std::string& routing_id, const Frames& frames, c
   const auto sealed = sealed_.find(routing_id);
   if (sealed == sealed_.end()) return router_->send(routing_id, frames, meter);
   return sealed->second.end.send(frames, meter, handlers_.now());
+}
+
+void Listener::read_rest_soon() {
+  asio::post(loop_, [weak = std::weak_ptr(router_)] {
+    if (const auto router = weak.lock()) router->drain_rest();
+  });
 }
 
 void Listener::flush(const std::string& routing_id) {

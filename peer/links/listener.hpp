@@ -101,6 +101,8 @@ class Listener {
   /// The address where it listens, with the port that was found if 0 was asked for.
   [[nodiscard]] const Address& address() const { return address_; }
   [[nodiscard]] SendResult send(const std::string& routing_id, const Frames& frames, const QueueMeter& meter);
+  /// Reads what waits, outside of any turn: of a connection that has ended, perhaps a goodbye.
+  void read_rest_soon();
   /// Sends on a sealed connection what ZeroMQ had no room for.
   void flush(const std::string& routing_id);
   /// The connection of this message may stay.

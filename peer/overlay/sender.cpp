@@ -27,6 +27,7 @@ SendResult Sender::post(Link& link, Channel channel, const Frames& frames) {
   const SendResult result = link.outgoing ? link.outgoing->send(channel, frames, link.meter, self_.now())
                                           : listener_.send(link.routing_ids[index_of(channel)], frames, link.meter);
   if (result == SendResult::no_link) {
+    if (!link.outgoing) listener_.read_rest_soon();  // before another turn ends the link
     set_broken(link, "the connection ended");
   }
   if (result != SendResult::sent) return result;

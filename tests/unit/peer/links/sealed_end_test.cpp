@@ -81,8 +81,7 @@ struct Connection {
 TEST_CASE("messages of all sizes keep their order, whoever seals and opens them") {
   Connection connection(GENERATE(0, 1, 3));
   connection.send_all();
-  connection.run_until([&] { return connection.carried.size() == count; });
-  CHECK(*connection.meter == 0);
+  connection.run_until([&] { return connection.carried.size() == count && *connection.meter == 0; });
   connection.hand_over();
   connection.run_until([&] { return connection.numbers.size() == count; });
   for (std::size_t i = 0; i < count; ++i) {

@@ -1,5 +1,4 @@
 #include "daemon/node.hpp"
-#include "daemon/cluster/permission.hpp"
 
 #include <fmt/format.h>
 
@@ -10,6 +9,7 @@
 #include <set>
 
 #include "daemon/cluster/incarnation.hpp"
+#include "daemon/cluster/permission.hpp"
 #include "peer/admission/denials.hpp"
 
 namespace gossamer::daemon {
@@ -19,7 +19,8 @@ namespace {
 /// The jobs' tick is a quarter of the shortest period, within these bounds.
 constexpr std::chrono::milliseconds shortest_tick{2};
 constexpr std::chrono::milliseconds longest_tick{20};
-constexpr std::chrono::milliseconds idle_tick{100};  // used while there are no jobs
+constexpr TimeUs certificates_interval_us = us_per_s;  // between two writes of what was heard of certificates
+constexpr std::chrono::milliseconds idle_tick{100};    // used while there are no jobs
 
 /// A stop waits for clients to collect their corrections: twice as long as their steps take, within these bounds.
 constexpr TimeUs least_stop_patience_us = 2 * us_per_s;
@@ -83,6 +84,11 @@ const JobKey* key_of(const Message& message) {
         }
       },
       message);
+}
+
+/// Whoever follows the job is given its model, and changes nothing.
+bool gives_only(const Job& job) {
+  return !job.info().keeps && job.options().get().method != layout::Method::server;
 }
 
 }  // namespace
@@ -167,7 +173,7 @@ TimeUs Node::now_us() const {
 std::expected<void, AttachRefusal> Node::attach(std::shared_ptr<ClientSession> session) {
   const ClientMemory& memory = session->memory();
   if (const auto why = objection_to_job(memory.job(), memory.kind().keeps))
-    return cannot_attach(layout::AttachStatus::limit_reached, *why);
+    return cannot_attach(layout::AttachStatus::not_permitted, *why);
   if (const auto found = jobs_.find(memory.key().name_hash); found != jobs_.end()) {
     if (Job& job = *found->second.job; !job.client_gone()) return job.add(std::move(session));
     remove(found);  // the former clients are gone; their job's work is given up
@@ -310,15 +316,29 @@ bool Node::may_train(const NodeId& node, std::string_view job) const {
   return rights.trains && rights.allow_job(job);
 }
 
-/// True if the sender's certificate lets it say that. What names no job here is no harm.
-bool Node::is_allowed(const NodeId& from, const Message& message) {
+/// False if the sender's certificate does not let it say that. What names no job here is no harm.
+bool Node::is_allowed(const NodeId& from, Message& message) {
   const JobKey* const key = key_of(message);
   const Job* const job = key == nullptr ? nullptr : job_named(key->name_hash);
-  if (job == nullptr || may_say(overlay_->rights_of(from), message, job->name())) return true;
+  if (job == nullptr) return true;
+  const peer::Rights rights = overlay_->rights_of(from);
+  if (!may_say(rights, message, job->name(), !rights.trains && gives_only(*job))) {
+    note_not_allowed(from, job->name(), "its certificate does not allow");
+    return false;
+  }
+  if (auto* info = std::get_if<JobInfo>(&message)) {
+    if (!rights.trains) *info = as_follower(std::move(*info));
+    if (!may_set(job->options().settings(), info->settings, overlay_->authority(), job->name())) {
+      info->settings = job->options().settings();
+      note_not_allowed(from, job->name(), "the cluster's authority has not signed");
+    }
+  }
+  return true;
+}
+
+void Node::note_not_allowed(const NodeId& from, const std::string& job, std::string_view why) {
   ++not_allowed_;
-  if (last_not_allowed_.is_due(from.full()))
-    log_.warn("{} says of the job {} what its certificate does not allow", from.brief(), job->name());
-  return false;
+  if (not_allowed_throttle_.take(now_us())) log_.warn("{} says of the job {} what {}", from.brief(), job, why);
 }
 
 void Node::received(const NodeId& from, Message&& message) {
@@ -345,7 +365,10 @@ void Node::received(const NodeId& from, Message&& message) {
          fits ? job->layout(query->first_tensor) : LayoutReply{.job = query->job, .first_tensor = query->first_tensor});
     return;
   }
-  if (auto* told = std::get_if<LayoutReply>(&message)) return layouts_.heard(from, std::move(*told));
+  if (auto* told = std::get_if<LayoutReply>(&message)) {
+    if (may_train(from, layouts_.asked_job())) layouts_.heard(from, std::move(*told));
+    return;
+  }
   if (Job* job = job_named(key_of(message)->name_hash)) {
     job->received(from, std::move(message));
   } else {
@@ -359,9 +382,29 @@ void Node::keep_denials() {
   if (!kept) log_.error("who is denied holds until the next start only: {}", kept.error());
   if (const auto noted = cluster_.keep(overlay_->audit()); !noted)
     log_.error("who has decided it is not kept: {}", noted.error());
-  if (const auto kept_too = cluster_.keep(overlay_->certificates()); !kept_too)
-    log_.error("certificates hold until the next start only: {}", kept_too.error());
   denials_to_keep_ = false;
+}
+
+void Node::keep_certificates() {
+  certificates_to_keep_ = false;
+  next_certificates_us_ = now_us() + certificates_interval_us;
+  if (const auto kept = cluster_.keep(overlay_->certificates()); !kept)
+    log_.error("certificates hold until the next start only: {}", kept.error());
+}
+
+/// A job that this node's certificate does not let it train any more exchanges nothing.
+void Node::follow_own_rights() {
+  const peer::Rights rights = overlay_->rights_of(id());
+  if (rights == own_rights_) return;
+  own_rights_ = rights;
+  for (auto& [name, held] : jobs_)
+    drain_if_needed(*held.job);
+}
+
+void Node::drain_if_needed(Job& job) {
+  const auto objection = job.client_gone() ? std::nullopt : objection_to_job(job.name(), job.info().keeps);
+  if (objection) log_.warn("job {}: exchanges nothing: {}", job.name(), *objection);
+  job.set_drained(drained_ || objection);
 }
 
 std::vector<std::string> Node::addresses_to_dial() const {
@@ -410,6 +453,8 @@ void Node::tick() {
   gpu_sums_.tick();
   remove_finished_jobs();
   if (denials_to_keep_) keep_denials();
+  if (certificates_to_keep_ && now_us() >= next_certificates_us_) keep_certificates();
+  follow_own_rights();
   keep_acquaintances();
   checkpoints_.watch(now_us());
   if (stopped_) finish_stop_if_idle();
@@ -456,7 +501,7 @@ void Node::set_drained(bool drained) {
   drained_ = drained;
   log_.info(drained ? "drained: takes part in no exchange until told otherwise" : "takes part in exchanges again");
   for (auto& [name, held] : jobs_)
-    held.job->set_drained(drained);
+    drain_if_needed(*held.job);
 }
 
 void Node::finish_stop_if_idle() {
@@ -509,9 +554,19 @@ nlohmann::json Node::answer_job_set(const nlohmann::json& request) {
   std::vector<JobSetting> changes;
   for (const auto& [key, value] : request.at("values").items())
     changes.push_back({key, value.get<std::string>()});
-  const auto settings = job->change_settings(changes);
-  if (!settings) return {{"error", settings.error()}};
-  return *settings;
+  auto next = job->options().changed(changes, id());
+  if (!next) return {{"error", next.error()}};
+  const auto& authority = overlay_->authority();
+  if (!authority || *next == job->options().settings()) return job->change_settings(*next);
+  if (!request.contains("signatures"))
+    return {{"authority", peer::hex(*authority)}, {"to_sign", nlohmann::json::array({to_sign(name, *next)})}};
+  const peer::Statement statement = peer::settings_statement(name, *next);
+  const peer::Signatures signatures = signatures_in(request);
+  const auto found = signatures.find(statement);
+  if (found == signatures.end() || !peer::is_signed(*authority, statement, found->second))
+    return {{"error", "the settings have changed meanwhile, or the authority has not signed them: try again"}};
+  next->signature = found->second;
+  return job->change_settings(*next);
 }
 
 /// layout {job, layout, first} answers the tensors of a job from `first` on, of this layout (16 hex digits; empty:
@@ -531,6 +586,7 @@ std::vector<ControlCommand> Node::control_commands() {
     command.answer = [this, decide = std::move(command.answer)](const nlohmann::json& request) {
       auto answer = decide(request);
       if (denials_to_keep_) keep_denials();  // written before the operator gets the answer
+      if (certificates_to_keep_) keep_certificates();
       return answer;
     };
   }

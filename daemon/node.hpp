@@ -96,6 +96,7 @@ class Node final : public Core, private JobHost, private AveragesHost, private p
   void received(const NodeId& from, Message&& message) override;
   std::expected<void, std::string> keep_key_ring(const peer::KeyRing& ring) override { return cluster_.keep(ring); }
   void denials_changed() override { denials_to_keep_ = true; }
+  void certificates_changed() override { certificates_to_keep_ = true; }
 
   struct Held {
     std::shared_ptr<Job> job;
@@ -107,7 +108,11 @@ class Node final : public Core, private JobHost, private AveragesHost, private p
   [[nodiscard]] nlohmann::json answer_job_set(const nlohmann::json& request);
   [[nodiscard]] nlohmann::json answer_layout(const nlohmann::json& request);
   [[nodiscard]] std::optional<std::string> objection_to_job(std::string_view job, bool keeps) const;
-  [[nodiscard]] bool is_allowed(const NodeId& from, const Message& message);
+  [[nodiscard]] bool is_allowed(const NodeId& from, Message& message);
+  void note_not_allowed(const NodeId& from, const std::string& job, std::string_view why);
+  void keep_certificates();
+  void follow_own_rights();
+  void drain_if_needed(Job& job);
   void received_without_job(const NodeId& from, const Message& message);
   void remove_finished_jobs();
   void give_failed_gpus_up();
@@ -141,8 +146,11 @@ class Node final : public Core, private JobHost, private AveragesHost, private p
   std::unique_ptr<ClusterCommands> commands_;
   Averages averages_;
   bool denials_to_keep_ = false;
-  std::uint64_t not_allowed_ = 0;  // messages that their sender's certificate does not allow
-  RepeatedWarning last_not_allowed_;
+  std::uint64_t not_allowed_ = 0;                 // messages that their sender's certificate does not allow
+  peer::Throttle not_allowed_throttle_{16, 0.1};  // of warnings about them
+  peer::Rights own_rights_;
+  bool certificates_to_keep_ = false;
+  TimeUs next_certificates_us_ = 0;
   std::map<std::uint64_t, Held> jobs_;  // key: the hash of the name
   std::set<std::uint64_t> gone_;        // name hashes of jobs whose clients were seen to go
   LayoutSearch layouts_{*this};

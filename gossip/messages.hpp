@@ -161,6 +161,8 @@ struct JobSettings {
   std::uint64_t version = 0;  ///< 0: nobody has given any
   NodeId author = {};
   std::vector<JobSetting> values = {};  ///< by name, ascending; what is not named is each node's own
+  /// By the cluster's authority, if it has one. Not looked at here.
+  std::optional<std::array<std::uint8_t, 64>> signature = {};
 
   friend auto operator<=>(const JobSettings&, const JobSettings&) = default;
 };

@@ -81,7 +81,8 @@ struct NodeMemory::SettingsPages {
     std::uint64_t version;
     NodeId author;
     std::uint64_t bytes;
-    char text[page_bytes - 32];
+    char text[page_bytes - 32 - 64];
+    std::array<std::uint8_t, 64> signature;  ///< zeros: none
   };
   Slot slots[2];
   std::atomic<std::uint32_t> counts;  ///< 0: none; else 1 more than the index
@@ -255,6 +256,7 @@ JobSettings NodeMemory::settings() const {
   const SettingsPages::Slot& slot = pages.slots[counts - 1];
   const std::string_view text(slot.text, std::min<std::size_t>(slot.bytes, sizeof(slot.text)));
   JobSettings settings{.version = slot.version, .author = slot.author, .values = settings_in(text)};
+  if (slot.signature != decltype(slot.signature){}) settings.signature = slot.signature;
   return fault_of(settings) ? JobSettings{} : settings;
 }
 
@@ -268,6 +270,7 @@ void NodeMemory::store_settings(const JobSettings& settings) {
   slot.author = settings.author;
   slot.bytes = text.size();
   std::ranges::copy(text, slot.text);
+  slot.signature = settings.signature.value_or(decltype(slot.signature){});
   pages.counts.store(next, std::memory_order_release);
 }
 

@@ -59,7 +59,17 @@ json answer_of(const peer::Certificate& certificate) {
           {"valid_until_us", warrant.valid_until}, {"valid_until", peer::date_text(warrant.valid_until)}};
 }
 
-/// The signatures in the request. One that is malformed counts as not there.
+/// The decision with the signature that came for it, if one did.
+template <class Decision>
+Decision with_signature(Decision decision, const json& request) {
+  const peer::Signatures signatures = signatures_in(request);
+  const auto found = signatures.find(decision.statement());
+  if (found != signatures.end()) decision.signature = found->second;
+  return decision;
+}
+
+}  // namespace
+
 peer::Signatures signatures_in(const json& request) {
   peer::Signatures signatures;
   if (!request.contains("signatures")) return signatures;
@@ -74,16 +84,16 @@ peer::Signatures signatures_in(const json& request) {
   return signatures;
 }
 
-/// The decision with the signature that came for it, if one did.
-template <class Decision>
-Decision with_signature(Decision decision, const json& request) {
-  const peer::Signatures signatures = signatures_in(request);
-  const auto found = signatures.find(decision.statement());
-  if (found != signatures.end()) decision.signature = found->second;
-  return decision;
+json to_sign(const std::string& job, const JobSettings& settings) {
+  json values = json::object();
+  for (const JobSetting& setting : settings.values)
+    values[setting.name] = setting.value;
+  return {{"kind", "job_settings"},
+          {"job", job},
+          {"version", settings.version},
+          {"author", settings.author.full()},
+          {"values", std::move(values)}};
 }
-
-}  // namespace
 
 std::vector<ControlCommand> ClusterCommands::control_commands() {
   const auto as_member = [this](json (ClusterCommands::*answer)(const json&)) {
@@ -267,8 +277,7 @@ json ClusterCommands::rule_set(const json& request) {
     return answer;
   }
   rule.decided_at = request.value("at_us", rule.decided_at);
-  const peer::Signatures signatures = signatures_in(request);
-  if (const auto found = signatures.find(rule.statement()); found != signatures.end()) rule.signature = found->second;
+  rule = with_signature(rule, request);
   if (const auto set = overlay_.set_rule(rule); !set) return failure(set.error());
   return authority();
 }
@@ -278,7 +287,7 @@ json ClusterCommands::rule_set(const json& request) {
 json ClusterCommands::waiting() const {
   std::map<NodeId, json> waiting;
   const auto add = [&](const NodeId& node, std::string_view name, std::string_view host, std::string_view why) {
-    if (overlay_.certificate_of(node)) return;
+    if (overlay_.certificate_of(node) != nullptr) return;
     waiting[node] = {{"node", node.full()}, {"name", name}, {"host", host}, {"why", why}};
   };
   if (!overlay_.authority()) return json::array();
@@ -297,7 +306,7 @@ json ClusterCommands::certificates() const {
   json held = json::array();
   for (const auto& [node, entry] : overlay_.certificates().entries()) {
     json certificate = answer_of(entry.certificate);
-    certificate["counts"] = overlay_.certificate_of(node).has_value();
+    certificate["counts"] = overlay_.certificate_of(node) != nullptr;
     held.push_back(std::move(certificate));
   }
   return {{"asked_for", overlay_.asks_for_certificates()}, {"certificates", std::move(held)}};
@@ -367,7 +376,12 @@ std::expected<void, std::string> ClusterCommands::begin_join(const std::string& 
 void ClusterCommands::join_ended(const peer::Invitation& invitation, const std::expected<void, std::string>& result) {
   if (result) {
     join_state_ = "joined";
-    join_message_ = "this node holds the cluster's keys, and links come up now";
+    const bool waits = overlay_.asks_for_certificates() && overlay_.certificate_of(overlay_.node()) == nullptr;
+    join_message_ = waits ? fmt::format(
+                                "this node holds the cluster's keys, and waits until an operator approves it: "
+                                "gossamerctl approve {}, on a member",
+                                overlay_.node().full())
+                          : "this node holds the cluster's keys, and links come up now";
     std::vector<std::string> addresses;
     for (const peer::Address& address : invitation.addresses)
       addresses.push_back(address.text());

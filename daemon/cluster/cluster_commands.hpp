@@ -9,9 +9,10 @@
 //   certificates, pending, certify {certificates}     each as hexadecimal digits (peer/keys/certificate.hpp)
 //   invite {expires_s, addresses, needs_warrant}, join {line}, join_status
 //
-// Where the cluster has an authority (peer/keys/authority.hpp), deny, allow, key_rotate, key_retire and rule_set answer
-// with what is to be signed, `to_sign`, and change nothing. They are asked again with {at_us, signatures}: by each
-// statement's hexadecimal digits, the signature's. authority_set without signatures answers likewise.
+// Where the cluster has an authority (peer/keys/authority.hpp), deny, allow, key_rotate, key_retire, rule_set and
+// job_set (daemon/node.cpp) answer with what is to be signed, `to_sign`, and change nothing. They are asked again with
+// {at_us, signatures}: by each statement's hexadecimal digits, the signature's. authority_set without signatures
+// answers likewise.
 //
 // Owned by the node, on the loop's thread. Answers at once; joining goes on after the answer, and join_status tells how
 // far it is. An invitation that stands in the configuration is tried again every join_retry until it is granted. No
@@ -39,6 +40,11 @@ inline constexpr std::int64_t most_invitation_s = 365 * 24 * 3600;
 inline constexpr std::chrono::seconds join_retry{10};
 /// A prefix of a node's id names the node if it has at least this many digits.
 inline constexpr std::size_t least_id_digits = 8;
+
+/// The signatures in a request. One that is malformed counts as not there.
+[[nodiscard]] peer::Signatures signatures_in(const nlohmann::json& request);
+/// What is to be signed of a job's settings.
+[[nodiscard]] nlohmann::json to_sign(const std::string& job, const JobSettings& settings);
 
 class ClusterCommands {
  public:

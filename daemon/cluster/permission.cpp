@@ -5,9 +5,13 @@
 namespace gossamer::daemon {
 namespace {
 
-/// Nothing of this changes the model of who hears it, or what it knows of the job.
+/// Nothing of this changes the model of who hears it. A JobInfo is heard as as_follower() makes it.
 struct OnlyAsks {
-  bool operator()(const ExchangeRequest& request) const { return request.pushes; }
+  bool gives_only;
+  /// Whoever trains answers a follower's request and keeps its own values (ReplicaData::only_gives()). A push brings
+  /// progress.
+  bool operator()(const ExchangeRequest& request) const { return gives_only && !request.pushes; }
+  bool operator()(const JobInfo&) const { return true; }
   bool operator()(const ExchangeAck&) const { return true; }
   bool operator()(const ExchangeInquiry&) const { return true; }
   bool operator()(const JobQuery&) const { return true; }
@@ -18,8 +22,29 @@ struct OnlyAsks {
 
 }  // namespace
 
-bool may_say(const peer::Rights& rights, const Message& message, std::string_view job) {
-  return rights.allow_job(job) && (rights.trains || std::visit(OnlyAsks{}, message));
+bool may_say(const peer::Rights& rights, const Message& message, std::string_view job, bool gives_only) {
+  // Whoever says that it does not run the job says nothing else: it may have been asked.
+  if (const auto* info = std::get_if<JobInfo>(&message); info != nullptr && info->state == ReplicaState::absent)
+    return true;
+  return rights.allow_job(job) && (rights.trains || std::visit(OnlyAsks{gives_only}, message));
+}
+
+JobInfo as_follower(JobInfo info) {
+  info.keeps = true;
+  info.clock = 0;  // so nobody takes its model
+  info.trainers = 0;
+  info.first_trainer = {};
+  info.finishing = Finishing::no;
+  info.settings = {};
+  info.logged.clear();
+  return info;
+}
+
+bool may_set(const JobSettings& present, const JobSettings& heard, const std::optional<peer::PublicKey>& authority,
+             std::string_view job) {
+  if (!authority || heard <= present || present.version == 0) return true;
+  if (!present.signature && !heard.signature && present.version == 1 && heard.version == 1) return true;
+  return peer::is_signed(*authority, peer::settings_statement(job, heard), heard.signature);
 }
 
 }  // namespace gossamer::daemon

@@ -11,8 +11,17 @@
 
 namespace gossamer::daemon {
 
-/// Without the right to train a node may ask for a model and follow it. It is heard neither as a partner nor as
-/// somebody to take a model from.
-[[nodiscard]] bool may_say(const peer::Rights& rights, const Message& message, std::string_view job);
+/// Without the right to train a node may ask for a model and follow it; who trains the job gives to it and takes
+/// nothing. `gives_only`: a follower's requests change nothing here, because the job is trained here and no server owns
+/// it.
+[[nodiscard]] bool may_say(const peer::Rights& rights, const Message& message, std::string_view job, bool gives_only);
+/// What is believed of the JobInfo of a node that may not train: that it is there and follows.
+[[nodiscard]] JobInfo as_follower(JobInfo info);
+
+/// Whether settings that another node tells of a job take the place of the present ones, as far as signatures go. With
+/// an authority only it changes settings. What the job's programs have given at its founding (version 1) is not signed;
+/// nor is what a node takes that has none yet.
+[[nodiscard]] bool may_set(const JobSettings& present, const JobSettings& heard,
+                           const std::optional<peer::PublicKey>& authority, std::string_view job);
 
 }  // namespace gossamer::daemon

@@ -268,12 +268,10 @@ void Job::set_options(const GossipOptions& options) {
   apply_options();
 }
 
-std::expected<SettingsStatus, std::string> Job::change_settings(const std::vector<JobSetting>& changes) {
-  const auto next = options_.changed(changes, host_.id());
-  if (!next) return std::unexpected(next.error());
-  decide([&](Actions& out) { replica_.take_settings(*next, out); });
+SettingsStatus Job::change_settings(const JobSettings& next) {
+  decide([&](Actions& out) { replica_.take_settings(next, out); });
   apply_options();
-  return status_of(*next);
+  return status_of(next);
 }
 
 void Job::apply_options() {

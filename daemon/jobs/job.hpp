@@ -64,7 +64,9 @@ class Job : public std::enable_shared_from_this<Job>,
   /// The node's own options: for what the job's settings do not say.
   void set_options(const GossipOptions& options);
   /// Changes the job's settings at all its replicas. An empty value takes a setting away. An error says what is wrong.
-  [[nodiscard]] std::expected<SettingsStatus, std::string> change_settings(const std::vector<JobSetting>& changes);
+  /// What the job's settings make of the node's own options.
+  [[nodiscard]] const JobOptions& options() const { return options_; }
+  SettingsStatus change_settings(const JobSettings& next);
 
   // --- the clients
   [[nodiscard]] const std::string& name() const { return description_.name; }

@@ -27,6 +27,7 @@ nlohmann::json LayoutSearch::as_json(const LayoutReply& reply) {
 }
 
 nlohmann::json LayoutSearch::ask(const std::string& job, std::uint64_t layout, std::uint32_t first) {
+  asked_job_ = job;
   const LayoutQuery query{.job = {job_name_hash(job), layout}, .first_tensor = first};
   const bool same = query.job == asked_.job && query.first_tensor == asked_.first_tensor;
   const bool waited = host_.now_us() - asked_us_ >= patience_us;

@@ -21,6 +21,7 @@ class LayoutSearch {
   /// [shape]]]}. Until a neighbour has told it: {"asked": how many nodes were asked}; ask again then. {"error"} if the
   /// neighbours run the job with different layouts. `layout`: the hash; 0: any.
   [[nodiscard]] nlohmann::json ask(const std::string& job, std::uint64_t layout, std::uint32_t first);
+  [[nodiscard]] const std::string& asked_job() const { return asked_job_; }
   void heard(const NodeId& from, LayoutReply&& reply);
   [[nodiscard]] static nlohmann::json as_json(const LayoutReply& reply);
 
@@ -29,6 +30,7 @@ class LayoutSearch {
 
   JobHost& host_;
   LayoutQuery asked_{};
+  std::string asked_job_;
   TimeUs asked_us_ = 0;
   std::map<NodeId, LayoutReply> replies_;  // to asked_, of the nodes that were asked
   std::size_t asked_nodes_ = 0;

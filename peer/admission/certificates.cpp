@@ -10,11 +10,9 @@
 namespace gossamer::peer {
 namespace {
 
-/// Of two certificates of a node the larger one holds.
-auto rank(const Certificate& certificate) {
-  return std::tie(certificate.made_at, certificate.signature);
+bool is_named(const Certificate& certificate) {
+  return certificate.warrant.node != NodeId{};
 }
-
 /// Of certificates of different nodes.
 bool was_made_before(const Certificate& a, const Certificate& b) {
   return std::tie(a.made_at, a.node) < std::tie(b.made_at, b.node);
@@ -22,17 +20,21 @@ bool was_made_before(const Certificate& a, const Certificate& b) {
 
 }  // namespace
 
-Hearsay Certificates::merge(const Certificate& heard, TimeUs now,
+Hearsay Certificates::merge(const Certificate& heard, Source source, TimeUs now,
                             const std::function<bool(const NodeId&)>& is_to_be_kept) {
-  if (knows(heard)) return Hearsay::known;
-  if (!make_room_in_invitation(heard, now)) return Hearsay::refused;
+  if (knows(heard, source)) return Hearsay::known;
   if (entries_.size() == max_certificates && !entries_.contains(heard.node)) {
-    const auto goes_before = [&](const auto& a, const auto& b) {
-      const bool keep_a = is_to_be_kept(a.first);
-      const bool keep_b = is_to_be_kept(b.first);
-      return keep_a != keep_b ? keep_b : a.second.certificate.made_at < b.second.certificate.made_at;
+    const auto rank = [&](const Certificate& of, bool is_kept) {
+      return std::tuple(is_kept, is_named(of), of.made_at);
     };
-    entries_.erase(std::ranges::min_element(entries_, goes_before));
+    const auto first = std::ranges::min_element(
+        entries_, {}, [&](const auto& entry) { return rank(entry.second.certificate, is_to_be_kept(entry.first)); });
+    const bool would_go = rank(heard, false) <= rank(first->second.certificate, is_to_be_kept(first->first));
+    if (would_go && source == Source::hearsay) return Hearsay::known;
+    if (!make_room_in_invitation(heard, now)) return Hearsay::refused;
+    if (entries_.size() == max_certificates) entries_.erase(first);
+  } else if (!make_room_in_invitation(heard, now)) {
+    return Hearsay::refused;
   }
   entries_[heard.node] = {heard, ++last_change_, now};
   GOSSAMER_CHECK(entries_.size() <= max_certificates);
@@ -57,9 +59,13 @@ bool Certificates::make_room_in_invitation(const Certificate& coming, TimeUs now
   return is_earlier;
 }
 
-bool Certificates::knows(const Certificate& heard) const {
+bool Certificates::knows(const Certificate& heard, Source source) const {
   const Certificate* const known = of(heard.node);
-  return known != nullptr && rank(*known) >= rank(heard);
+  if (known == nullptr) return false;
+  if (known->warrant == heard.warrant) return true;  // whoever may make one could make another each moment
+  if (is_named(*known) != is_named(heard)) return is_named(*known);
+  if (is_named(*known)) return std::tie(known->made_at, known->signature) >= std::tie(heard.made_at, heard.signature);
+  return source == Source::hearsay;
 }
 
 const Certificate* Certificates::of(const NodeId& node) const {

@@ -1,11 +1,13 @@
 // Keeps the certificates of members, so that no invitation is used by more nodes than it is for, and so that a node is
 // told of the one that its operator has made for it elsewhere.
 //
-// Of two certificates of a node the later one holds. An invitation for so many nodes holds for those that are heard of
-// first. Members that hear of others at the same time agree, within settle_us, on those whose certificates were made
-// first. Owned by the overlay's Spread, on its thread; pure: times are arguments. Signatures are checked by the caller.
-// Invariants: at most max_certificates, one for each node; a node shows its own certificate anyway, so what has no room
-// any more is not lost.
+// A node's certificate by a warrant that names it holds before any other, and of several such the latest. Otherwise the
+// first that is heard of holds, until the node itself shows another. So nobody but the authority and the node changes
+// what holds of a node. An invitation for so many nodes holds for those that are heard of first. Members that hear of
+// others at the same time agree, within settle_us, on those whose certificates were made first. Owned by the overlay's
+// Spread, on its thread; pure: times are arguments. Signatures are checked by the caller. Invariants: at most
+// max_certificates, one for each node. Where there are more, the oldest go, and with them their count for the
+// invitation; a node shows its own certificate anyway.
 
 #pragma once
 
@@ -21,6 +23,7 @@ inline constexpr TimeUs settle_us = 60 * us_per_s;
 
 class Certificates {
  public:
+  enum class Source { hearsay, itself /* the node, or its operator */ };
   /// As in Denials.
   struct Entry {
     Certificate certificate;
@@ -29,16 +32,19 @@ class Certificates {
   };
 
   /// Takes a genuine certificate. Refused if its invitation has been used by as many others as it is for. If the table
-  /// is full, the oldest goes that is not to be kept.
-  Hearsay merge(const Certificate& heard, TimeUs now, const std::function<bool(const NodeId&)>& is_to_be_kept);
-  /// Nothing in it is new here.
-  [[nodiscard]] bool knows(const Certificate& heard) const;
+  /// is full, the oldest goes that is not to be kept, and what came by invitations before the others; what would go
+  /// itself is taken only if its node has shown it.
+  Hearsay merge(const Certificate& heard, Source source, TimeUs now,
+                const std::function<bool(const NodeId&)>& is_to_be_kept);
+  /// It changes nothing here.
+  [[nodiscard]] bool knows(const Certificate& heard, Source source) const;
   /// Null: none is known.
   [[nodiscard]] const Certificate* of(const NodeId& node) const;
   [[nodiscard]] const std::map<NodeId, Entry>& entries() const { return entries_; }
   /// Forgets those that this authority does not stand behind.
   void forget_others(const PublicKey& authority);
 
+  [[nodiscard]] std::uint64_t last_change() const { return last_change_; }
   /// As in Denials.
   [[nodiscard]] std::vector<Certificate> since(std::uint64_t& change, std::size_t most) const;
 

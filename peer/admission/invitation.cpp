@@ -74,9 +74,8 @@ std::optional<Invitation> read_line(std::string_view line) {
 
 Invitation make_invitation(const ClusterKey& key, std::vector<Address> addresses, TimeUs expires_at,
                            bool needs_warrant) {
-  const Nonce random = random_nonce();
   Invitation invitation;
-  std::copy_n(random.begin(), invitation.id.size(), invitation.id.begin());
+  invitation.id = random_invitation_id();
   invitation.expires_at = expires_at;
   invitation.listening_key = key.listening_keys().public_key;
   invitation.needs_warrant = needs_warrant;

@@ -1,6 +1,7 @@
 #include "peer/admission/key_ring.hpp"
 
 #include <algorithm>
+#include <tuple>
 
 #include "gossip/check.hpp"
 #include "peer/admission/words.hpp"
@@ -145,7 +146,7 @@ void KeyRing::set_authority(const std::optional<PublicKey>& authority) {
 }
 
 AdmissionRule KeyRing::propose_rule(bool certificates, TimeUs time_of_day) const {
-  return {certificates, rule_ ? std::max(time_of_day, rule_->decided_at + 1) : time_of_day, {}};
+  return {certificates, rule_ ? std::max(time_of_day, just_after(rule_->decided_at)) : time_of_day, {}};
 }
 
 void KeyRing::take_signatures(const Signatures& signatures) {
@@ -162,7 +163,7 @@ void KeyRing::take_signatures(const Signatures& signatures) {
 
 bool KeyRing::knows(const RingState& heard) const {
   const bool same_authority = !heard.authority || heard.authority == authority_;
-  const bool same_rule = !heard.rule || (rule_ && rule_->decided_at >= heard.rule->decided_at);
+  const bool same_rule = !heard.rule || is_held(*heard.rule);
   return same_authority && same_rule &&
          std::ranges::all_of(heard.keys,
                              [&](const RingKey& key) {
@@ -259,9 +260,13 @@ bool KeyRing::merge_retired(const RetiredKey& heard, TimeUs time_of_day, Merge& 
   return true;
 }
 
+bool KeyRing::is_held(const AdmissionRule& rule) const {
+  return rule_ && std::tie(rule_->decided_at, rule_->certificates) >= std::tie(rule.decided_at, rule.certificates);
+}
+
 /// False if the rule cannot be taken. There is none without an authority.
 bool KeyRing::merge_rule(const AdmissionRule& heard, TimeUs time_of_day, Merge& merge) {
-  if (rule_ && rule_->decided_at >= heard.decided_at) return true;
+  if (is_held(heard)) return true;
   if (!authority_ || merge.forged || heard.decided_at > time_of_day + max_ahead_us) return false;
   merge.forged = !is_signed(*authority_, heard.statement(), heard.signature);
   if (!merge.forged) rule_ = heard;

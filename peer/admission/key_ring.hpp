@@ -36,6 +36,8 @@ class KeyRing {
   /// A rule that is later than the present one, without a signature.
   [[nodiscard]] AdmissionRule propose_rule(bool certificates, TimeUs time_of_day) const;
   void set_rule(const AdmissionRule& rule) { rule_ = rule; }
+  /// This rule, or a later one.
+  [[nodiscard]] bool is_held(const AdmissionRule& rule) const;
   /// Signatures of any other are forgotten, and so is its rule. Keys and retirements stay.
   void set_authority(const std::optional<PublicKey>& authority);
   /// Takes what the authority has signed of the keys and retirements that are held.

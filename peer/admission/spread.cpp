@@ -1,6 +1,7 @@
 #include "peer/admission/spread.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "gossip/check.hpp"
 #include "peer/limits.hpp"
@@ -11,7 +12,9 @@ std::optional<ControlMessage> Spread::next_for(const NodeId& node, TimeUs now) {
   const auto link = links_.find(node);
   if (link == links_.end()) return std::nullopt;
   Told& told = link->second;
-  if (now - told.told_at >= retell_us) {
+  const TimeUs since = now - told.told_at;
+  if (since >= retell_us || (told.wants_all && since >= retell_pause_us)) {
+    told.wants_all = false;
     told.denial_change = told.ring_version = told.certificate_change = 0;
     told.told_at = now;
   }
@@ -28,9 +31,11 @@ std::optional<ControlMessage> Spread::next_for(const NodeId& node, TimeUs now) {
     told.next_ring_version = ring_version_;
     return ring_.state();
   }
-  if (!ring_.authority()) return std::nullopt;
+  if (!ring_.authority() || told.certificate_change == certificates_.last_change()) return std::nullopt;
   CertificateList certificates{certificates_.since(told.next_certificate_change, max_certificates_in_message)};
-  return certificates.records.empty() ? std::nullopt : std::optional<ControlMessage>(std::move(certificates));
+  if (!certificates.records.empty()) return certificates;
+  told.certificate_change = certificates_.last_change();
+  return std::nullopt;
 }
 
 void Spread::said(const NodeId& node) {
@@ -86,39 +91,37 @@ Hearsay Spread::heard(const NodeId& from, CertificateList& list, TimeUs time_of_
     return Hearsay::known;
   }
   std::vector<Certificate> news;
-  bool refused = false;
+  bool forged = false;
   for (const Certificate& certificate : list.records) {
-    if (certificates_.knows(certificate)) continue;
-    if (!is_genuine(certificate, *authority)) {
+    if (certificates_.knows(certificate, Certificates::Source::hearsay)) continue;
+    if (misfit_of(certificate, certificate.node, time_of_day)) continue;
+    if (!link->second.looks.take(now)) break;
+    forged = !is_genuine(certificate, *authority);
+    if (forged) {
       note_forgery(link->second, now);
-      refused = true;
       break;  // the rest is not looked at, because looking takes time
     }
-    if (flaw_of(certificate, certificate.node, *authority, time_of_day)) continue;
-    if (merge(certificate, now) == Hearsay::news) news.push_back(certificate);
+    if (merge(certificate, Certificates::Source::hearsay, now) == Hearsay::news) news.push_back(certificate);
   }
   list.records = std::move(news);
   if (!list.records.empty()) return Hearsay::news;
-  return refused ? Hearsay::refused : Hearsay::known;
+  return forged ? Hearsay::refused : Hearsay::known;
 }
 
 std::expected<Hearsay, std::string> Spread::take(const Certificate& certificate, TimeUs time_of_day, TimeUs now) {
   if (!ring_.authority()) return Hearsay::known;  // nobody can tell what it is worth
+  if (auto misfit = misfit_of(certificate, certificate.node, time_of_day)) return std::unexpected(std::move(*misfit));
   const Certificate* const known = certificates_.of(certificate.node);
-  if (known != nullptr && *known == certificate && time_of_day < certificate.warrant.valid_until) return Hearsay::known;
-  if (auto flaw = flaw_of(certificate, certificate.node, *ring_.authority(), time_of_day))
-    return std::unexpected(std::move(*flaw));
-  const Hearsay merged = merge(certificate, now);
+  if (known != nullptr && *known == certificate) return Hearsay::known;
+  if (!is_genuine(certificate, *ring_.authority()))
+    return std::unexpected("the cluster's authority does not stand behind the certificate");
+  const Hearsay merged = merge(certificate, Certificates::Source::itself, now);
   if (merged != Hearsay::refused) return merged;
-  return std::unexpected(
-      "its invitation has been used by as many other nodes as it is for, or too many certificates "
-      "come at once");
+  return std::unexpected("its invitation has been used by as many other nodes as it is for");
 }
 
-Hearsay Spread::merge(const Certificate& genuine, TimeUs now) {
-  if (certificates_.knows(genuine)) return Hearsay::known;
-  if (!certificate_throttle_.take(now)) return Hearsay::refused;
-  return certificates_.merge(genuine, now,
+Hearsay Spread::merge(const Certificate& genuine, Certificates::Source source, TimeUs now) {
+  return certificates_.merge(genuine, source, now,
                              [this](const NodeId& node) { return node == own_ || links_.contains(node); });
 }
 
@@ -132,6 +135,7 @@ Hearsay Spread::heard(const NodeId& from, const RingState& state, TimeUs time_of
   link->second.holds.clear();
   for (const RingKey& key : state.keys)
     link->second.holds.push_back(key.key.fingerprint());
+  if (std::exchange(link->second.authority, state.authority) != state.authority) link->second.wants_all = true;
   if (ring_.knows(state)) return Hearsay::known;
   const bool had_authority = ring_.authority().has_value();
   if (had_authority && now < link->second.banned_until) return Hearsay::refused;

@@ -17,6 +17,8 @@ namespace gossamer::peer {
 /// How long a new key waits for neighbours that do not say that they hold it before it is listened with.
 inline constexpr TimeUs promote_after_us = 60 * us_per_s;
 inline constexpr TimeUs retell_us = 600 * us_per_s;
+/// Who follows another authority is told everything again, but no sooner than this after the last time.
+inline constexpr TimeUs retell_pause_us = 5 * us_per_s;
 /// A node that accepts several keys listens with the first for first_key_slot_us, then with each other one for
 /// other_key_slot_us, and so on. A node that was away while the key changed gets in with any of them, if not at once.
 inline constexpr TimeUs first_key_slot_us = 8 * us_per_s;
@@ -30,6 +32,10 @@ inline constexpr double denial_changes_per_s = 10;
 /// not hold: a neighbour with more of them than that is not listened to for as long as forgery_ban_us.
 inline constexpr std::uint32_t forgery_burst = 16;
 inline constexpr double forgeries_per_s = 0.1;
+/// So many certificates that are not known are looked at for a neighbour at once, then so many a second: to check
+/// signatures takes a quarter of a millisecond.
+inline constexpr std::uint32_t certificate_look_burst = 1024;
+inline constexpr double certificate_looks_per_s = 2;
 inline constexpr TimeUs forgery_ban_us = 60 * us_per_s;
 
 class Spread {
@@ -62,7 +68,7 @@ class Spread {
 
   [[nodiscard]] Hearsay heard(const NodeId& from, CertificateList& list, TimeUs time_of_day, TimeUs now);
 
-  /// Takes a certificate that was shown here: everyone is told. The error is for people.
+  /// Takes a certificate that its node or its operator has shown here: everyone is told. The error is for people.
   [[nodiscard]] std::expected<Hearsay, std::string> take(const Certificate& certificate, TimeUs time_of_day,
                                                          TimeUs now);
   /// False if what is known is as late.
@@ -83,7 +89,10 @@ class Spread {
     std::uint64_t certificate_change = 0;
     TimeUs told_at = 0;  ///< when it began to be told everything
     std::vector<Fingerprint> holds;
+    std::optional<PublicKey> authority = {};  ///< that the other end follows, as it has said
+    bool wants_all = false;                   ///< it follows another one since, and may have forgotten what was signed
     Throttle forgeries{forgery_burst, forgeries_per_s};
+    Throttle looks{certificate_look_burst, certificate_looks_per_s};
     TimeUs banned_until = 0;
     // What next_for() gave last.
     std::uint64_t next_denial_change = 0;
@@ -92,7 +101,7 @@ class Spread {
   };
 
   static void note_forgery(Told& by, TimeUs now);
-  Hearsay merge(const Certificate& genuine, TimeUs now);
+  Hearsay merge(const Certificate& genuine, Certificates::Source source, TimeUs now);
 
   KeyRing ring_;
   Denials denials_;
@@ -103,7 +112,6 @@ class Spread {
   std::map<NodeId, Told> links_;
   Throttle ring_throttle_{ring_change_burst, ring_changes_per_s};
   Throttle denial_throttle_{denial_change_burst, denial_changes_per_s};
-  Throttle certificate_throttle_{denial_change_burst, denial_changes_per_s};
 };
 
 }  // namespace gossamer::peer

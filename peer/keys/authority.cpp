@@ -86,6 +86,18 @@ Statement rule_statement(bool certificates, TimeUs decided_at) {
   return transcript.proof();
 }
 
+Statement settings_statement(std::string_view job, const JobSettings& settings) {
+  Transcript transcript("gossamer job settings 1");
+  transcript.add_text(job);
+  add_field(transcript, static_cast<std::int64_t>(settings.version));
+  add_field(transcript, settings.author.bytes);
+  for (const JobSetting& setting : settings.values) {
+    transcript.add_text(setting.name);
+    transcript.add_text(setting.value);
+  }
+  return transcript.proof();
+}
+
 bool is_signed(const PublicKey& authority, const Statement& statement, const std::optional<Signature>& signature) {
   return signature &&
          crypto_sign_verify_detached(signature->data(), statement.data(), statement.size(), authority.data()) == 0;

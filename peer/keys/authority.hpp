@@ -9,6 +9,7 @@
 #include <map>
 #include <optional>
 
+#include "gossip/messages.hpp"
 #include "peer/keys/cluster_keys.hpp"
 
 namespace gossamer::peer {
@@ -28,6 +29,8 @@ using Signatures = std::map<Statement, Signature>;
 
 /// "Nodes are let in with a certificate only, or with a cluster key alone again."
 [[nodiscard]] Statement rule_statement(bool certificates, TimeUs decided_at);
+/// "The job of this name has these settings, of this version."
+[[nodiscard]] Statement settings_statement(std::string_view job, const JobSettings& settings);
 
 [[nodiscard]] bool is_signed(const PublicKey& authority, const Statement& statement,
                              const std::optional<Signature>& signature);

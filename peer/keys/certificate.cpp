@@ -20,6 +20,7 @@ std::vector<std::uint8_t> signed_part(const Warrant& warrant) {
   append(record, warrant.invitation);
   append(record, warrant.key);
   append_number(record, warrant.nodes, 4);
+  append(record, warrant.node.bytes);
   append_number(record, warrant.rights.trains ? 1 : 0, 1);
   append_number(record, static_cast<std::uint64_t>(warrant.usable_until), 8);
   append_number(record, static_cast<std::uint64_t>(warrant.valid_until), 8);
@@ -34,6 +35,7 @@ bool read_warrant(Fields& fields, Warrant& warrant) {
   fields.take(warrant.invitation);
   fields.take(warrant.key);
   warrant.nodes = static_cast<std::uint32_t>(fields.number(4));
+  fields.take(warrant.node.bytes);
   const std::uint64_t trains = fields.number(1);
   warrant.rights.trains = trains == 1;
   warrant.usable_until = static_cast<TimeUs>(fields.number(8));
@@ -50,6 +52,13 @@ std::vector<std::uint8_t> bytes_of(const Warrant& warrant) {
 }
 
 }  // namespace
+
+InvitationId random_invitation_id() {
+  GOSSAMER_CHECK(sodium_init() >= 0);
+  InvitationId id{};
+  randombytes_buf(id.data(), id.size());
+  return id;
+}
 
 bool Rights::allow_job(std::string_view name) const {
   std::string_view rest = jobs;
@@ -110,14 +119,20 @@ bool is_genuine(const Certificate& certificate, const PublicKey& authority) {
          is_signed(warrant.key, certificate.statement(), certificate.signature);
 }
 
-std::optional<std::string> flaw_of(const Certificate& certificate, const NodeId& node, const PublicKey& authority,
-                                   TimeUs time_of_day) {
+std::optional<std::string> misfit_of(const Certificate& certificate, const NodeId& node, TimeUs time_of_day) {
   const Warrant& warrant = certificate.warrant;
-  if (certificate.node != node) return "the certificate is of another node";
+  if (certificate.node != node || (warrant.node != NodeId{} && warrant.node != node))
+    return "the certificate is of another node";
   if (time_of_day >= warrant.valid_until) return "the certificate has expired";
   if (certificate.made_at > warrant.usable_until) return "the certificate was made when its invitation had expired";
   if (certificate.made_at > time_of_day + max_ahead_us)
     return "the certificate is dated more than a day ahead of the clock here";
+  return std::nullopt;
+}
+
+std::optional<std::string> flaw_of(const Certificate& certificate, const NodeId& node, const PublicKey& authority,
+                                   TimeUs time_of_day) {
+  if (auto misfit = misfit_of(certificate, node, time_of_day)) return misfit;
   if (!is_genuine(certificate, authority)) return "the cluster's authority does not stand behind the certificate";
   return std::nullopt;
 }
@@ -151,6 +166,7 @@ std::optional<UsableWarrant> UsableWarrant::parse(std::string_view text) {
   std::size_t filled = 0;
   if (sodium_base642bin(record.data(), record.size(), text.data(), text.size(), nullptr, &filled, nullptr,
                         warrant_text_form) != 0) {
+    sodium_memzero(record.data(), record.size());
     return std::nullopt;
   }
   record.resize(filled);

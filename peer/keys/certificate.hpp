@@ -3,7 +3,7 @@
 // A certificate has two halves. The authority signs a *warrant*: a key, how many nodes may be certified with it, what
 // they may do, and until when. That key signs which node it is. It travels in the invitation, so operators invite nodes
 // that they do not know yet, and nobody who signs has to be in reach. For a node that is known, gossamerctl makes a
-// warrant for one and uses it at once.
+// warrant that names the node, and uses it at once. Such a certificate goes before any that came of an invitation.
 //
 // Made by gossamerctl and by nodes that join, checked by every member, any thread; pure but for random bytes.
 // docs/reference/wire.md has the bytes, docs/explanation/security.md what is signed and against whom it protects.
@@ -15,6 +15,8 @@
 namespace gossamer::peer {
 
 using InvitationId = std::array<std::uint8_t, 16>;
+
+[[nodiscard]] InvitationId random_invitation_id();
 
 inline constexpr std::size_t max_jobs_text_bytes = 128;
 /// The bytes of a certificate, at most.
@@ -35,6 +37,7 @@ struct Warrant {
   InvitationId invitation{};
   PublicKey key{};          ///< checks the second half of certificates
   std::uint32_t nodes = 1;  ///< so many can be certified; 0: any number
+  NodeId node = {};         ///< the only one that can be certified; zeros: any
   Rights rights;
   TimeUs usable_until = 0;  ///< nodes are certified until then
   TimeUs valid_until = 0;   ///< their certificates hold until then
@@ -61,7 +64,10 @@ struct Certificate {
 [[nodiscard]] std::optional<Certificate> parse_certificate_digits(std::string_view digits);
 /// Both signatures hold.
 [[nodiscard]] bool is_genuine(const Certificate& certificate, const PublicKey& authority);
-/// Why the authority does not stand behind the certificate for this node now, for people; nothing if it does.
+/// Why the certificate does not count for this node now, its signatures apart, for people; nothing if it does.
+[[nodiscard]] std::optional<std::string> misfit_of(const Certificate& certificate, const NodeId& node,
+                                                   TimeUs time_of_day);
+/// The same with its signatures, which take a while to check.
 [[nodiscard]] std::optional<std::string> flaw_of(const Certificate& certificate, const NodeId& node,
                                                  const PublicKey& authority, TimeUs time_of_day);
 

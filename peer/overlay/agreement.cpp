@@ -97,6 +97,9 @@ void Agreement::hear(const NodeId& from, const RingState& state) {
     self_.log->warn("heard from {} that {} decides in this cluster: what it has not signed is not followed from now on",
                     from.brief(), hex(*authority()));
   note_changes(from, before);
+  if (ring_state().rule != before.rule)
+    self_.log->warn("heard from {} that nodes are let in with {} from now on", from.brief(),
+                    asks_for_certificates() ? "a certificate only" : "a cluster key");
   // The ring is stored before the next tick tells anyone that we hold it. If that fails, the ring is used all the same,
   // because the others will use it.
   if (const auto kept = self_.owner.keep_key_ring(spread_.ring()); !kept) {
@@ -115,7 +118,7 @@ void Agreement::hear(const NodeId& from, CertificateList list) {
   if (outcome != Hearsay::news) return;
   for (const Certificate& certificate : list.records)
     self_.log->debug("heard from {} of the certificate of {}", from.brief(), certificate.node.brief());
-  self_.turns->happened(DenialsChanged{});
+  self_.turns->happened(CertificatesChanged{});
 }
 
 /// Makes a change that was asked for here: it is stored before it is used, or not made at all.
@@ -130,11 +133,16 @@ std::expected<void, std::string> Agreement::change_ring(KeyRing ring) {
 
 void Agreement::use_ring() {
   keys_ = spread_.ring().cluster_keys();
-  if (!asks_for_certificates())
-    asks_since_.reset();
-  else if (!asks_since_)
-    asks_since_ = self_.now();
+  note_rule();
   listen_with_slot();
+}
+
+void Agreement::note_rule() {
+  if (!asks_for_certificates()) {
+    asks_since_.reset();
+  } else if (!asks_since_) {
+    asks_since_ = self_.now();
+  }
 }
 
 void Agreement::listen_with_slot() {
@@ -254,29 +262,35 @@ std::expected<void, std::string> Agreement::set_authority(const std::optional<Pu
 
 // --- who has a certificate -------------------------------------------------------------------------------------------
 
-std::optional<Certificate> Agreement::certificate_of(const NodeId& node) const {
+const Certificate* Agreement::certificate_of(const NodeId& node) const {
   const Certificate* const held = authority() ? spread_.certificates().of(node) : nullptr;
   const bool counts = held != nullptr && self_.time_of_day() < held->warrant.valid_until &&
                       !denied_.contains(NodeId{held->warrant.invitation});
-  return counts ? std::optional(*held) : std::nullopt;
+  return counts ? held : nullptr;
 }
 
 Rights Agreement::rights_of(const NodeId& node) const {
   if (!asks_for_certificates()) return {};
-  const auto certificate = certificate_of(node);
-  return certificate ? certificate->warrant.rights : Rights{.trains = false, .jobs = ""};
+  const Certificate* const certificate = certificate_of(node);
+  return certificate != nullptr ? certificate->warrant.rights : Rights{.trains = false, .jobs = ""};
+}
+
+std::expected<void, std::string> Agreement::take_and_tell(const Certificate& certificate) {
+  const auto taken = spread_.take(certificate, self_.time_of_day(), self_.now());
+  if (!taken) return std::unexpected(taken.error());
+  if (*taken == Hearsay::news) self_.turns->happened(CertificatesChanged{});
+  return {};
 }
 
 std::optional<std::string> Agreement::objection_to(const WaitingNode& node, const std::optional<Certificate>& shown) {
-  std::string why = "it shows no certificate";
+  std::string why = "it shows none";
   if (shown && shown->node != node.node) {
     why = "its certificate is of another node";
-  } else if (shown) {
-    const auto taken = spread_.take(*shown, self_.time_of_day(), self_.now());
+  } else if (shown && authority()) {
+    const auto taken = take_and_tell(*shown);
     why = taken ? "its invitation is denied" : taken.error();
-    if (taken && *taken == Hearsay::news) self_.turns->happened(DenialsChanged{});
   }
-  if (!asks_for_certificates() || certificate_of(node.node)) {
+  if (!asks_for_certificates() || certificate_of(node.node) != nullptr) {
     waiting_.erase(node.node);
     return std::nullopt;
   }
@@ -285,8 +299,7 @@ std::optional<std::string> Agreement::objection_to(const WaitingNode& node, cons
   WaitingNode& waiting = waiting_[node.node] = node;
   waiting.why = why;
   waiting.last_at = self_.time_of_day();
-  return "this cluster asks for a certificate, and " + why +
-         ": an operator has to approve the node (gossamerctl pending, gossamerctl approve " + node.node.full() + ")";
+  return "this cluster asks for a certificate, and " + why + ": see gossamerctl pending and approve on a member";
 }
 
 std::optional<std::string> Agreement::objection_to(const InvitationClaim& claim) {
@@ -296,17 +309,14 @@ std::optional<std::string> Agreement::objection_to(const InvitationClaim& claim)
   if (certificate.node != node_id(claim.public_key) || certificate.warrant.invitation != claim.invitation)
     return "the claim's certificate is not its own";
   if (denied_.contains(NodeId{certificate.warrant.invitation})) return "the invitation is denied";
-  const auto taken = spread_.take(certificate, self_.time_of_day(), self_.now());
-  if (!taken) return taken.error();
-  if (*taken == Hearsay::news) self_.turns->happened(DenialsChanged{});
-  return std::nullopt;
+  const auto taken = take_and_tell(certificate);
+  return taken ? std::nullopt : std::optional(taken.error());
 }
 
 std::vector<WaitingNode> Agreement::waiting() const {
   std::vector<WaitingNode> waiting;
-  for (const auto& [node, turned_away] : waiting_) {
-    if (asks_for_certificates() && !certificate_of(node)) waiting.push_back(turned_away);
-  }
+  for (const auto& [node, turned_away] : waiting_)
+    waiting.push_back(turned_away);
   return waiting;
 }
 
@@ -314,8 +324,13 @@ std::expected<void, std::string> Agreement::certify(const Certificate& certifica
   self_.turns->read_clock();
   if (!authority())
     return std::unexpected("this cluster has no authority: make one first (gossamerctl authority create)");
-  const auto taken = spread_.take(certificate, self_.time_of_day(), self_.now());
-  if (!taken) return std::unexpected(taken.error());
+  if (denied_.contains(certificate.node))
+    return std::unexpected("node " + certificate.node.full() + " is denied: first 'gossamerctl allow' it");
+  if (auto taken = take_and_tell(certificate); !taken) return taken;
+  const Certificate* const held = spread_.certificates().of(certificate.node);
+  if (held == nullptr || held->warrant != certificate.warrant)
+    return std::unexpected("another certificate of node " + certificate.node.full() +
+                           " holds, which is later: see gossamerctl certificates");
   waiting_.erase(certificate.node);
   note_taken(self_.identity.node, "node " + certificate.node.full() + " has a certificate (signed)");
   return {};
@@ -328,21 +343,31 @@ AdmissionRule Agreement::propose_rule(bool certificates) const {
 
 std::expected<void, std::string> Agreement::set_rule(const AdmissionRule& rule) {
   self_.turns->read_clock();
-  if (!authority() || !is_signed(*authority(), rule.statement(), rule.signature))
-    return std::unexpected("it is not signed by the cluster's authority");
+  if (!authority()) return std::unexpected("this cluster has no authority");
+  if (auto consent = check_signed(rule); !consent) return consent;
   KeyRing ring = spread_.ring();
+  if (ring.is_held(rule)) return std::unexpected("another rule has come meanwhile: try again");
   ring.set_rule(rule);
   return change_ring(std::move(ring));
 }
 
-/// Ends links whose other end has no certificate any more.
+/// Where the other end has no certificate any more, or one with other rights than when the link came up: whoever trains
+/// with it is to see it go, and perhaps come back as somebody else.
+std::string Agreement::reason_to_end(const Link& link) const {
+  const bool is_certified = certificate_of(link.node) != nullptr;
+  if (asks_since_ && !is_certified && self_.now() - *asks_since_ >= certificates_due_us)
+    return "this cluster asks for a certificate, and the node has none that counts";
+  const bool is_known = is_certified || !asks_for_certificates();
+  return is_known && rights_of(link.node) != link.rights ? "the node's rights have changed" : "";
+}
+
 void Agreement::enforce_certificates() {
-  if (!asks_since_ || self_.now() - *asks_since_ < certificates_due_us) return;
   for (const LinkPtr& link : table_.links()) {
-    if (!link->is_up() || !link->broken.empty() || certificate_of(link->node)) continue;
-    const std::string why = "this cluster asks for a certificate, and the node has none that counts";
-    sender_.say(*link, Channel::control, Rejected{RejectReason::certificate, why});
-    sender_.set_broken(*link, why);
+    if (!link->is_up() || !link->broken.empty()) continue;
+    const std::string reason = reason_to_end(*link);
+    if (reason.empty()) continue;
+    sender_.say(*link, Channel::control, Rejected{RejectReason::certificate, reason});
+    sender_.set_broken(*link, reason);
   }
 }
 
@@ -460,13 +485,14 @@ std::expected<void, std::string> Agreement::adopt(std::expected<InvitationGrant,
   }
   auto ring = KeyRing::adopt(grant->ring);
   if (!ring) return std::unexpected(ring.error());
-  if (certificate && (!ring->authority() || !is_genuine(*certificate, *ring->authority())))
-    return std::unexpected("the member that answered does not follow the authority that has signed the invitation");
+  if (certificate) {
+    if (!ring->authority()) return std::unexpected("the member that answered follows no authority");
+    if (auto flaw = flaw_of(*certificate, self_.identity.node, *ring->authority(), self_.time_of_day()))
+      return std::unexpected("with the clock and the authority of this cluster " + *flaw);
+  }
   if (auto changed = change_ring(std::move(*ring)); !changed) return changed;
   if (certificate) {
-    if (auto taken = spread_.take(*certificate, self_.time_of_day(), self_.now()); !taken)
-      return std::unexpected("the keys were given to this node, but " + taken.error());
-    self_.turns->happened(DenialsChanged{});
+    if (auto taken = take_and_tell(*certificate); !taken) return taken;
   }
   self_.log->info("this node was given the cluster keys of those who invited it");
   return {};

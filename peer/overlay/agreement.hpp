@@ -39,7 +39,10 @@ class Agreement {
   [[nodiscard]] const Audit& audit() const { return audit_; }
   [[nodiscard]] bool is_denied(const NodeId& node) const { return denied_.contains(node); }
 
-  void start() { started_at_ = self_.now(); }
+  void start() {
+    started_at_ = self_.now();
+    note_rule();
+  }
   void link_up(const NodeId& node) { spread_.link_up(node, self_.now()); }
   void link_down(const NodeId& node) { spread_.link_down(node); }
   /// Takes a new key into use when its time has come, and tells neighbours what they have not heard.
@@ -53,8 +56,8 @@ class Agreement {
                                                         const std::optional<Certificate>& shown);
   /// Why the claim gets no answer, if its invitation has a warrant.
   [[nodiscard]] std::optional<std::string> objection_to(const InvitationClaim& claim);
-  /// The one that counts now; none: the node has none, or its invitation is denied.
-  [[nodiscard]] std::optional<Certificate> certificate_of(const NodeId& node) const;
+  /// The one that counts now; null: the node has none, or its invitation is denied.
+  [[nodiscard]] const Certificate* certificate_of(const NodeId& node) const;
   [[nodiscard]] Rights rights_of(const NodeId& node) const;
 
   /// Replaces the nodes that this node alone turns away.
@@ -95,6 +98,9 @@ class Agreement {
   void note_changes(const NodeId& told_by, const RingState& before);
   void listen_with_slot();
   void enforce_denials();
+  void note_rule();
+  [[nodiscard]] std::expected<void, std::string> take_and_tell(const Certificate& certificate);
+  [[nodiscard]] std::string reason_to_end(const Link& link) const;
   void enforce_certificates();
   void remind_of_end();
 

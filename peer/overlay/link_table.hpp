@@ -48,6 +48,7 @@ struct Link {
   std::uint64_t features = 0;                          ///< abilities of both ends
   std::optional<SealForm> bulk_form;                   ///< since it is up; nothing: bulk goes through CURVE
   NodeId node;                                         ///< all zeros until it is known
+  Rights rights;                                       ///< of the other end, when the link came up
   std::string broken;                                  ///< why the link is unusable; another turn ends it
   TimeUs opened = 0;
   TimeUs up_since = 0;

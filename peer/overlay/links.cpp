@@ -105,7 +105,7 @@ void Links::dial(const Address& address) {
   options.own_name = self_.options.name;
   options.interface = self_.options.interface;
   options.features = self_.options.features;
-  options.certificate = agreement_.certificate_of(self_.identity.node);
+  if (const Certificate* const own = agreement_.certificate_of(self_.identity.node)) options.certificate = *own;
   options.connect_timeout_ms = self_.options.attempt_timeout_ms;
   options.high_water_messages = {self_.options.control_high_water_messages, self_.options.bulk_high_water_messages};
   options.bulk_io_thread = idlest_io_thread();
@@ -230,6 +230,7 @@ void Links::bring_up(const LinkPtr& link) {
   link->bulk_form =
       link->outgoing ? link->outgoing->bulk_form() : listener_.form_of(link->routing_ids[index_of(Channel::bulk)]);
   record->link = link;
+  link->rights = agreement_.rights_of(link->node);
   record->last_error.clear();
   ++self_.counters.links_up;
   agreement_.link_up(link->node);

@@ -99,9 +99,8 @@ class Overlay {
   [[nodiscard]] std::expected<void, std::string> certify(const Certificate& certificate) {
     return agreement_.certify(certificate);
   }
-  [[nodiscard]] std::optional<Certificate> certificate_of(const NodeId& node) const {
-    return agreement_.certificate_of(node);
-  }
+  /// Null: none that counts.
+  [[nodiscard]] const Certificate* certificate_of(const NodeId& node) const { return agreement_.certificate_of(node); }
   /// What the node may do in jobs: everything, where certificates are not asked for.
   [[nodiscard]] Rights rights_of(const NodeId& node) const { return agreement_.rights_of(node); }
   [[nodiscard]] bool asks_for_certificates() const { return agreement_.asks_for_certificates(); }

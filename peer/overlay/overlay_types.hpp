@@ -182,8 +182,9 @@ class OverlayEvents {
   /// The node is dead. Told after link_down(), once for each life of a node.
   virtual void node_dead(const NodeId& node) = 0;
   virtual void received(const NodeId& from, Message&& message) = 0;
-  /// Overlay::denials(), Overlay::certificates() or Overlay::audit() has changed.
+  /// Overlay::denials() or Overlay::audit() has changed.
   virtual void denials_changed() {}
+  virtual void certificates_changed() {}
   /// Stores the ring for the next start. An error prevents a change that was asked for here, but not a change that was
   /// heard of. This is no event: the overlay waits for the answer while it changes the ring, and must not be called.
   [[nodiscard]] virtual std::expected<void, std::string> keep_key_ring(const KeyRing&) { return {}; }

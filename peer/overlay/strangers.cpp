@@ -138,7 +138,7 @@ bool Strangers::welcome(const Hello& hello, const Arrival& arrival, const LinkPt
   welcome.address = own_address_.text();
   welcome.name = self_.options.name;
   welcome.features = self_.options.features;
-  welcome.certificate = agreement_.certificate_of(self_.identity.node);
+  if (const Certificate* const own = agreement_.certificate_of(self_.identity.node)) welcome.certificate = *own;
   if (!listener_.takes_sealed()) welcome.features &= ~feature_sealed_bulk;
   if (!prove_welcome(self_.identity.keys, hello, welcome)) return false;
   link->routing_ids[index_of(hello.channel)] = arrival.routing_id;
@@ -161,7 +161,7 @@ void Strangers::refuse(const Arrival& arrival, const Refusal& refusal) {
     if (self_.log_throttle.take(self_.now()))
       self_.log->warn("turned away a node at {}: {}", arrival.host, refusal.text);
   }
-  answer(arrival, Rejected{refusal.reason, refusal.text});
+  answer(arrival, Rejected{refusal.reason, refusal.text.substr(0, max_text_bytes)});  // these texts are plain ASCII
 }
 
 // --- who was invited -------------------------------------------------------------------------------------------------

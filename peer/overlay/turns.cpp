@@ -20,6 +20,7 @@ void Turns::tell() {
                    [&](NodeDead& dead) { owner_.node_dead(dead.node); },
                    [&](MessageReceived& received) { owner_.received(received.from, std::move(received.message)); },
                    [&](DenialsChanged&) { owner_.denials_changed(); },
+                   [&](CertificatesChanged&) { owner_.certificates_changed(); },
                    [&](JoinEnded& ended) { ended.joined(std::move(ended.result)); },
                },
                event);

@@ -35,11 +35,13 @@ struct MessageReceived {
   Message message;
 };
 struct DenialsChanged {};
+struct CertificatesChanged {};
 struct JoinEnded {
   Joined joined;
   std::expected<void, std::string> result;
 };
-using OverlayEvent = std::variant<LinkUp, LinkDown, NodeDead, MessageReceived, DenialsChanged, JoinEnded>;
+using OverlayEvent =
+    std::variant<LinkUp, LinkDown, NodeDead, MessageReceived, DenialsChanged, CertificatesChanged, JoinEnded>;
 
 class Turns : public std::enable_shared_from_this<Turns> {
  public:

@@ -159,12 +159,15 @@ void write_settings(const JobSettings& settings, wire::JobInfo::Builder info) {
     values[i].setName(text_of(settings.values[i].name));
     values[i].setValue(text_of(settings.values[i].value));
   }
+  if (settings.signature) out.setSignature(data_of(*settings.signature));
 }
 std::optional<JobSettings> read_settings(wire::JobSettings::Reader in) {
   JobSettings settings{.version = in.getVersion()};
   if (settings.version == 0) return settings;
-  if (!read_data(in.getAuthor(), settings.author.bytes) || in.getValues().size() > max_job_settings)
+  if (!read_data(in.getAuthor(), settings.author.bytes) || in.getValues().size() > max_job_settings ||
+      !read_optional(in.getSignature(), settings.signature)) {
     return std::nullopt;
+  }
   for (const auto value : in.getValues()) {
     JobSetting& read = settings.values.emplace_back();
     if (!read_text(value.getName(), max_setting_name_bytes, read.name) ||

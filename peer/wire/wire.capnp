@@ -190,6 +190,7 @@ struct JobSettings {
   version @0 :UInt64;       # 0: none were given, and the rest is empty
   author @1 :Data;          # 16 bytes
   values @2 :List(JobSetting);  # names ascending
+  signature @3 :Data;       # 64 bytes, of the cluster's authority; empty: none
 }
 
 struct JobQuery {

@@ -59,7 +59,8 @@ void drain(const FileDescriptor& event) {
                                 "a limit is reached",
                                 "it is stopping",
                                 "it cannot work in this GPU's memory",
-                                "it is opening this GPU"};  // by the number of the status
+                                "it is opening this GPU",
+                                "it may not"};  // by the number of the status
   return as_number(status) < names.size() ? names[as_number(status)] : "unknown reason";
 }
 

@@ -2,12 +2,12 @@
 
 import stat
 import unittest
-from typing import List
+from typing import Any, Dict, List
 
 import numpy as np
 
 from hostile_test import hostile_member
-from support import PATIENCE_S, Node, OperatedTest, wait_until
+from support import JOB, PATIENCE_S, Node, OperatedTest, wait_until
 
 INVENTED = "ee" * 16  # the node that hostile_member.cpp denies
 
@@ -128,6 +128,46 @@ class Authority(OperatedTest):
         self.assertTrue(any("denials" in one["what"] and one["times"] > 1 for one in refused), records)
         self.assertEqual([one["told_by"] for one in refused if one["told_by"] == nodes[0].status()["node"]], [])
         self.assertGreater(nodes[0].status()["decisions_refused"], 20)
+
+    def settings(self, node: Node) -> Dict[str, Any]:
+        job = node.job(JOB)
+        assert job is not None
+        return dict(job["settings"])
+
+    def test_only_its_key_changes_settings_of_jobs(self) -> None:
+        """What the programs have given at the beginning holds until the authority has signed others."""
+        nodes = self.start_nodes(2)
+        given = {"codec": "q8", "period_ms": "50"}
+        for node in nodes:
+            self.attach(node, np.zeros(2000), settings=given)
+        hold = lambda values, version: wait_until(  # noqa: E731
+            lambda: all(self.settings(node) == {"version": version, "values": values} for node in nodes),
+            PATIENCE_S,
+            f"version {version} holds",
+        )
+        hold(given, 1)
+        told = hostile_member(self, nodes[0], "sets")
+        self.assertGreater(told["messages"], 20, told)
+        hold({"codec": "f32", "period_ms": "9000"}, 2)  # without an authority everybody is believed
+        authority = self.create(nodes)
+        key = ["--authority", str(self.key)]
+        self.assertIn("--authority", self.error_of(nodes[0], "job", "set", JOB, "codec=q4"))
+        self.ask(nodes[0], "job", "set", JOB, "codec=q4", "period_ms=40", *key)
+        hold({"codec": "q4", "period_ms": "40"}, 3)
+        for node in nodes:
+            hostile_member(self, node, "sets")
+            self.assertGreater(node.status()["messages_rejected"], 20)
+            self.assertIn("what the cluster's authority has not signed", node.log.read_text())
+        hold({"codec": "q4", "period_ms": "40"}, 3)
+        self.assertIn(authority, self.error_of(nodes[0], "job", "set", JOB, "clip=2", "--authority", self.foreign_key()))
+        # It holds after a daemon was killed, from what the process keeps, and a newcomer is told of it.
+        nodes[0].kill()
+        nodes[0].start()
+        self.wait_for_links(nodes)
+        self.step_until(lambda: (nodes[0].job(JOB) or {}).get("state") == "running", "it runs again")
+        hold({"codec": "q4", "period_ms": "40"}, 3)
+        self.ask(nodes[0], "job", "set", JOB, "period_ms=", *key)
+        hold({"codec": "q4"}, 4)
 
     def test_a_node_may_be_told_by_hand_whom_to_follow(self) -> None:
         (node,) = self.start_nodes(1)

@@ -349,6 +349,27 @@ void repeated(HostileMember& member) {
   member.say(Message(once));  // the answer is no longer kept, and the request must not be done again
 }
 
+/// Takes part as a replica whose model is 2 everywhere, and stays so.
+void pulls(HostileMember& member) {
+  JobInfo info = *member.job();
+  info.state = ReplicaState::running;
+  member.say(Message(info));
+  ExchangeRequest pull = request(member, 0);
+  pull.codec = Codec::f32;
+  pull.side = filled(side_bytes(Codec::f32, pull.block_count), 10);  // takes differences up to 2^10
+  std::vector<std::uint8_t> values(pull.block_count * codec_block_bytes(Codec::f32));
+  constexpr float two = 2;
+  for (std::size_t at = 0; at < values.size(); at += sizeof two)
+    std::memcpy(&values[at], &two, sizeof two);
+  pull.values = Bytes::adopt(std::move(values));
+  for (int i = 0; i < repetitions; ++i) {
+    pull.counter = microseconds_since_1970();
+    member.say(Message(pull));
+    member.hear_until([] { return false; }, std::chrono::milliseconds(20));
+    member.say(Message(ExchangeAck{pull.counter}));
+  }
+}
+
 /// Says that all others are dead or have left, also in their future lives.
 void lies_about_others(HostileMember& member) {
   for (int i = 0; i < lies; ++i) {
@@ -429,6 +450,16 @@ void decides(HostileMember& member, bool signs) {
   }
 }
 
+/// Gives the job settings of its own, of the next version.
+void sets(HostileMember& member) {
+  JobInfo info = *member.job();
+  info.settings = {.version = info.settings.version + 1, .values = {{"codec", "f32"}, {"period_ms", "9000"}}};
+  for (int i = 0; i < repetitions && !member.put_out(); ++i) {
+    member.say(Message(info));
+    member.hear_until([] { return false; }, std::chrono::milliseconds(20));
+  }
+}
+
 const std::map<std::string, void (*)(HostileMember&)>& acts() {
   static const std::map<std::string, void (*)(HostileMember&)> all{
       {"nothing", [](HostileMember&) {}},
@@ -442,6 +473,8 @@ const std::map<std::string, void (*)(HostileMember&)>& acts() {
       {"reads-nothing", reads_nothing},
       {"decides", [](HostileMember& member) { decides(member, false); }},
       {"decides-signed", [](HostileMember& member) { decides(member, true); }},
+      {"pulls", pulls},
+      {"sets", sets},
       {"impossible-clock", impossible_clock},
       {"far-ahead", far_ahead}};
   return all;

@@ -132,7 +132,7 @@ class Json(SystemTest):
         self.assertEqual(self.print_json(first, "authority", "show"), made)
         signed = ["--authority", str(self.folder / "authority.key")]
         self.assertTrue(self.print_json(first, "pending")["waiting"])
-        self.assertEqual(len(self.print_json(first, "approve", "--all", *signed)["nodes"]), 2)
+        self.assertEqual(len(self.print_json(first, "approve", "--all", "--yes", *signed)["nodes"]), 2)
         self.assertEqual(len(self.print_json(first, "certificates")["certificates"]), 2)
         self.assertTrue(self.print_json(first, "authority", "require", "certificates", *signed)["asks_for_certificates"])
         self.assertEqual(self.print_json(first, "invite", "--nodes", "3", *signed)["nodes"], 3)

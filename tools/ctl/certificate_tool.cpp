@@ -5,11 +5,13 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cctype>
 #include <chrono>
 #include <memory>
 #include <optional>
 
 #include "peer/keys/certificate.hpp"
+#include "peer/limits.hpp"
 #include "tools/ctl/commands.hpp"
 #include "tools/ctl/format.hpp"
 #include "tools/ctl/signing.hpp"
@@ -28,21 +30,35 @@ struct Granted {
   bool only_follows = false;
 };
 
+/// Names of jobs have no other characters than these (sdk/layout); * and ? stand for others.
+bool is_pattern(char c) {
+  return std::isalnum(static_cast<unsigned char>(c)) != 0 ||
+         std::string_view("._-*?,").find(c) != std::string_view::npos;
+}
+
+std::string jobs_complaint(const std::string& text) {
+  const bool good = !text.empty() && text.size() <= peer::max_jobs_text_bytes && std::ranges::all_of(text, is_pattern);
+  return good ? ""
+              : "names of jobs are expected, with * and ?, and commas between them, without spaces: 'vision-*,speech'";
+}
+
 void add_granted(CLI::App& command, Granted& granted) {
-  command.add_option("--authority", granted.key_file, "The key file of the cluster's authority, which signs")
-      ->type_name("FILE");
+  CLI::Option* const signs =
+      command.add_option("--authority", granted.key_file, "The key file of the cluster's authority, which signs");
+  signs->type_name("FILE");
   command
       .add_option("--jobs", granted.jobs,
                   "The jobs that it may take part in: names with * and ?, commas between them (default: all)")
       ->type_name("NAMES")
-      ->check([](const std::string& text) {
-        return text.empty() || text.size() > peer::max_jobs_text_bytes ? "from 1 to 128 characters are expected"
-                                                                       : std::string();
-      });
-  command.add_flag("--only-follows", granted.only_follows, "It may follow and keep jobs, and train none");
-  command.add_option("--valid", granted.valid, "How long the certificate counts (default 365d)")
+      ->check(jobs_complaint)
+      ->needs(signs);
+  command.add_flag("--only-follows", granted.only_follows, "It may follow and keep jobs, and train none")->needs(signs);
+  command
+      .add_option("--valid", granted.valid,
+                  "How long the certificate counts, after the invitation has expired (default 365d)")
       ->type_name("TIME")
-      ->check(time_complaint);
+      ->check(time_complaint)
+      ->needs(signs);
 }
 
 TimeUs time_of_day() {
@@ -50,14 +66,18 @@ TimeUs time_of_day() {
   return std::chrono::duration_cast<std::chrono::microseconds>(now).count();
 }
 
+/// Certificates count for `granted.valid` after the last moment at which one can be made.
 peer::Warrant warrant_of(const Granted& granted, std::uint32_t nodes, TimeUs usable_until) {
   return {.nodes = nodes,
           .rights = {.trains = !granted.only_follows, .jobs = granted.jobs},
           .usable_until = usable_until,
-          .valid_until = time_of_day() + *seconds_of(granted.valid) * us_per_s};
+          .valid_until = usable_until + *seconds_of(granted.valid) * us_per_s};
 }
 
 // --- invitations ----------------------------------------------------------------------------------------------------
+
+constexpr const char* not_asked_for =
+    "No member asks for certificates yet, so nobody needs one: see 'gossamerctl authority require'.\n";
 
 /// Only the line goes to standard output, so that it can be piped.
 std::string invitation_words(const json& answer, bool) {
@@ -66,9 +86,15 @@ std::string invitation_words(const json& answer, bool) {
     places.push_back(safe_text(place.get<std::string>()));
   fmt::print(stderr, "A secret, good until {}; members answer at {}.\n", text_in(answer, "expires_at"),
              fmt::join(places, ", "));
-  if (answer.at("has_warrant").get<bool>())
+  if (answer.at("has_warrant").get<bool>()) {
+    const auto nodes = answer.at("nodes").get<std::uint64_t>();
+    fmt::print(stderr, "For {}.\n",
+               nodes == 0   ? "any number of nodes"
+               : nodes == 1 ? "one node"
+                            : fmt::format("{} nodes", nodes));
     fmt::print(stderr, "'gossamerctl deny {}' with --authority ends it, and the certificates that come of it.\n",
                text_in(answer, "id"));
+  }
   if (answer.at("needs_approval").get<bool>())
     fmt::print(stderr, "Nodes that join by it wait until they are approved: see 'gossamerctl pending'.\n");
   if (!answer.value("reachable", true))
@@ -76,6 +102,9 @@ std::string invitation_words(const json& answer, bool) {
                "Only this machine can reach that: set [overlay] listen, or name another address with --address.\n");
   return text_in(answer, "invitation") + "\n";
 }
+
+/// Members count the uses of an invitation as far as their tables go (peer::max_certificates).
+constexpr std::uint32_t most_nodes = 1000;
 
 struct Invited {
   std::string expires = "24h";
@@ -102,9 +131,14 @@ JsonAnswer invite(const Invited& wanted, const Invocation& call) {
   if (!answer) return answer;
   (*answer)["has_warrant"] = has_warrant;
   (*answer)["nodes"] = has_warrant ? wanted.nodes : 0;
-  (*answer)["needs_approval"] = !has_warrant && authority->value("asks_for_certificates", false);
+  const bool asked_for = authority->value("asks_for_certificates", false);
+  (*answer)["needs_approval"] = !has_warrant && asked_for;
+  if (has_warrant && !asked_for && !call.as_json) fmt::print(stderr, "{}", not_asked_for);
   if (!key) return answer;
-  peer::Warrant warrant = warrant_of(wanted.granted, wanted.nodes, answer->at("expires_at_us").get<TimeUs>());
+  const auto expires_at = answer->at("expires_at_us").get<TimeUs>();
+  if (expires_at > time_of_day() + *seconds_of(wanted.expires) * us_per_s + peer::max_ahead_us)
+    return failure("the daemon makes the invitation last much longer than was asked for: nothing was signed");
+  peer::Warrant warrant = warrant_of(wanted.granted, wanted.nodes, expires_at);
   if (!peer::parse_hex(answer->at("id").get<std::string>(), warrant.invitation))
     return failure("the daemon's answer names no invitation");
   const std::string line = answer->at("invitation").get<std::string>();
@@ -126,8 +160,10 @@ void add_invite(CLI::App& app, CommandAction& chosen) {
   invite_command
       ->add_option("--nodes", wanted->nodes,
                    "With --authority: how many nodes can join by it (default 1); 0: any number")
-      ->type_name("N");
+      ->type_name("N")
+      ->check(CLI::Range(0U, static_cast<unsigned>(most_nodes)));
   add_granted(*invite_command, wanted->granted);
+  invite_command->get_option("--nodes")->needs(invite_command->get_option("--authority"));
   invite_command->footer(
       "The line is a secret: whoever has it can join until it expires. With --authority so many nodes as it is for,\n"
       "each with a certificate; without, any number, and to end it before, run 'gossamerctl key rotate' and retire\n"
@@ -164,65 +200,93 @@ std::string certificates_table(const json& answer, bool colour) {
 struct Approved {
   std::vector<std::string> nodes;
   bool all = false;
+  bool yes = false;
   Granted granted;
 };
 
 /// The ids of all that are meant. A node that does not wait is named by its whole id.
-std::expected<std::vector<NodeId>, ControlError> nodes_to_approve(const Approved& wanted, const json& waiting) {
+std::expected<std::vector<std::string>, ControlError> nodes_to_approve(const Approved& wanted, const json& waiting,
+                                                                       const json& known) {
+  constexpr std::size_t id_digits = 32;
+  constexpr std::size_t least_digits = 8;  // whoever waits can choose the first few digits by trying keys
   std::vector<std::string> ids;
   for (const json& node : waiting)
     ids.push_back(node.at("node").get<std::string>());
   std::vector<std::string> chosen = wanted.all ? ids : std::vector<std::string>();
+  for (const json& held : known)
+    ids.push_back(held.at("node").get<std::string>());
+  std::ranges::sort(ids);
+  ids.erase(std::ranges::unique(ids).begin(), ids.end());
   for (const std::string& typed : wanted.nodes) {
     const std::string digits = digits_of(typed);
-    constexpr std::size_t id_digits = 32;
     const auto fits = [&](const std::string& id) { return id.starts_with(digits); };
-    if (digits.size() == id_digits) {
+    NodeId node;
+    if (digits.size() == id_digits && peer::parse_hex(digits, node.bytes)) {
       chosen.push_back(digits);
-    } else if (std::ranges::count_if(ids, fits) == 1) {
+    } else if (digits.size() >= least_digits && std::ranges::count_if(ids, fits) == 1) {
       chosen.push_back(*std::ranges::find_if(ids, fits));
     } else {
       return failure(
-          fmt::format("\"{}\" is the beginning of no node that waits, or of several: see 'gossamerctl pending', "
-                      "or give all 32 digits of the id",
-                      safe_text(typed)));
+          fmt::format("\"{}\" names no node: give the 32 digits of its id, or the first {} or more of one that "
+                      "'gossamerctl pending' or 'gossamerctl certificates' shows",
+                      safe_text(typed), least_digits));
     }
   }
-  std::vector<NodeId> nodes(chosen.size());
-  for (std::size_t i = 0; i < chosen.size(); ++i) {
-    if (!peer::parse_hex(chosen[i], nodes[i].bytes))
-      return failure(fmt::format("\"{}\" is no node's id: it has 32 hexadecimal digits", safe_text(chosen[i])));
+  return chosen;
+}
+
+/// Shows what is to be signed. The operator agrees to what he has not typed.
+bool agrees_to(const Approved& wanted, const std::vector<std::string>& ids, const json& waiting) {
+  for (const std::string& id : ids) {
+    const auto known = std::ranges::find_if(waiting, [&](const json& node) { return node.at("node") == id; });
+    fmt::print(stderr, "To be approved: {} {}\n", safe_text(id),
+               known == waiting.end() ? "" : text_in(*known, "name") + " " + text_in(*known, "why"));
   }
-  return nodes;
+  return !wanted.all || wanted.yes || ids.empty() || is_confirmed("Give all of these a certificate?");
+}
+
+/// Made for this node, and later than what is known of it.
+peer::Certificate certificate_for(const NodeId& node, const Approved& wanted, const peer::SigningKey& key,
+                                  const json& known) {
+  TimeUs made_at = time_of_day();
+  for (const json& held : known) {
+    if (held.at("node") == node.full()) made_at = std::max(made_at, just_after(held.at("made_at_us").get<TimeUs>()));
+  }
+  peer::Warrant warrant = warrant_of(wanted.granted, 1, made_at);
+  warrant.node = node;
+  warrant.invitation = peer::random_invitation_id();
+  return peer::UsableWarrant::make(std::move(warrant), key).certify(node, made_at);
 }
 
 /// A warrant for each node, used at once.
 JsonAnswer approve(const Approved& wanted, const Invocation& call) {
-  const auto pending = call.ask("pending");
-  if (!pending) return pending;
-  const auto nodes = nodes_to_approve(wanted, pending->at("waiting"));
-  if (!nodes) return std::unexpected(nodes.error());
   const auto authority = call.ask("authority");
   if (!authority) return authority;
   const auto key = authority_key(wanted.granted.key_file, authority->at("authority").get<std::string>());
   if (!key) return std::unexpected(key.error());
+  const auto pending = call.ask("pending");
+  if (!pending) return pending;
+  const auto known = call.ask("certificates");
+  if (!known) return known;
+  const auto ids = nodes_to_approve(wanted, pending->at("waiting"), known->at("certificates"));
+  if (!ids) return std::unexpected(ids.error());
+  if (!agrees_to(wanted, *ids, pending->at("waiting")))
+    return failure("nothing was signed: look at this list, then add --yes, or name the nodes");
   constexpr std::size_t most_at_once = 50;  // a request of the control socket has room for them
   json told{{"nodes", json::array()}};
-  for (auto next = nodes->begin(); next != nodes->end();) {
+  for (auto next = ids->begin(); next != ids->end();) {
     json digits = json::array();
-    for (; next != nodes->end() && digits.size() < most_at_once; ++next) {
-      const TimeUs now = time_of_day();
-      peer::Warrant warrant = warrant_of(wanted.granted, 1, now);
-      const auto random = peer::SigningKey::generate().authority();
-      std::copy_n(random.begin(), warrant.invitation.size(), warrant.invitation.begin());
-      digits.push_back(
-          peer::hex(peer::bytes_of(peer::UsableWarrant::make(std::move(warrant), *key).certify(*next, now))));
+    for (; next != ids->end() && digits.size() < most_at_once; ++next) {
+      NodeId node;
+      if (!peer::parse_hex(*next, node.bytes)) return failure("the daemon names a node by no id");
+      digits.push_back(peer::hex(bytes_of(certificate_for(node, wanted, *key, known->at("certificates")))));
     }
     const auto taken = call.request({{"command", "certify"}, {"certificates", std::move(digits)}});
     if (!taken) return taken;
     for (const json& node : taken->at("nodes"))
       told["nodes"].push_back(node);
   }
+  if (!authority->value("asks_for_certificates", false) && !call.as_json) fmt::print(stderr, "{}", not_asked_for);
   return told;
 }
 
@@ -238,7 +302,8 @@ void add_approve(CLI::App& app, CommandAction& chosen) {
       app.add_subcommand("approve", "Give nodes a certificate, or another one with other rights or a later end");
   approve_command->add_option("NODE", wanted->nodes,
                               "Ids, or the first digits of those that 'gossamerctl pending' shows");
-  approve_command->add_flag("--all", wanted->all, "All that 'gossamerctl pending' shows");
+  approve_command->add_flag("--all", wanted->all, "All that 'gossamerctl pending' shows here; asks first");
+  approve_command->add_flag("--yes", wanted->yes, "With --all: does not ask");
   add_granted(*approve_command, wanted->granted);
   approve_command->footer("On any member. The certificates travel to all, and so to the nodes themselves.");
   approve_command->callback([wanted, &chosen] {

@@ -2,12 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "tools/ctl/commands.hpp"
 #include "tools/ctl/fields.hpp"
+#include "tools/ctl/signing.hpp"
 
 namespace gossamer::ctl {
 namespace {
@@ -26,6 +28,14 @@ JsonAnswer change_of(const std::vector<std::string>& assignments) {
   return values;
 }
 
+/// What was asked for is among the settings that are to be signed, and no empty value is.
+bool are_as_asked(const json& settings, const json& changes) {
+  return std::ranges::all_of(changes.items(), [&](const auto& change) {
+    const std::string value = change.value().template get<std::string>();
+    return value.empty() ? !settings.contains(change.key()) : settings.value(change.key(), "") == value;
+  });
+}
+
 std::string settings_words(const json& answer, bool) {
   const std::string settings = settings_text(answer.at("values"));
   return fmt::format("version {}:{}\n", answer.at("version").get<std::uint64_t>(),
@@ -38,6 +48,7 @@ void add_job_commands(CLI::App& app, CommandAction& chosen) {
   struct SetOptions {
     std::string job;
     std::vector<std::string> assignments;
+    std::string key_file;
   };
   CLI::App* job = app.add_subcommand("job", "Change a job at all of its nodes");
   job->require_subcommand(1);
@@ -46,6 +57,7 @@ void add_job_commands(CLI::App& app, CommandAction& chosen) {
   set->add_option("JOB", options->job, "The job's name as 'gossamerctl jobs' shows it")->required();
   set->add_option("NAME=VALUE", options->assignments, "A setting and its value; no value takes the setting away")
       ->required();
+  set->add_option("--authority", options->key_file, key_file_help)->type_name("FILE");
   set->footer(
       "A job's settings are options of [gossip]: codec, period_ms, mixing_budget, range, partners, clip,\n"
       "outer_momentum and outer_period_ms. They hold at every node that runs the job, within seconds, and take the\n"
@@ -54,8 +66,12 @@ void add_job_commands(CLI::App& app, CommandAction& chosen) {
     chosen = [options](const Invocation& call) {
       const auto values = change_of(options->assignments);
       if (!values) return call.end(values, settings_words);
-      return call.end(call.request({{"command", "job_set"}, {"job", options->job}, {"values", *values}}),
-                      settings_words);
+      const auto is_as_asked = [&](const json& item) {
+        return item.at("kind") == "job_settings" && item.at("job") == options->job &&
+               are_as_asked(item.at("values"), *values);
+      };
+      const json request{{"command", "job_set"}, {"job", options->job}, {"values", *values}};
+      return call.end(decide(request, options->key_file, is_as_asked, call), settings_words);
     };
   });
 }

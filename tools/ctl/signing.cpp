@@ -17,9 +17,18 @@ namespace {
 
 using nlohmann::json;
 
+std::optional<peer::Statement> settings_statement_of(const json& item) {
+  JobSettings settings{.version = item.at("version").get<std::uint64_t>()};
+  if (!peer::parse_hex(item.at("author").get<std::string>(), settings.author.bytes)) return std::nullopt;
+  for (const auto& [name, value] : item.at("values").items())
+    settings.values.push_back({name, value.get<std::string>()});
+  return peer::settings_statement(item.at("job").get<std::string>(), settings);
+}
+
 /// Nothing if it is no decision that this program knows.
 std::optional<peer::Statement> statement_of(const json& item) {
   const std::string kind = item.at("kind").get<std::string>();
+  if (kind == "job_settings") return settings_statement_of(item);
   const auto at_us = item.at("at_us").get<TimeUs>();
   const auto holds = [&](const char* member, std::span<std::uint8_t> bytes) {
     return peer::parse_hex(item.at(member).get<std::string>(), bytes);
@@ -37,6 +46,7 @@ std::optional<peer::Statement> statement_of(const json& item) {
 
 /// Nobody signs what is dated so far ahead of the clock here that no later decision would count.
 bool is_dated_soundly(const json& item) {
+  if (!item.contains("at_us")) return true;  // settings have a version
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   return item.at("at_us").get<TimeUs>() <=
          std::chrono::duration_cast<std::chrono::microseconds>(now).count() + peer::max_ahead_us;
@@ -51,6 +61,8 @@ std::string words_of_decision(const json& item) {
     return fmt::format("{} node {}{}", item.at("denied").get<bool>() ? "deny" : "allow", text_in(item, "node"),
                        reason.empty() ? "" : ": " + reason);
   }
+  if (kind == "job_settings")
+    return fmt::format("settings of the job {}:{}", text_in(item, "job"), settings_text(item.at("values")));
   if (kind == "rule")
     return item.at("certificates").get<bool>() ? "let nodes in with a certificate only"
                                                : "let nodes in with a cluster key";
@@ -78,13 +90,13 @@ std::string digits_of(std::string typed) {
 }
 
 std::expected<peer::SigningKey, ControlError> authority_key(const std::string& key_file, const std::string& authority) {
+  if (authority.empty()) return failure("this cluster has no authority: make one first (gossamerctl authority create)");
   if (key_file.empty())
     return failure(
         "this cluster has an authority, without whose signature no member follows: add --authority FILE, "
         "the file that 'gossamerctl authority create' made");
   const auto key = peer::SigningKey::read(key_file);
   if (!key) return failure(key.error());
-  if (authority.empty()) return failure("this cluster has no authority: make one first (gossamerctl authority create)");
   if (peer::hex(key->authority()) != authority)
     return failure(fmt::format("{} is the key of {}, and in this cluster {} decides", key_file,
                                peer::hex(key->authority()), safe_text(authority)));
@@ -101,7 +113,7 @@ JsonAnswer decide(json request, const std::string& key_file, const IsAsAsked& is
     return failure("the daemon asks to sign something else than was asked for: it was not signed");
   auto signatures = signatures_for(items, *key);
   if (!signatures) return signatures;
-  request["at_us"] = items.front().at("at_us");
+  if (items.front().contains("at_us")) request["at_us"] = items.front().at("at_us");
   request["signatures"] = *std::move(signatures);
   return call.request(request);
 }

@@ -10,24 +10,75 @@ using namespace gossamer::daemon;
 TEST_CASE("who may only follow asks, and tells nothing that changes a model") {
   const peer::Rights follows{.trains = false};
   for (const Message& message :
-       {Message(JobQuery{}), Message(LayoutQuery{}), Message(PullRequest{}), Message(ExchangeRequest{.pushes = true}),
-        Message(ExchangeAck{}), Message(ExchangeInquiry{})}) {
+       {Message(JobQuery{}), Message(LayoutQuery{}), Message(PullRequest{}), Message(ExchangeRequest{}),
+        Message(ExchangeAck{}), Message(ExchangeInquiry{}), Message(JobInfo{.state = ReplicaState::running})}) {
     CAPTURE(message.index());
-    CHECK(may_say(follows, message, "job"));
-    CHECK(may_say({}, message, "job"));
+    CHECK(may_say(follows, message, "job", true));
+    CHECK(may_say({}, message, "job", false));
   }
-  for (const Message& message : {Message(ExchangeRequest{}), Message(ExchangeReply{}), Message(JobInfo{}),
-                                 Message(JobInfo{.keeps = true}), Message(PullReply{}), Message(LayoutReply{}),
-                                 Message(gossip::AverageNote{}), Message(gossip::AverageValues{})}) {
+  for (const Message& message :
+       {Message(ExchangeRequest{.pushes = true}), Message(ExchangeReply{}), Message(PullReply{}),
+        Message(LayoutReply{}), Message(gossip::AverageNote{}), Message(gossip::AverageValues{})}) {
     CAPTURE(message.index());
-    CHECK_FALSE(may_say(follows, message, "job"));
-    CHECK(may_say({}, message, "job"));
+    CHECK_FALSE(may_say(follows, message, "job", true));
+    CHECK(may_say({}, message, "job", true));
   }
+  // Where others own the values a request would change them.
+  CHECK_FALSE(may_say(follows, ExchangeRequest{}, "job", false));
 }
 
-TEST_CASE("of other jobs than its own a node says nothing") {
+TEST_CASE("who may only follow counts as somebody who keeps the job and has nothing to give") {
+  const JobInfo believed = as_follower({.name = "job",
+                                        .state = ReplicaState::running,
+                                        .clock = 77,
+                                        .finishing = Finishing::over,
+                                        .settings = {.version = 9},
+                                        .trainers = 5,
+                                        .first_trainer = {{1}},
+                                        .logged = {{"loss", 1}}});
+  CHECK(believed.keeps);
+  CHECK(believed.state == ReplicaState::running);
+  CHECK((believed.clock == 0 && believed.finishing == Finishing::no && believed.settings.version == 0 &&
+         believed.trainers == 0 && believed.first_trainer == NodeId{} && believed.logged.empty()));
+}
+
+TEST_CASE("of other jobs than its own a node says nothing but that it does not run them") {
   const peer::Rights some{.jobs = "lab-*"};
-  CHECK(may_say(some, ExchangeRequest{}, "lab-1"));
-  CHECK_FALSE(may_say(some, ExchangeRequest{}, "vision"));
-  CHECK_FALSE(may_say(some, PullRequest{}, "vision"));
+  CHECK(may_say(some, ExchangeRequest{}, "lab-1", false));
+  CHECK_FALSE(may_say(some, ExchangeRequest{}, "vision", true));
+  CHECK_FALSE(may_say(some, PullRequest{}, "vision", true));
+  CHECK_FALSE(may_say(some, JobInfo{.state = ReplicaState::joining}, "vision", true));
+  CHECK(may_say(some, JobInfo{.state = ReplicaState::absent}, "vision", true));
+}
+
+TEST_CASE("with an authority only what it has signed changes the settings of a job") {
+  const peer::SigningKey authority = peer::SigningKey::generate();
+  const auto settings = [](std::uint64_t version, const char* codec) {
+    return JobSettings{.version = version, .values = {{"codec", codec}}};
+  };
+  const auto sign = [](JobSettings of, const peer::SigningKey& by, std::string_view job = "job") {
+    of.signature = by.sign(peer::settings_statement(job, of));
+    return of;
+  };
+  const auto may = [&](const JobSettings& present, const JobSettings& heard) {
+    return may_set(present, heard, authority.authority(), "job");
+  };
+  CHECK(may_set(settings(3, "q4"), settings(4, "q8"), {}, "job"));
+  CHECK_FALSE(may(settings(3, "q4"), settings(4, "q8")));
+  CHECK(may(settings(3, "q4"), settings(3, "q4")));  // no news
+  CHECK(may(settings(3, "q4"), settings(2, "q8")));
+  CHECK(may(settings(3, "q4"), sign(settings(4, "q8"), authority)));
+  CHECK_FALSE(may(settings(3, "q4"), sign(settings(4, "q8"), peer::SigningKey::generate())));
+  CHECK_FALSE(may(settings(3, "q4"), sign(settings(4, "q8"), authority, "another job")));
+  JobSettings changed = sign(settings(4, "q8"), authority);
+  changed.values[0].value = "q4";
+  CHECK_FALSE(may(settings(3, "q4"), changed));
+  changed = sign(settings(4, "q8"), authority);
+  changed.author.bytes[0] = 1;
+  CHECK_FALSE(may(settings(3, "q4"), changed));
+  // Who has none takes what it is told; those who found the job at once agree.
+  CHECK(may({}, settings(7, "q8")));
+  CHECK(may(settings(1, "q4"), settings(1, "q8")));
+  CHECK_FALSE(may(sign(settings(1, "q4"), authority), settings(1, "q8")));
+  CHECK_FALSE(may(settings(2, "q4"), settings(2, "q8")));
 }

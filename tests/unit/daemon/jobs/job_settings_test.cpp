@@ -39,6 +39,12 @@ struct Pair {
   }
 };
 
+std::expected<SettingsStatus, std::string> change_settings(Job& job, const std::vector<JobSetting>& changes) {
+  const auto next = job.options().changed(changes, {});
+  if (!next) return std::unexpected(next.error());
+  return job.change_settings(*next);
+}
+
 }  // namespace
 
 TEST_CASE("what is set at one node holds at every node of the job, and for who comes later") {
@@ -50,7 +56,7 @@ TEST_CASE("what is set at one node holds at every node of the job, and for who c
   founder.attach(first);
   first.start();
   founder.run_until([&] { return first.running(); });
-  REQUIRE(founder.job().change_settings({{"codec", "q4"}, {"period_ms", "7"}}));
+  REQUIRE(change_settings(founder.job(), {{"codec", "q4"}, {"period_ms", "7"}}));
   joiner.attach(second);
   second.start();
   founder.run_until([&] { return second.running() && joiner.status().settings.version == 1; });
@@ -58,7 +64,7 @@ TEST_CASE("what is set at one node holds at every node of the job, and for who c
   CHECK(joiner.status().codec == "q4");
   CHECK(joiner.status().wanted_period_s == Approx(0.007));
 
-  REQUIRE(joiner.job().change_settings({{"codec", "f32"}, {"period_ms", ""}}));
+  REQUIRE(change_settings(joiner.job(), {{"codec", "f32"}, {"period_ms", ""}}));
   founder.run_until([&] { return founder.status().settings.version == 2; });
   CHECK(founder.status().settings.values == Settings{{"codec", "f32"}});
   CHECK(founder.status().wanted_period_s == Approx(0.002));  // its own again
@@ -73,7 +79,7 @@ TEST_CASE("no neighbour uses the versions of a job's settings up") {
   }
   hear_of(founder, max_settings_leap, {{"codec", "f32"}});
   CHECK(founder.status().codec == "f32");
-  REQUIRE(founder.job().change_settings({{"codec", "q4"}}));
+  REQUIRE(change_settings(founder.job(), {{"codec", "q4"}}));
   founder.run_until([&] { return joiner.status().settings.version == max_settings_leap + 1; });
 }
 
@@ -84,7 +90,7 @@ TEST_CASE("settings outlive the daemon, and a later one's node options do not ho
   trainer.start();
   daemon->run_until([&] { return trainer.running(); });
   for (const char* codec : {"q4", "f32", "q4"})
-    REQUIRE(daemon->job().change_settings({{"codec", codec}, {"clip", "2.5"}}));
+    REQUIRE(change_settings(daemon->job(), {{"codec", codec}, {"clip", "2.5"}}));
   daemon = nullptr;
   daemon = std::make_unique<Daemon>(/*resume=*/true);
   daemon->attach(trainer);
@@ -118,7 +124,7 @@ TEST_CASE("a node that cannot follow a job's settings says so and keeps out, unt
   hear_of(founder, 5, {{name, value}});
   CHECK(founder.status().note.find(name) != std::string::npos);
   CHECK(founder.status().state == "draining");
-  CHECK_FALSE(founder.job().change_settings({{"range", "10"}}));  // what it cannot judge as a whole
+  CHECK_FALSE(change_settings(founder.job(), {{"range", "10"}}));  // what it cannot judge as a whole
   // What either has begun ends, which the other may hear a little later.
   std::uint64_t exchanges = 0;
   int turns = 0;
@@ -135,7 +141,7 @@ TEST_CASE("a node that cannot follow a job's settings says so and keeps out, unt
 
   hear_of(founder, 4, {});  // late
   CHECK(founder.status().settings.version == 5);
-  REQUIRE(founder.job().change_settings({{name, ""}}));
+  REQUIRE(change_settings(founder.job(), {{name, ""}}));
   CHECK(founder.status().note.empty());
   founder.run_until([&] { return founder.status().exchanges > exchanges + 10; });
 }
@@ -145,7 +151,7 @@ TEST_CASE("a change that this node could not follow itself is refused, and chang
   Daemon daemon;
   daemon.attach(trainer);
   const auto refusal = [&](std::vector<JobSetting> changes) {
-    const auto settings = daemon.job().change_settings(changes);
+    const auto settings = change_settings(daemon.job(), changes);
     REQUIRE_FALSE(settings);
     return settings.error();
   };

@@ -43,7 +43,15 @@ TEST_CASE("no two decisions have one statement") {
                                    key_statement(one.digest(), 6),
                                    retirement_statement(one.fingerprint(), 5),
                                    retirement_statement(other.fingerprint(), 5),
-                                   retirement_statement(one.fingerprint(), 6)};
+                                   retirement_statement(one.fingerprint(), 6),
+                                   rule_statement(true, 5),
+                                   rule_statement(false, 5),
+                                   settings_statement("job", {.version = 5}),
+                                   settings_statement("job", {.version = 6}),
+                                   settings_statement("jo", {.version = 5}),
+                                   settings_statement("job", {.version = 5, .author = node_id(1)}),
+                                   settings_statement("job", {.version = 5, .values = {{"a", "bc"}}}),
+                                   settings_statement("job", {.version = 5, .values = {{"ab", "c"}}})};
   CHECK(std::set<Statement>(all.begin(), all.end()).size() == all.size());
   CHECK_FALSE(std::ranges::equal(one.digest(), one.key.bytes()));
 }

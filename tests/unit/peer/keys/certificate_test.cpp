@@ -37,10 +37,10 @@ TEST_CASE("what is signed of certificates is as written down") {
   warrant.key.fill(2);
   warrant.usable_until = 1'700'000'000'000'000;
   warrant.valid_until = 1'800'000'000'000'000;
-  CHECK(hex(warrant.statement()) == "25d24c5cf03722aa30ec6081dbf2008bfed4c736597dd4b9f4c7735f5ffe9188");
+  CHECK(hex(warrant.statement()) == "cb7e642f8b8204f6dfb54be0757cec950efa13fdb68a6f4c6c60c562fbf4b03a");
   Certificate certificate{warrant, {}, 1'600'000'000'000'000, {}};
   certificate.node.bytes.fill(7);
-  CHECK(hex(certificate.statement()) == "31da3fdf61310c34aa62d3308703411489eef888b1db72e2ff32da5095c98d59");
+  CHECK(hex(certificate.statement()) == "572a67c46577b04e9bf452193ea759fa3473c490a91a7a411bb6d679273d6ade");
   CHECK(hex(rule_statement(true, 1'700'000'000'000'000)) ==
         "0c5306723b7a7560ac00f98e8d3704a0562e3f30fff834c0d0246bd0b4d21b90");
 }
@@ -76,6 +76,9 @@ TEST_CASE("the authority stands behind a certificate, and behind no change of it
     changes[i](changed);
     CHECK_FALSE(flaw(changed).empty());
   }
+  Warrant for_another = a_warrant();
+  for_another.node = node_id(6);
+  CHECK_FALSE(flaw(UsableWarrant::make(for_another, authority).certify(node_id(5), now)).empty());
   // Whoever has a certificate certifies nobody else with it, and no warrant is made without the authority.
   Certificate stolen = certificate;
   stolen.node = node_id(9);

@@ -1,8 +1,10 @@
 // Real overlays agree: denials spread and are enforced, keys are changed while links stay up, invited nodes get in.
 
 #include <algorithm>
+#include <limits>
 #include <optional>
 
+#include "node_id.hpp"
 #include "peer/admission/invitation.hpp"
 #include "peer/admission/spread.hpp"
 #include "tests/unit/peer/cluster.hpp"
@@ -315,4 +317,77 @@ TEST_CASE("where nobody can be dialled an invitation needs an address") {
   REQUIRE(invitation);
   for (const Address& address : invitation->addresses)
     CHECK_FALSE(address.is_wildcard());
+}
+
+namespace {
+
+/// An authority that asks for certificates.
+struct Asking {
+  SigningKey key = SigningKey::generate();
+  TimeUs valid_until = std::numeric_limits<TimeUs>::max();
+  TimeUs approved = 0;
+
+  void follow(Node& node, bool asks = true) const {
+    REQUIRE(node.overlay->set_authority(key.authority(), {}));
+    AdmissionRule rule = node.overlay->propose_rule(asks);
+    rule.signature = key.sign(rule.statement());
+    REQUIRE(node.overlay->set_rule(rule));
+  }
+  [[nodiscard]] UsableWarrant warrant(std::uint32_t nodes, const NodeId& node = {}, Rights rights = {}) const {
+    return UsableWarrant::make({.invitation = random_invitation_id(),
+                                .nodes = nodes,
+                                .node = node,
+                                .rights = std::move(rights),
+                                .usable_until = valid_until,
+                                .valid_until = valid_until},
+                               key);
+  }
+  /// As `gossamerctl approve` does.
+  void approve(Node& at, const NodeId& node, Rights rights = {}) {
+    ++approved;  // each later than the one before
+    REQUIRE(at.overlay->certify(warrant(1, node, std::move(rights)).certify(node, at.time_of_day + approved)));
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a node that shows a certificate of a used invitation is turned away, and told why") {
+  asio::io_context loop;
+  const ClusterKeys keys = new_keys();
+  Asking authority;
+  const UsableWarrant once = authority.warrant(1);
+  const auto a = Node::started(loop, keys);
+  authority.follow(*a);
+  authority.approve(*a, a->id);
+  REQUIRE(a->overlay->certify(once.certify(gossamer::test::node_id(77), a->time_of_day)));
+  const auto b = Node::started(loop, keys);
+  authority.follow(*b);
+  REQUIRE(b->overlay->certify(once.certify(b->id, b->time_of_day + 1)));
+  REQUIRE(b->overlay->set_peers({a->overlay->address()}));
+  run_until(loop, [&] { return b->logged("as many other nodes as it is for") > 0; });
+  CHECK(a->overlay->waiting().front().node == b->id);
+  CHECK_FALSE(a->linked(*b));
+  // An operator's word lets it in.
+  authority.approve(*a, b->id);
+  run_until(loop, [&] { return a->linked(*b) && b->linked(*a); });
+  CHECK(a->overlay->waiting().empty());
+}
+
+TEST_CASE("a link ends when the rights of its other end change, and comes back with the new ones") {
+  asio::io_context loop;
+  const ClusterKeys keys = new_keys();
+  Asking authority;
+  const auto a = Node::started(loop, keys);
+  const auto b = Node::started(loop, keys, with_peers({a->overlay->address()}));
+  run_until(loop, [&] { return a->linked(*b) && b->linked(*a); });
+  authority.follow(*a);
+  authority.approve(*a, a->id);
+  authority.approve(*a, b->id);
+  run_until(loop, [&] { return b->overlay->asks_for_certificates() && b->overlay->certificate_of(b->id) != nullptr; });
+  CHECK(a->overlay->counters().links_lost == 0);  // all rights, as before
+  CHECK(b->overlay->rights_of(a->id) == Rights{});
+  authority.approve(*b, a->id, {.jobs = "lab-*"});
+  run_until(loop, [&] { return b->overlay->counters().links_lost > 0; });
+  run_until(loop, [&] { return a->linked(*b) && b->linked(*a) && a->overlay->rights_of(a->id).jobs == "lab-*"; });
+  CHECK(b->overlay->rights_of(a->id).jobs == "lab-*");
 }

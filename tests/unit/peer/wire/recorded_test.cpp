@@ -34,7 +34,7 @@ struct Recording {
 const std::vector<Recording> files{
     {"version-1", 32},           {"version-1-agreement", 46},   {"version-1-summaries", 48}, {"version-1-tracer", 51},
     {"version-1-outcome", 54},   {"version-1-settings", 55},    {"version-1-keeping", 58},   {"version-1-limited", 59},
-    {"version-1-authority", 61}, {"version-1-certificates", 64}};
+    {"version-1-authority", 61}, {"version-1-certificates", 65}};
 
 Bytes filled(std::size_t size, std::uint8_t value) {
   return Bytes::adopt(std::vector<std::uint8_t>(size, value));
@@ -238,6 +238,12 @@ Frames job_with_settings() {
   return encode(Message(info));
 }
 
+Frames job_with_signed_settings() {
+  JobInfo info{{1, 2}, "digits", ReplicaState::running, 9, 1000, 4, 256};
+  info.settings = {5, node(50), {{"codec", "q4"}}, signature(62)};
+  return encode(Message(info));
+}
+
 /// The messages by name. An entry is never changed, only added.
 std::map<std::string, Frames> samples() {
   return {
@@ -259,6 +265,7 @@ std::map<std::string, Frames> samples() {
       {"jobInfo", encode(Message(JobInfo{{1, 2}, "digits", ReplicaState::running, 9, 1000, 4, 256}))},
       {"jobInfo.draining", encode(Message(JobInfo{{1, 2}, "digits", ReplicaState::draining, 9, 1000, 4, 256}))},
       {"jobInfo.settings", job_with_settings()},
+      {"jobInfo.settings.signed", job_with_signed_settings()},
       {"jobInfo.keeps", encode(Message(JobInfo{.job = {1, 2}, .name = "digits", .keeps = true}))},
       {"layoutQuery", encode(Message(LayoutQuery{{1, 2}, 64}))},
       {"layoutReply", encode(Message(LayoutReply{{1, 2}, 256, 4, 2, {{"weights", 0, 0, {3, 4}}, {"steps", 7, 2}}}))},

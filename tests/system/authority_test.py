@@ -159,7 +159,8 @@ class Authority(OperatedTest):
             self.assertGreater(node.status()["messages_rejected"], 20)
             self.assertIn("what the cluster's authority has not signed", node.log.read_text())
         hold({"codec": "q4", "period_ms": "40"}, 3)
-        self.assertIn(authority, self.error_of(nodes[0], "job", "set", JOB, "clip=2", "--authority", self.foreign_key()))
+        foreign = ["--authority", self.foreign_key()]
+        self.assertIn(authority, self.error_of(nodes[0], "job", "set", JOB, "clip=2", *foreign))
         # It holds after a daemon was killed, from what the process keeps, and a newcomer is told of it.
         nodes[0].kill()
         nodes[0].start()

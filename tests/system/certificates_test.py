@@ -1,4 +1,4 @@
-"""Certificates: nodes that the cluster's authority has signed for are let in, each to the jobs that it may take part in."""
+"""Certificates: nodes that the cluster's authority has signed for are let in, each to the jobs that it may train."""
 
 import os
 import subprocess
@@ -115,7 +115,8 @@ class Certificates(OperatedTest):
         self.wait_for_links(nodes)
         wait_until(lambda: len(self.certificates(nodes[0])) == 3, PATIENCE_S, "it is told of its own again")
         self.assertIn(
-            "nodes need a certificate", [one["what"] for one in self.ask(nodes[2], "audit")["records"] if one["followed"]]
+            "nodes need a certificate",
+            [one["what"] for one in self.ask(nodes[2], "audit")["records"] if one["followed"]],
         )
 
     def test_who_only_holds_the_cluster_key_waits_until_it_is_approved(self) -> None:

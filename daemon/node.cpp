@@ -9,7 +9,6 @@
 #include <set>
 
 #include "daemon/cluster/incarnation.hpp"
-#include "daemon/cluster/permission.hpp"
 #include "peer/admission/denials.hpp"
 
 namespace gossamer::daemon {
@@ -132,6 +131,7 @@ std::expected<std::unique_ptr<Node>, std::string> Node::open(asio::io_context& l
       gossip::Random(node->random_.next()), [raw = node.get()] { return raw->now_us(); },
       [] { return static_cast<TimeUs>(time_of_day_us()); });
   if (auto started = node->overlay_->start(); !started) return std::unexpected(started.error());
+  node->job_rights_ = std::make_unique<JobRights>(*node->overlay_, log);
   node->commands_ = std::make_unique<ClusterCommands>(loop, *node->overlay_, node->cluster_, config.node.name, log);
   if (node->cluster_.waits_to_join()) node->commands_->join_until_granted(config.overlay.join);
   node->schedule_tick();
@@ -172,7 +172,7 @@ TimeUs Node::now_us() const {
 
 std::expected<void, AttachRefusal> Node::attach(std::shared_ptr<ClientSession> session) {
   const ClientMemory& memory = session->memory();
-  if (const auto why = objection_to_job(memory.job(), memory.kind().keeps))
+  if (const auto why = job_rights_->objection_to(memory.job(), memory.kind().keeps))
     return cannot_attach(layout::AttachStatus::not_permitted, *why);
   if (const auto found = jobs_.find(memory.key().name_hash); found != jobs_.end()) {
     if (Job& job = *found->second.job; !job.client_gone()) return job.add(std::move(session));
@@ -301,48 +301,23 @@ void Node::node_dead(const NodeId& node) {
   averages_.node_dead(node);
 }
 
-std::optional<std::string> Node::objection_to_job(std::string_view job, bool keeps) const {
-  const peer::Rights rights = overlay_->rights_of(id());
-  if (rights.allow_job(job) && (rights.trains || keeps)) return std::nullopt;
-  if (rights.jobs.empty())
-    return "this cluster asks for certificates, and this node has none that counts: an operator has to approve it "
-           "(gossamerctl approve)";
-  return fmt::format("this node's certificate does not let it {} the job {}: it may {} {}", keeps ? "keep" : "train",
-                     job, rights.trains ? "train" : "follow and keep", rights.jobs);
-}
-
 bool Node::may_train(const NodeId& node, std::string_view job) const {
-  const peer::Rights rights = overlay_->rights_of(node);
-  return rights.trains && rights.allow_job(job);
+  return job_rights_->may_train(node, job);
 }
 
-/// False if the sender's certificate does not let it say that. What names no job here is no harm.
-bool Node::is_allowed(const NodeId& from, Message& message) {
+/// False if the message is not to be heard. What names no job here is no harm.
+bool Node::admits(const NodeId& from, Message& message) {
   const JobKey* const key = key_of(message);
   const Job* const job = key == nullptr ? nullptr : job_named(key->name_hash);
-  if (job == nullptr) return true;
-  const peer::Rights rights = overlay_->rights_of(from);
-  if (!may_say(rights, message, job->name(), !rights.trains && gives_only(*job))) {
-    note_not_allowed(from, job->name(), "its certificate does not allow");
-    return false;
-  }
-  if (auto* info = std::get_if<JobInfo>(&message)) {
-    if (!rights.trains) *info = as_follower(std::move(*info));
-    if (!may_set(job->options().settings(), info->settings, overlay_->authority(), job->name())) {
-      info->settings = job->options().settings();
-      note_not_allowed(from, job->name(), "the cluster's authority has not signed");
-    }
-  }
-  return true;
-}
-
-void Node::note_not_allowed(const NodeId& from, const std::string& job, std::string_view why) {
-  ++not_allowed_;
-  if (not_allowed_throttle_.take(now_us())) log_.warn("{} says of the job {} what {}", from.brief(), job, why);
+  return job == nullptr || job_rights_->admit(from, message,
+                                              {.name = job->name(),
+                                               .settings = job->options().settings(),
+                                               .gives_only = [job] { return gives_only(*job); }},
+                                              now_us());
 }
 
 void Node::received(const NodeId& from, Message&& message) {
-  if (!is_allowed(from, message)) return;
+  if (!admits(from, message)) return;
   if (std::holds_alternative<ExchangeAck>(message)) {
     // The message names an exchange and no job: only the job that keeps the reply reacts.
     for (auto& [name, held] : jobs_)
@@ -393,18 +368,15 @@ void Node::keep_certificates() {
 }
 
 /// A job that this node's certificate does not let it train any more exchanges nothing.
-void Node::follow_own_rights() {
-  const peer::Rights rights = overlay_->rights_of(id());
-  if (rights == own_rights_) return;
-  own_rights_ = rights;
-  for (auto& [name, held] : jobs_)
-    drain_if_needed(*held.job);
-}
-
 void Node::drain_if_needed(Job& job) {
-  const auto objection = job.client_gone() ? std::nullopt : objection_to_job(job.name(), job.info().keeps);
+  const auto objection = job.client_gone() ? std::nullopt : job_rights_->objection_to(job.name(), job.info().keeps);
   if (objection) log_.warn("job {}: exchanges nothing: {}", job.name(), *objection);
   job.set_drained(drained_ || objection);
+}
+
+void Node::drain_as_needed() {
+  for (auto& [name, held] : jobs_)
+    drain_if_needed(*held.job);
 }
 
 std::vector<std::string> Node::addresses_to_dial() const {
@@ -454,7 +426,7 @@ void Node::tick() {
   remove_finished_jobs();
   if (denials_to_keep_) keep_denials();
   if (certificates_to_keep_ && now_us() >= next_certificates_us_) keep_certificates();
-  follow_own_rights();
+  if (job_rights_->own_have_changed()) drain_as_needed();
   keep_acquaintances();
   checkpoints_.watch(now_us());
   if (stopped_) finish_stop_if_idle();
@@ -500,15 +472,14 @@ void Node::set_drained(bool drained) {
   if (drained_ == drained) return;
   drained_ = drained;
   log_.info(drained ? "drained: takes part in no exchange until told otherwise" : "takes part in exchanges again");
-  for (auto& [name, held] : jobs_)
-    drain_if_needed(*held.job);
+  drain_as_needed();
 }
 
 void Node::finish_stop_if_idle() {
   const bool done = std::all_of(jobs_.begin(), jobs_.end(), [](const auto& item) { return item.second.job->done(); });
   if (!done && now_us() < stop_at_us_) return;
   for (auto& [name, held] : jobs_) {
-    if (held.job->leaving()) log_.info("job {}: {}", held.job->name(), held.job->handover_text());
+    if (const auto text = held.job->handover_text(); !text.empty()) log_.info("job {}: {}", held.job->name(), text);
     held.job->end();
   }
   if (denials_to_keep_) keep_denials();
@@ -642,7 +613,7 @@ NodeStatus Node::node_status() const {
   status.bytes_received = traffic.bytes_received();
   status.payload_bytes_sent = traffic.payload_bytes_sent;
   status.payload_bytes_received = traffic.payload_bytes_received;
-  status.messages_rejected = counters.malformed + not_allowed_;
+  status.messages_rejected = counters.malformed + job_rights_->refused();
   status.links_lost = counters.links_lost;
   status.decisions_refused = counters.decisions_refused;
   status.admissions_refused = counters.admissions_refused;

@@ -20,6 +20,7 @@
 #include "daemon/cluster/cluster_commands.hpp"
 #include "daemon/cluster/cluster_state.hpp"
 #include "daemon/cluster/cluster_view.hpp"
+#include "daemon/cluster/job_rights.hpp"
 #include "daemon/core.hpp"
 #include "daemon/jobs/checkpoints.hpp"
 #include "daemon/jobs/job.hpp"
@@ -107,11 +108,9 @@ class Node final : public Core, private JobHost, private AveragesHost, private p
   [[nodiscard]] nlohmann::json answer_checkpoint(const nlohmann::json& request);
   [[nodiscard]] nlohmann::json answer_job_set(const nlohmann::json& request);
   [[nodiscard]] nlohmann::json answer_layout(const nlohmann::json& request);
-  [[nodiscard]] std::optional<std::string> objection_to_job(std::string_view job, bool keeps) const;
-  [[nodiscard]] bool is_allowed(const NodeId& from, Message& message);
-  void note_not_allowed(const NodeId& from, const std::string& job, std::string_view why);
+  [[nodiscard]] bool admits(const NodeId& from, Message& message);
   void keep_certificates();
-  void follow_own_rights();
+  void drain_as_needed();
   void drain_if_needed(Job& job);
   void received_without_job(const NodeId& from, const Message& message);
   void remove_finished_jobs();
@@ -143,12 +142,10 @@ class Node final : public Core, private JobHost, private AveragesHost, private p
   Acquaintances acquaintances_;
   TimeUs next_keep_us_ = 0;
   std::unique_ptr<peer::Overlay> overlay_;
+  std::unique_ptr<JobRights> job_rights_;
   std::unique_ptr<ClusterCommands> commands_;
   Averages averages_;
   bool denials_to_keep_ = false;
-  std::uint64_t not_allowed_ = 0;                 // messages that their sender's certificate does not allow
-  peer::Throttle not_allowed_throttle_{16, 0.1};  // of warnings about them
-  peer::Rights own_rights_;
   bool certificates_to_keep_ = false;
   TimeUs next_certificates_us_ = 0;
   std::map<std::uint64_t, Held> jobs_;  // key: the hash of the name

@@ -43,7 +43,7 @@ inline constexpr std::size_t least_id_digits = 8;
 
 /// The signatures in a request. One that is malformed counts as not there.
 [[nodiscard]] peer::Signatures signatures_in(const nlohmann::json& request);
-/// What is to be signed of a job's settings.
+/// Gives the fields of a job's settings that are to be signed.
 [[nodiscard]] nlohmann::json to_sign(const std::string& job, const JobSettings& settings);
 
 class ClusterCommands {

@@ -1,4 +1,4 @@
-// What a node may say about a job, by the rights in its certificate (peer/keys/certificate.hpp).
+// Decides what a node may say about a job, by the rights in its certificate (peer/keys/certificate.hpp).
 //
 // Pure, any thread.
 
@@ -15,7 +15,7 @@ namespace gossamer::daemon {
 /// nothing. `gives_only`: a follower's requests change nothing here, because the job is trained here and no server owns
 /// it.
 [[nodiscard]] bool may_say(const peer::Rights& rights, const Message& message, std::string_view job, bool gives_only);
-/// What is believed of the JobInfo of a node that may not train: that it is there and follows.
+/// Gives what is believed of the JobInfo of a node that may not train, namely that it is there and follows.
 [[nodiscard]] JobInfo as_follower(JobInfo info);
 
 /// Whether settings that another node tells of a job take the place of the present ones, as far as signatures go. With

@@ -472,6 +472,7 @@ TimeUs Job::longest_step_us() const {
 }
 
 std::string Job::handover_text() const {
+  if (!leaving_) return {};
   return fmt::format("handed over {} of {} fragments{}", replica_.fragments().handed_over(),
                      replica_.fragments().count(),
                      replica_.neighbours().partners() == 0 ? "; nobody else in reach runs the job" : "");

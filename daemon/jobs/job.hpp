@@ -63,9 +63,9 @@ class Job : public std::enable_shared_from_this<Job>,
   void start(const gossip::ReplyCache::Seen& seen);
   /// The node's own options: for what the job's settings do not say.
   void set_options(const GossipOptions& options);
-  /// Changes the job's settings at all its replicas. An empty value takes a setting away. An error says what is wrong.
   /// What the job's settings make of the node's own options.
   [[nodiscard]] const JobOptions& options() const { return options_; }
+  /// Changes the job's settings at all its replicas, to what options().changed() has made.
   SettingsStatus change_settings(const JobSettings& next);
 
   // --- the clients
@@ -107,10 +107,9 @@ class Job : public std::enable_shared_from_this<Job>,
   void set_drained(bool drained);
   /// Like drain(), after the last exchanges of the handover: gossip::Replica::leave().
   void leave(TimeUs deadline_us);
-  [[nodiscard]] bool leaving() const { return leaving_; }
   /// The step time of the client whose steps take longest; 0: not known.
   [[nodiscard]] TimeUs longest_step_us() const;
-  /// How far the handover has come, for people.
+  /// How far the handover has come, for people; empty without one.
   [[nodiscard]] std::string handover_text() const;
   [[nodiscard]] bool done() const;
   /// Tells the clients that no daemon serves them any more, and ignores results from now on.

@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include "gossip/check.hpp"
+#include "peer/admission/changes.hpp"
 #include "peer/admission/words.hpp"
 #include "peer/limits.hpp"
 
@@ -78,18 +79,7 @@ void Certificates::forget_others(const PublicKey& authority) {
 }
 
 std::vector<Certificate> Certificates::since(std::uint64_t& change, std::size_t most) const {
-  std::vector<const Entry*> newer;
-  for (const auto& [node, entry] : entries_) {
-    if (entry.change > change) newer.push_back(&entry);
-  }
-  std::ranges::sort(newer, {}, &Entry::change);
-  newer.resize(std::min(newer.size(), most));
-  std::vector<Certificate> records;
-  for (const Entry* entry : newer) {
-    records.push_back(entry->certificate);
-    change = entry->change;
-  }
-  return records;
+  return changes_since(entries_, &Entry::certificate, change, most);
 }
 
 std::string Certificates::text() const {

@@ -5,6 +5,7 @@
 
 #include "gossip/check.hpp"
 #include "gossip/plain_text.hpp"
+#include "peer/admission/changes.hpp"
 #include "peer/admission/words.hpp"
 #include "peer/limits.hpp"
 
@@ -116,18 +117,7 @@ void Denials::put(Denial denial) {
 }
 
 std::vector<Denial> Denials::since(std::uint64_t& change, std::size_t most) const {
-  std::vector<const Entry*> newer;
-  for (const auto& [node, entry] : entries_) {
-    if (entry.change > change) newer.push_back(&entry);
-  }
-  std::ranges::sort(newer, {}, &Entry::change);
-  newer.resize(std::min(newer.size(), most));
-  std::vector<Denial> records;
-  for (const Entry* entry : newer) {
-    records.push_back(entry->denial);
-    change = entry->change;
-  }
-  return records;
+  return changes_since(entries_, &Entry::denial, change, most);
 }
 
 std::string Denials::text() const {

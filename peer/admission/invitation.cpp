@@ -12,7 +12,6 @@
 namespace gossamer::peer {
 namespace {
 
-constexpr int text_form = sodium_base64_VARIANT_URLSAFE_NO_PADDING;
 constexpr std::size_t check_bytes = 4;
 constexpr const char* advice = ": copy the whole line again, or ask a member for a new one (gossamerctl invite)";
 
@@ -48,25 +47,16 @@ std::optional<Invitation> read_fields(std::span<const std::uint8_t> bytes) {
   return invitation;
 }
 
-/// libsodium takes some bytes above 127 for '_'.
-bool is_base64url(std::string_view text) {
-  return !text.empty() && std::ranges::all_of(text, [](char c) {
-    return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
-  });
-}
-
 std::optional<Invitation> read_line(std::string_view line) {
-  Text text(line.size());
-  std::size_t filled = 0;
-  const bool decoded =
-      sodium_base642bin(text.data(), text.size(), line.data(), line.size(), nullptr, &filled, nullptr, text_form) == 0;
+  auto text = from_base64url(line);
+  if (!text) return std::nullopt;
   std::optional<Invitation> invitation;
-  if (decoded && filled > check_bytes) {
-    const auto content = std::span(text).first(filled - check_bytes);
-    const auto check = std::span(text).subspan(content.size(), check_bytes);
+  if (text->size() > check_bytes) {
+    const auto content = std::span(*text).first(text->size() - check_bytes);
+    const auto check = std::span(*text).subspan(content.size(), check_bytes);
     if (std::ranges::equal(check, check_of(content))) invitation = read_fields(content);
   }
-  sodium_memzero(text.data(), text.size());
+  wipe(*text);
   return invitation;
 }
 
@@ -100,12 +90,8 @@ std::string invitation_line(const Invitation& invitation) {
     append(text, place);
   }
   append(text, check_of(text));
-  std::string line(sodium_base64_encoded_len(text.size(), text_form), '\0');
-  sodium_bin2base64(line.data(), line.size(), text.data(), text.size(), text_form);
-  line.pop_back();  // the final zero
-  sodium_memzero(text.data(), text.size());
   std::string whole(invitation.needs_warrant ? warranted_prefix : invitation_prefix);
-  whole += line;
+  whole += to_base64url(std::move(text));
   if (invitation.warrant) whole.append(1, warrant_mark).append(invitation.warrant->text());
   return whole;
 }
@@ -128,10 +114,7 @@ std::expected<Invitation, std::string> parse_invitation(std::string_view line) {
   const std::size_t mark = needs_warrant ? line.find(warrant_mark) : line.size();
   const std::string_view warrant_text = line.substr(std::min(line.size(), mark + 1));
   const std::string_view line_text = line.substr(0, mark);
-  if (line.size() > max_invitation_characters || !is_base64url(line_text) ||
-      (needs_warrant && !is_base64url(warrant_text))) {
-    return std::unexpected(garbled);
-  }
+  if (line.size() > max_invitation_characters) return std::unexpected(garbled);
   auto invitation = read_line(line_text);
   if (invitation && needs_warrant) {
     invitation->needs_warrant = true;

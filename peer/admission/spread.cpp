@@ -135,7 +135,8 @@ Hearsay Spread::heard(const NodeId& from, const RingState& state, TimeUs time_of
   link->second.holds.clear();
   for (const RingKey& key : state.keys)
     link->second.holds.push_back(key.key.fingerprint());
-  if (std::exchange(link->second.authority, state.authority) != state.authority) link->second.wants_all = true;
+  const bool is_other = std::exchange(link->second.authority, state.authority) != state.authority;
+  if (std::exchange(link->second.has_told_ring, true) && is_other) link->second.wants_all = true;
   if (ring_.knows(state)) return Hearsay::known;
   const bool had_authority = ring_.authority().has_value();
   if (had_authority && now < link->second.banned_until) return Hearsay::refused;

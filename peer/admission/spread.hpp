@@ -89,8 +89,9 @@ class Spread {
     std::uint64_t certificate_change = 0;
     TimeUs told_at = 0;  ///< when it began to be told everything
     std::vector<Fingerprint> holds;
-    std::optional<PublicKey> authority = {};  ///< that the other end follows, as it has said
-    bool wants_all = false;                   ///< it follows another one since, and may have forgotten what was signed
+    std::optional<PublicKey> authority = {};  ///< that the other end follows, once it has told its ring
+    bool has_told_ring = false;
+    bool wants_all = false;  ///< it follows another one since, and may have forgotten what was signed
     Throttle forgeries{forgery_burst, forgeries_per_s};
     Throttle looks{certificate_look_burst, certificate_looks_per_s};
     TimeUs banned_until = 0;

@@ -17,17 +17,6 @@ constexpr std::string_view authority_comment =
     "# The authority of a Gossamer cluster. Whoever holds this file decides who is denied and which keys admit.\n"
     "# Keep it where only operators can read it, off the machines that train if you can. gossamerd never reads it.\n";
 
-// In a statement every field has its length before it, also those whose length is fixed.
-
-void add_field(Transcript& transcript, std::span<const std::uint8_t> bytes) {
-  transcript.add_number(bytes.size());
-  transcript.add_bytes(bytes);
-}
-void add_field(Transcript& transcript, std::int64_t number) {
-  transcript.add_number(sizeof number);
-  transcript.add_number(static_cast<std::uint64_t>(number));
-}
-
 /// libsodium's secret key, which is the seed and the public key; wiped when it goes.
 class ExpandedKey {
  public:
@@ -58,39 +47,39 @@ std::string_view last_line(std::string_view text) {
 
 Statement denial_statement(const NodeId& node, bool denied, TimeUs decided_at, std::string_view reason) {
   Transcript transcript("gossamer denial 1");
-  add_field(transcript, node.bytes);
-  add_field(transcript, std::int64_t{denied ? 1 : 0});
-  add_field(transcript, decided_at);
+  transcript.add_field(node.bytes);
+  transcript.add_field(std::int64_t{denied ? 1 : 0});
+  transcript.add_field(decided_at);
   transcript.add_text(reason);
   return transcript.proof();
 }
 
 Statement key_statement(const KeyDigest& key, TimeUs made_at) {
   Transcript transcript("gossamer cluster key 1");
-  add_field(transcript, key);
-  add_field(transcript, made_at);
+  transcript.add_field(key);
+  transcript.add_field(made_at);
   return transcript.proof();
 }
 
 Statement retirement_statement(const Fingerprint& key, TimeUs retired_at) {
   Transcript transcript("gossamer retirement 1");
-  add_field(transcript, key);
-  add_field(transcript, retired_at);
+  transcript.add_field(key);
+  transcript.add_field(retired_at);
   return transcript.proof();
 }
 
 Statement rule_statement(bool certificates, TimeUs decided_at) {
   Transcript transcript("gossamer admission rule 1");
-  add_field(transcript, std::int64_t{certificates ? 1 : 0});
-  add_field(transcript, decided_at);
+  transcript.add_field(std::int64_t{certificates ? 1 : 0});
+  transcript.add_field(decided_at);
   return transcript.proof();
 }
 
 Statement settings_statement(std::string_view job, const JobSettings& settings) {
   Transcript transcript("gossamer job settings 1");
   transcript.add_text(job);
-  add_field(transcript, static_cast<std::int64_t>(settings.version));
-  add_field(transcript, settings.author.bytes);
+  transcript.add_field(static_cast<std::int64_t>(settings.version));
+  transcript.add_field(settings.author.bytes);
   for (const JobSetting& setting : settings.values) {
     transcript.add_text(setting.name);
     transcript.add_text(setting.value);

@@ -11,7 +11,6 @@ namespace gossamer::peer {
 namespace {
 
 constexpr std::uint8_t form_of_warrants = 1;
-constexpr int warrant_text_form = sodium_base64_VARIANT_URLSAFE_NO_PADDING;
 
 /// All but the signature.
 std::vector<std::uint8_t> signed_part(const Warrant& warrant) {
@@ -61,11 +60,13 @@ InvitationId random_invitation_id() {
 }
 
 bool Rights::allow_job(std::string_view name) const {
+  if (jobs == "*") return true;  // of most nodes; this is asked for each message
+  const std::string whole_name(name);
   std::string_view rest = jobs;
   while (!rest.empty()) {
     const std::string pattern(rest.substr(0, rest.find(',')));
     rest.remove_prefix(std::min(rest.size(), pattern.size() + 1));
-    if (::fnmatch(pattern.c_str(), std::string(name).c_str(), 0) == 0) return true;
+    if (::fnmatch(pattern.c_str(), whole_name.c_str(), 0) == 0) return true;
   }
   return false;
 }
@@ -73,20 +74,15 @@ bool Rights::allow_job(std::string_view name) const {
 Statement Warrant::statement() const {
   Transcript transcript("gossamer warrant 1");
   const std::vector<std::uint8_t> record = signed_part(*this);
-  transcript.add_number(record.size());
-  transcript.add_bytes(record);
+  transcript.add_field(record);
   return transcript.proof();
 }
 
 Statement Certificate::statement() const {
   Transcript transcript("gossamer certificate 1");
-  const Statement warranted = warrant.statement();
-  transcript.add_number(warranted.size());
-  transcript.add_bytes(warranted);
-  transcript.add_number(node.bytes.size());
-  transcript.add_bytes(node.bytes);
-  transcript.add_number(sizeof made_at);
-  transcript.add_number(static_cast<std::uint64_t>(made_at));
+  transcript.add_field(warrant.statement());
+  transcript.add_field(node.bytes);
+  transcript.add_field(made_at);
   return transcript.proof();
 }
 
@@ -154,29 +150,19 @@ std::string UsableWarrant::text() const {
   std::vector<std::uint8_t> record = bytes_of(warrant);
   record.reserve(record.size() + key_bytes);  // so that no copy of the secret is left behind
   append(record, key.seed().bytes());
-  std::string text(sodium_base64_encoded_len(record.size(), warrant_text_form), '\0');
-  sodium_bin2base64(text.data(), text.size(), record.data(), record.size(), warrant_text_form);
-  text.pop_back();  // the final zero
-  sodium_memzero(record.data(), record.size());
-  return text;
+  return to_base64url(std::move(record));
 }
 
 std::optional<UsableWarrant> UsableWarrant::parse(std::string_view text) {
-  std::vector<std::uint8_t> record(std::min(text.size(), max_certificate_bytes));
-  std::size_t filled = 0;
-  if (sodium_base642bin(record.data(), record.size(), text.data(), text.size(), nullptr, &filled, nullptr,
-                        warrant_text_form) != 0) {
-    sodium_memzero(record.data(), record.size());
-    return std::nullopt;
-  }
-  record.resize(filled);
-  Fields fields(record);
+  auto record = from_base64url(text);
+  if (!record) return std::nullopt;
+  Fields fields(*record);
   Warrant warrant;
   Secret seed;
   const bool is_warrant = read_warrant(fields, warrant);
   fields.take(seed.writable());
-  sodium_memzero(record.data(), record.size());
-  if (!is_warrant || !fields.ended()) return std::nullopt;
+  wipe(*record);
+  if (!is_warrant || !fields.ended() || record->size() > max_certificate_bytes) return std::nullopt;
   UsableWarrant usable{std::move(warrant), SigningKey(seed)};
   return usable.key.authority() == usable.warrant.key ? std::optional(std::move(usable)) : std::nullopt;
 }

@@ -22,7 +22,7 @@ inline constexpr std::size_t max_jobs_text_bytes = 128;
 /// The bytes of a certificate, at most.
 inline constexpr std::size_t max_certificate_bytes = 512;
 
-/// What a certificate allows its node.
+/// The rights that a certificate gives its node.
 struct Rights {
   bool trains = true;  ///< false: the node may follow jobs and keep their models, and changes none
   /// Names of jobs, as patterns of fnmatch(3) with commas between them; at most max_jobs_text_bytes.

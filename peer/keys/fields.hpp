@@ -1,4 +1,4 @@
-// Writes and reads records of bytes: fields one after the other, numbers little endian.
+// Writes and reads records of bytes: fields one after the other, numbers little endian; as text they are base64url.
 //
 // Used by peer/keys/ and peer/admission/ only. Pure, any thread.
 
@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -23,6 +24,12 @@ inline void append_number(std::vector<std::uint8_t>& record, std::uint64_t numbe
   for (std::size_t i = 0; i < bytes; ++i)
     record.push_back(static_cast<std::uint8_t>(number >> (8 * i)));
 }
+
+/// The record as base64url without padding. It is wiped, since it may hold a secret.
+[[nodiscard]] std::string to_base64url(std::vector<std::uint8_t>&& record);
+/// Nothing if the text is empty, or is none. Whoever takes a secret out of the record wipes it.
+[[nodiscard]] std::optional<std::vector<std::uint8_t>> from_base64url(std::string_view text);
+void wipe(std::vector<std::uint8_t>& record);
 
 /// Takes fields off the front of a record; once something is missing, everything is.
 class Fields {

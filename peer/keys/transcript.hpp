@@ -1,6 +1,6 @@
 // Makes proofs and statements: BLAKE2b-256 over a list of fields, keyed with a secret, or without a key.
 //
-// Used by peer/keys/authority.cpp, peer/admission/ and peer/links/seal.cpp only. Pure, any thread.
+// Used by peer/keys/, peer/admission/ and peer/links/seal.cpp only. Pure, any thread.
 
 #pragma once
 
@@ -36,6 +36,15 @@ class Transcript {
   void add_text(std::string_view text) {
     add_number(text.size());
     add_bytes({reinterpret_cast<const std::uint8_t*>(text.data()), text.size()});
+  }
+  // With its length before it, also where that is fixed: every field of what an authority signs is added so.
+  void add_field(std::span<const std::uint8_t> bytes) {
+    add_number(bytes.size());
+    add_bytes(bytes);
+  }
+  void add_field(std::int64_t number) {
+    add_number(sizeof number);
+    add_number(static_cast<std::uint64_t>(number));
   }
   [[nodiscard]] Proof proof() {
     Proof proof{};

@@ -17,7 +17,7 @@ bool same(const Frames& a, const Frames& b) {
                             [](const Bytes& x, const Bytes& y) { return std::ranges::equal(x.data, y.data); });
 }
 
-/// What an operator does with a ring, and a restart.
+/// Does with a ring what an operator and a restart do.
 void use(const KeyRing& ring) {
   GOSSAMER_CHECK(!ring.keys().empty() && ring.keys().size() <= max_cluster_keys);
   const auto restored = KeyRing::restore(ring.cluster_keys(), ring.notes());

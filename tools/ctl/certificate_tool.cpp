@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cctype>
-#include <chrono>
 #include <memory>
 #include <optional>
 
@@ -61,11 +60,6 @@ void add_granted(CLI::App& command, Granted& granted) {
       ->needs(signs);
 }
 
-TimeUs time_of_day() {
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
-  return std::chrono::duration_cast<std::chrono::microseconds>(now).count();
-}
-
 /// Certificates count for `granted.valid` after the last moment at which one can be made.
 peer::Warrant warrant_of(const Granted& granted, std::uint32_t nodes, TimeUs usable_until) {
   return {.nodes = nodes,
@@ -115,11 +109,10 @@ struct Invited {
 
 /// With the authority's key the invitation gets a warrant.
 JsonAnswer invite(const Invited& wanted, const Invocation& call) {
-  const bool has_warrant = !wanted.granted.key_file.empty();
   const auto authority = call.ask("authority");
   if (!authority) return authority;
   std::optional<peer::SigningKey> key;
-  if (has_warrant) {
+  if (!wanted.granted.key_file.empty()) {
     auto read = authority_key(wanted.granted.key_file, authority->at("authority").get<std::string>());
     if (!read) return std::unexpected(read.error());
     key = *read;
@@ -127,14 +120,14 @@ JsonAnswer invite(const Invited& wanted, const Invocation& call) {
   auto answer = call.request({{"command", "invite"},
                               {"expires_s", *seconds_of(wanted.expires)},
                               {"addresses", wanted.addresses},
-                              {"needs_warrant", has_warrant}});
+                              {"needs_warrant", key.has_value()}});
   if (!answer) return answer;
-  (*answer)["has_warrant"] = has_warrant;
-  (*answer)["nodes"] = has_warrant ? wanted.nodes : 0;
+  (*answer)["has_warrant"] = key.has_value();
+  (*answer)["nodes"] = key ? wanted.nodes : 0;
   const bool asked_for = authority->value("asks_for_certificates", false);
-  (*answer)["needs_approval"] = !has_warrant && asked_for;
-  if (has_warrant && !asked_for && !call.as_json) fmt::print(stderr, "{}", not_asked_for);
+  (*answer)["needs_approval"] = !key && asked_for;
   if (!key) return answer;
+  if (!asked_for && !call.as_json) fmt::print(stderr, "{}", not_asked_for);
   const auto expires_at = answer->at("expires_at_us").get<TimeUs>();
   if (expires_at > time_of_day() + *seconds_of(wanted.expires) * us_per_s + peer::max_ahead_us)
     return failure("the daemon makes the invitation last much longer than was asked for: nothing was signed");

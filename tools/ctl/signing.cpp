@@ -47,12 +47,15 @@ std::optional<peer::Statement> statement_of(const json& item) {
 /// Nobody signs what is dated so far ahead of the clock here that no later decision would count.
 bool is_dated_soundly(const json& item) {
   if (!item.contains("at_us")) return true;  // settings have a version
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
-  return item.at("at_us").get<TimeUs>() <=
-         std::chrono::duration_cast<std::chrono::microseconds>(now).count() + peer::max_ahead_us;
+  return item.at("at_us").get<TimeUs>() <= time_of_day() + peer::max_ahead_us;
 }
 
 }  // namespace
+
+TimeUs time_of_day() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::microseconds>(now).count();
+}
 
 std::string words_of_decision(const json& item) {
   const std::string kind = item.at("kind").get<std::string>();

@@ -16,6 +16,9 @@ namespace gossamer::ctl {
 
 inline constexpr const char* key_file_help = "The key file of the cluster's authority, if it has one";
 
+/// Microseconds since 1970, by the clock here.
+[[nodiscard]] TimeUs time_of_day();
+
 /// What the operator must have meant to sign.
 using IsAsAsked = std::function<bool(const nlohmann::json& item)>;
 

@@ -1,4 +1,4 @@
-// What a certificate lets a node say about a job.
+// Tests what a certificate lets a node say about a job.
 
 #include "daemon/cluster/permission.hpp"
 

@@ -1,0 +1,50 @@
+#include "daemon/cluster/job_rights.hpp"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+namespace gossamer::daemon {
+
+std::optional<std::string> JobRights::objection_to(std::string_view job, bool keeps) const {
+  const peer::Rights rights = overlay_.rights_of(overlay_.node());
+  if (rights.allow_job(job) && (rights.trains || keeps)) return std::nullopt;
+  if (rights.jobs.empty())
+    return "this cluster asks for certificates, and this node has none that counts: an operator has to approve it "
+           "(gossamerctl approve)";
+  return fmt::format("this node's certificate does not let it {} the job {}: it may {} {}", keeps ? "keep" : "train",
+                     job, rights.trains ? "train" : "follow and keep", rights.jobs);
+}
+
+bool JobRights::may_train(const NodeId& node, std::string_view job) const {
+  const peer::Rights rights = overlay_.rights_of(node);
+  return rights.trains && rights.allow_job(job);
+}
+
+bool JobRights::admit(const NodeId& from, Message& message, const JobHere& job, TimeUs now) {
+  const peer::Rights rights = overlay_.rights_of(from);
+  if (!may_say(rights, message, job.name, !rights.trains && job.gives_only())) {
+    note_refused(from, job.name, "its certificate does not allow", now);
+    return false;
+  }
+  if (auto* info = std::get_if<JobInfo>(&message)) {
+    if (!rights.trains) *info = as_follower(std::move(*info));
+    if (!may_set(job.settings, info->settings, overlay_.authority(), job.name)) {
+      info->settings = job.settings;
+      note_refused(from, job.name, "the cluster's authority has not signed", now);
+    }
+  }
+  return true;
+}
+
+void JobRights::note_refused(const NodeId& from, const std::string& job, std::string_view why, TimeUs now) {
+  ++refused_;
+  if (warnings_.take(now)) log_.warn("{} says of the job {} what {}", from.brief(), job, why);
+}
+
+bool JobRights::own_have_changed() {
+  peer::Rights now = overlay_.rights_of(overlay_.node());
+  return std::exchange(own_, now) != now;
+}
+
+}  // namespace gossamer::daemon

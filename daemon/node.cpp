@@ -367,6 +367,12 @@ void Node::keep_certificates() {
     log_.error("certificates hold until the next start only: {}", kept.error());
 }
 
+/// At once, where somebody waits for it or nothing comes after.
+void Node::keep_decisions() {
+  if (denials_to_keep_) keep_denials();
+  if (certificates_to_keep_) keep_certificates();
+}
+
 /// A job that this node's certificate does not let it train any more exchanges nothing.
 void Node::drain_if_needed(Job& job) {
   const auto objection = job.client_gone() ? std::nullopt : job_rights_->objection_to(job.name(), job.info().keeps);
@@ -482,7 +488,7 @@ void Node::finish_stop_if_idle() {
     if (const auto text = held.job->handover_text(); !text.empty()) log_.info("job {}: {}", held.job->name(), text);
     held.job->end();
   }
-  if (denials_to_keep_) keep_denials();
+  keep_decisions();
   commands_->stop();
   overlay_->stop();
   std::exchange(stopped_, nullptr)();
@@ -556,8 +562,7 @@ std::vector<ControlCommand> Node::control_commands() {
   for (ControlCommand& command : table) {
     command.answer = [this, decide = std::move(command.answer)](const nlohmann::json& request) {
       auto answer = decide(request);
-      if (denials_to_keep_) keep_denials();  // written before the operator gets the answer
-      if (certificates_to_keep_) keep_certificates();
+      keep_decisions();  // written before the operator gets the answer
       return answer;
     };
   }

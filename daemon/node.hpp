@@ -110,6 +110,7 @@ class Node final : public Core, private JobHost, private AveragesHost, private p
   [[nodiscard]] nlohmann::json answer_layout(const nlohmann::json& request);
   [[nodiscard]] bool admits(const NodeId& from, Message& message);
   void keep_certificates();
+  void keep_decisions();
   void drain_as_needed();
   void drain_if_needed(Job& job);
   void received_without_job(const NodeId& from, const Message& message);

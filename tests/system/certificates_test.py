@@ -297,6 +297,15 @@ class Certificates(OperatedTest):
         done = self.ctl(stranger, "join", self.ask(node, "invite")["invitation"])
         self.assertIn("gossamerctl approve " + self.id_of(stranger), done.stdout)
 
+    def test_what_was_heard_last_outlives_a_stop(self) -> None:
+        """What is heard is written once a second at most, and before the daemon stops."""
+        nodes = self.certified_cluster(2)
+        for digits in ("ab", "cd"):
+            self.ask(nodes[0], "approve", digits * 16, *self.signed)
+            wait_until(lambda: digits * 16 in self.certificates(nodes[1]), PATIENCE_S, "it hears of it")
+        nodes[1].stop()
+        self.assertIn("cd" * 16, (nodes[1].folder / "state" / "certificates").read_text())
+
     def test_a_mistyped_authority_is_corrected(self) -> None:
         """Who follows another authority for a moment asks for certificates again when it follows the right one."""
         nodes = self.certified_cluster(2)

@@ -53,8 +53,12 @@ class Core : public ClientEvents {
   /// from the loop. Clients stay attached; the shell waits for stop_grace at most.
   virtual void begin_stop(std::function<void()> stopped) = 0;
 
-  /// Begins to average exactly for the processes that come to this socket (sdk/layout/average.hpp).
-  virtual std::expected<void, std::string> open_averages(const std::filesystem::path& /*socket*/) { return {}; }
+  /// Begins to average exactly for the processes that come to this socket (sdk/layout/average.hpp). `rights` outlives
+  /// the core, and may be others after reconfigure().
+  virtual std::expected<void, std::string> open_averages(const std::filesystem::path& /*socket*/,
+                                                         const UserRights& /*rights*/) {
+    return {};
+  }
 };
 
 }  // namespace gossamer::daemon

@@ -533,15 +533,14 @@ nlohmann::json Node::answer_job_set(const nlohmann::json& request) {
     changes.push_back({key, value.get<std::string>()});
   auto next = job->options().changed(changes, id());
   if (!next) return {{"error", next.error()}};
-  const auto& authority = overlay_->authority();
-  if (!authority || *next == job->options().settings()) return job->change_settings(*next);
-  if (!request.contains("signatures"))
-    return {{"authority", peer::hex(*authority)}, {"to_sign", nlohmann::json::array({to_sign(name, *next)})}};
+  const auto& deciders = overlay_->deciders();
+  if (!deciders || *next == job->options().settings()) return job->change_settings(*next);
+  if (!request.contains("signatures")) return commands_->to_sign_answer(nlohmann::json::array({to_sign(name, *next)}));
   const peer::Statement statement = peer::settings_statement(name, *next);
   const peer::Signatures signatures = signatures_in(request);
   const auto found = signatures.find(statement);
-  if (found == signatures.end() || !peer::is_signed(*authority, statement, found->second))
-    return {{"error", "the settings have changed meanwhile, or the authority has not signed them: try again"}};
+  if (found == signatures.end() || !deciders->have_signed(peer::Power::settings, statement, found->second))
+    return {{"error", "the settings have changed meanwhile, or nobody who may has signed them: try again"}};
   next->signature = found->second;
   return job->change_settings(*next);
 }
@@ -567,11 +566,11 @@ std::vector<ControlCommand> Node::control_commands() {
     };
   }
   const auto checkpoint = [this](const nlohmann::json& request) { return answer_checkpoint(request); };
-  table.push_back({"checkpoint", CommandFor::owners, checkpoint});
+  table.push_back({"checkpoint", CommandFor::steerers, checkpoint});
   table.push_back({"checkpoint_status", CommandFor::everyone, checkpoint});
   table.push_back({"import", CommandFor::owners, checkpoint});
   table.push_back({"layout", CommandFor::everyone, [this](const auto& request) { return answer_layout(request); }});
-  table.push_back({"job_set", CommandFor::owners, [this](const auto& request) { return answer_job_set(request); }});
+  table.push_back({"job_set", CommandFor::steerers, [this](const auto& request) { return answer_job_set(request); }});
   return table;
 }
 
@@ -582,6 +581,7 @@ void Node::reconfigure(const Config& config) {
   if (auto set = overlay_->set_advertise(config.overlay.advertise); !set)
     log_.error("others are told to dial the same address as before: {}", set.error());
   averages_.set_limits(average_limits(config));
+  averages_.end_not_permitted();
   overlay_->set_denied(denied_by(config));
   overlay_->set_rates(config.gossip.max_mbit_s * bytes_per_mbit, config.gossip.link_max_mbit_s * bytes_per_mbit);
   checkpoints_.set_options(config.checkpoints);

@@ -57,8 +57,9 @@ class Node final : public Core, private JobHost, private AveragesHost, private p
   [[nodiscard]] bool drained() const override { return drained_; }
   void begin_leave(std::chrono::microseconds patience, std::function<void()> stopped) override;
   void begin_stop(std::function<void()> stopped) override;
-  std::expected<void, std::string> open_averages(const std::filesystem::path& socket) override {
-    return averages_.open(socket);
+  std::expected<void, std::string> open_averages(const std::filesystem::path& socket,
+                                                 const UserRights& rights) override {
+    return averages_.open(socket, rights);
   }
 
   // --- ClientEvents

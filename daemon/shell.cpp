@@ -69,6 +69,7 @@ std::expected<std::filesystem::path, std::string> socket_folder(const Config& co
 Shell::Shell(asio::io_context& loop, Config config, ConfigSource source, Core& core, Log& log)
     : loop_(loop),
       config_(std::move(config)),
+      rights_(config_.rights.train, config_.rights.steer),
       source_(std::move(source)),
       core_(core),
       log_(log),
@@ -95,19 +96,21 @@ std::expected<std::unique_ptr<Shell>, std::string> Shell::open(asio::io_context&
   options.socket = socket_folder / layout::client_socket_name;
   options.node = core.id();
   options.limits = client_limits(shell->config_.limits);
+  options.rights = &shell->rights_;
   options.kept = &shell->kept_;
   options.devices = core.devices();
   auto clients = ClientListener::open(loop, std::move(options), core, log.logger());
   if (!clients) return std::unexpected(std::move(clients.error()));
   shell->clients_ = std::move(*clients);
-  if (auto averages = core.open_averages(socket_folder / layout::average_socket_name); !averages)
+  if (auto averages = core.open_averages(socket_folder / layout::average_socket_name, shell->rights_); !averages)
     return std::unexpected(std::move(averages.error()));
   auto control = ControlServer::open(
       loop, socket_folder / layout::control_socket_name,
-      [&shell = *shell](const nlohmann::json& request, bool from_owner) { return shell.answer(request, from_owner); },
+      [&shell = *shell](const nlohmann::json& request, const Caller& caller) { return shell.answer(request, caller); },
       log.logger());
   if (!control) return std::unexpected(std::move(control.error()));
   shell->control_ = std::move(*control);
+  shell->warn_of_unknown_users();
   shell->open_page();
   return shell;
 }
@@ -191,7 +194,10 @@ void Shell::reload_config() {
     const Reload reloaded = reload(config_, *next);
     config_ = reloaded.config;
     log_.set_level(config_.log.level);
+    rights_ = UserRights(config_.rights.train, config_.rights.steer);
+    warn_of_unknown_users();
     core_.reconfigure(config_);
+    clients_->end_not_permitted();
     log.info("reloaded: {}", reloaded.changed.empty() ? "nothing that can change while running has changed"
                                                       : fmt::format("{}", fmt::join(reloaded.changed, ", ")));
     if (!reloaded.need_restart.empty())
@@ -233,6 +239,21 @@ nlohmann::json Shell::answer_leave(const nlohmann::json& request) {
 nlohmann::json Shell::answer_drain(const nlohmann::json& request) {
   core_.set_drained(!request.value("off", false));
   return {{"drained", core_.drained()}};
+}
+
+nlohmann::json Shell::answer(const nlohmann::json& request, const Caller& caller) const {
+  return answer_from(commands_, request, [&](CommandFor whom) {
+    return whom == CommandFor::everyone || is_owner(caller.user) ||
+           (whom == CommandFor::steerers && rights_.may_steer(caller, request.value("job", "")));
+  });
+}
+
+void Shell::warn_of_unknown_users() const {
+  for (const std::string& name : rights_.unknown())
+    log_.logger().warn(
+        "[rights] names {}, whom this machine does not have: nobody gets a right by it. If it is there "
+        "now, reload gossamerd",
+        name);
 }
 
 std::vector<ControlCommand> Shell::control_commands() {

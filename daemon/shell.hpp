@@ -59,9 +59,7 @@ class Shell {
   void reload_config();
 
   /// The answer to a command of the control socket.
-  [[nodiscard]] nlohmann::json answer(const nlohmann::json& request, bool from_owner = true) const {
-    return answer_from(commands_, request, from_owner);
-  }
+  [[nodiscard]] nlohmann::json answer(const nlohmann::json& request, const Caller& caller = {.user = 0}) const;
   [[nodiscard]] const Config& config() const { return config_; }
 
  private:
@@ -72,6 +70,7 @@ class Shell {
   [[nodiscard]] std::vector<ControlCommand> control_commands();
   [[nodiscard]] nlohmann::json answer_drain(const nlohmann::json& request);
   [[nodiscard]] nlohmann::json answer_leave(const nlohmann::json& request);
+  void warn_of_unknown_users() const;
   void report_status();
   void watch();
   [[nodiscard]] double uptime_s() const;
@@ -80,6 +79,7 @@ class Shell {
 
   asio::io_context& loop_;
   Config config_;
+  UserRights rights_;
   const ConfigSource source_;
   Core& core_;
   Log& log_;

@@ -57,6 +57,8 @@ inline constexpr std::size_t max_listening_keys = 32;
 inline constexpr std::size_t max_denials = 1024;
 inline constexpr std::size_t max_denials_in_message = 64;
 /// Certificates that are kept, and told in one message.
+/// Those that are deputies no more are among them.
+inline constexpr std::size_t max_deputies = 64;
 inline constexpr std::size_t max_certificates = 1024;
 inline constexpr std::size_t max_certificates_in_message = 32;
 /// A decision or key of another node may be dated so far ahead of our clock.

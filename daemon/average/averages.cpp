@@ -102,7 +102,7 @@ struct Averages::Session {
   asio::posix::stream_descriptor socket;
   asio::posix::stream_descriptor process;  // says when it has ended
   TimeUs since_us = 0;
-  uid_t user = 0;  // that connected
+  Caller caller;
   std::optional<CollectiveMember> member;
   std::uint64_t memory_bytes = 0;  // the most that the member takes
   std::uint64_t number = 0;        // of the last call
@@ -132,7 +132,8 @@ Averages::~Averages() {
 
 // --- processes ----------------------------------------------------------------------------------------------------
 
-std::expected<void, std::string> Averages::open(const std::filesystem::path& socket) {
+std::expected<void, std::string> Averages::open(const std::filesystem::path& socket, const UserRights& rights) {
+  rights_ = &rights;
   auto listening = UnixSocket::listen(socket, SOCK_SEQPACKET);
   if (!listening) return std::unexpected(std::move(listening.error()));
   listening_.emplace(std::move(*listening));
@@ -158,10 +159,10 @@ void Averages::accept_some() {
     }
     if (!socket) break;
     const auto session = std::make_shared<Session>(loop_, std::move(socket));
-    session->user = user_of(session->socket.native_handle());
-    const auto users = [](const auto& other) { return other->user; };
+    session->caller = caller_of(session->socket.native_handle()).value_or(Caller{});
+    const auto users = [](const auto& other) { return other->caller.user; };
     auto opening = sessions_ | std::views::filter([](const auto& other) { return !other->member; });
-    if (!may_connect(session->user, max_opening, opening | std::views::transform(users))) {
+    if (!may_connect(session->caller.user, max_opening, opening | std::views::transform(users))) {
       refuse(*session, "too many processes begin to average at once: try again");
       continue;
     }
@@ -180,9 +181,8 @@ void Averages::accept_some() {
 
 /// A child of the process may hold the connection, too, and outlive it.
 void Averages::watch_process(const std::shared_ptr<Session>& session) {
-  const auto caller = caller_of(session->socket.native_handle());
-  if (!caller || caller->pid <= 0) return;
-  FileDescriptor process(static_cast<int>(::syscall(SYS_pidfd_open, caller->pid, 0)));
+  if (session->caller.process <= 0) return;
+  FileDescriptor process(static_cast<int>(::syscall(SYS_pidfd_open, session->caller.process, 0)));
   if (!process) return;
   session->process.assign(process.release());
   session->process.async_wait(asio::posix::stream_descriptor::wait_read,
@@ -239,6 +239,7 @@ std::expected<void, std::string> Averages::begin(const std::shared_ptr<Session>&
     return cannot("the names of job and average have 1 to 63 letters, digits, '.', '_', '-', and no '.' in front");
   if (!host_.may_train(host_.id(), job))
     return cannot(fmt::format("this node's certificate does not let it train the job {}", job));
+  if (auto why = rights_->objection_to_training(session.caller, job)) return cannot(*std::move(why));
   if (open.elements == 0 || open.elements > layout::max_average_elements)
     return cannot(
         fmt::format("{} numbers cannot be averaged: from 1 to {} can", open.elements, layout::max_average_elements));
@@ -301,6 +302,15 @@ std::expected<void, std::string> Averages::call(Session& session, std::span<cons
   session.log_us = session.told_us + log_after_us;
   session.member->call(call.at_least, call.grace_ms * us_per_ms);
   return {};
+}
+
+void Averages::end_not_permitted() {
+  for (const auto& session : Sessions(sessions_)) {
+    const bool begun = session->member && !session->gone;
+    const auto why = begun ? rights_->objection_to_training(session->caller, session->job) : std::nullopt;
+    if (why) refuse(*session, *why);
+  }
+  after_event();
 }
 
 void Averages::end(Session& session) {

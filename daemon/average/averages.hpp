@@ -19,6 +19,7 @@
 
 #include "daemon/average/collective_member.hpp"
 #include "daemon/system/unix_socket.hpp"
+#include "daemon/system/user_rights.hpp"
 #include "daemon/system/workers.hpp"
 #include "sdk/layout/average.hpp"
 
@@ -50,7 +51,10 @@ class Averages {
   ~Averages();
 
   /// Begins to accept processes. The error is fit for the user.
-  [[nodiscard]] std::expected<void, std::string> open(const std::filesystem::path& socket);
+  /// `rights` outlives this object.
+  [[nodiscard]] std::expected<void, std::string> open(const std::filesystem::path& socket, const UserRights& rights);
+  /// Lets go of processes whose users may not train their jobs any more.
+  void end_not_permitted();
   void set_limits(const AverageLimits& limits) { limits_ = limits; }
 
   void link_up(const NodeId& node);
@@ -92,6 +96,7 @@ class Averages {
   std::uint64_t next_life_;
   AverageLimits limits_;
   spdlog::logger& log_;
+  const UserRights* rights_ = nullptr;  // set by open()
   std::optional<UnixSocket> listening_;
   asio::posix::stream_descriptor acceptor_;
   asio::steady_timer retry_;

@@ -41,7 +41,7 @@ void ClientSession::close() {
 struct ClientListener::Asking {
   AttachOffer offer;
   ClientMemory memory;
-  ucred peer;
+  Caller caller;
 };
 
 struct ClientListener::Connection {
@@ -162,8 +162,22 @@ void ClientListener::turn_one_away() {
   spare_ = spare_descriptor();
 }
 
+std::optional<std::string> ClientListener::objection_to(const Caller& caller, std::string_view job) const {
+  return options_.rights == nullptr ? std::nullopt : options_.rights->objection_to_training(caller, job);
+}
+
+void ClientListener::end_not_permitted() {
+  for (const auto& [number, connection] : connections_) {
+    ClientSession* const session = connection->session.get();
+    const auto why = session == nullptr ? std::nullopt : objection_to(session->caller(), session->memory().job());
+    if (!why) continue;
+    log_.warn("a training process is let go: {}", *why);
+    session->close();
+  }
+}
+
 void ClientListener::begin(FileDescriptor socket) {
-  const uid_t user = user_of(socket.get());
+  const uid_t user = caller_of(socket.get()).value_or(Caller{}).user;
   const auto waits = [](const auto& connection) { return connection->session == nullptr; };
   if (!may_connect(user, max_pending_attaches,
                    connections_ | std::views::values | std::views::filter(waits) |
@@ -205,13 +219,13 @@ void ClientListener::receive(std::uint64_t number, Connection& connection) {
 std::expected<ClientListener::Asking, AttachRefusal> ClientListener::look_at(Connection& connection,
                                                                              AttachOffer offer) {
   if (refusing_) return cannot_attach(AttachStatus::stopping, "the daemon is going down: try again when it is back");
-  const auto caller = caller_of(connection.socket.native_handle());
+  auto caller = caller_of(connection.socket.native_handle());
   if (!caller) return cannot_attach(AttachStatus::bad_layout, "the kernel does not say who is asking");
-  if (auto objection = ledger_.objection(caller->uid, 0))
+  if (auto objection = ledger_.objection(caller->user, 0))
     return cannot_attach(AttachStatus::limit_reached, *std::move(objection));
   std::expected<ClientMemory, AttachRefusal> memory =
       ClientMemory::map(offer.memory.get(), offer.memory_bytes,
-                        [&](std::uint64_t bytes) { return ledger_.objection(caller->uid, bytes); });
+                        [&](std::uint64_t bytes) { return ledger_.objection(caller->user, bytes); });
   if (!memory) return std::unexpected(std::move(memory.error()));
   if (memory->on_device() != offer.device.has_value()) {
     return cannot_attach(AttachStatus::bad_layout,
@@ -223,7 +237,8 @@ std::expected<ClientListener::Asking, AttachRefusal> ClientListener::look_at(Con
     return cannot_attach(AttachStatus::bad_layout, fmt::format("the GPU's memory has {} bytes; the buffers need {}",
                                                                offer.device->bytes, memory->device_bytes()));
   }
-  return Asking{std::move(offer), std::move(*memory), *caller};
+  if (const auto why = objection_to(*caller, memory->job())) return cannot_attach(AttachStatus::not_permitted, *why);
+  return Asking{std::move(offer), std::move(*memory), std::move(*caller)};
 }
 
 /// The answer may come before this returns; the connection may then be gone.
@@ -265,11 +280,11 @@ Devices::Answer ClientListener::when_shared(std::uint64_t number) {
 std::expected<std::shared_ptr<ClientSession>, AttachRefusal> ClientListener::make_session(std::uint64_t number,
                                                                                           Asking& asking) {
   if (refusing_) return cannot_attach(AttachStatus::stopping, "the daemon is going down: try again when it is back");
-  const ucred& peer = asking.peer;
-  const ClientLedger::Entry entry{peer.uid, asking.memory.key().name_hash, asking.memory.most_bytes()};
+  const Caller& caller = asking.caller;
+  const ClientLedger::Entry entry{caller.user, asking.memory.key().name_hash, asking.memory.most_bytes()};
   if (auto objection = ledger_.objection(entry))
     return cannot_attach(AttachStatus::limit_reached, *std::move(objection));
-  if (!asking.offer.resume && attached_.expects_others(asking.memory.job(), peer.pid) &&
+  if (!asking.offer.resume && attached_.expects_others(asking.memory.job(), caller.process) &&
       std::chrono::steady_clock::now() - began_ < return_patience) {
     return cannot_attach(
         AttachStatus::job_busy,
@@ -278,8 +293,8 @@ std::expected<std::shared_ptr<ClientSession>, AttachRefusal> ClientListener::mak
   std::shared_ptr<NodeMemory> kept =
       asking.offer.kept ? NodeMemory::take_back(std::move(asking.offer.kept), NodeMemory::shape_of(asking.memory))
                         : nullptr;
-  auto session = std::make_shared<ClientSession>(std::move(asking.memory), peer.pid, peer.uid, asking.offer.resume,
-                                                 number, std::move(kept));
+  auto session =
+      std::make_shared<ClientSession>(std::move(asking.memory), caller, asking.offer.resume, number, std::move(kept));
   if (std::expected<void, AttachRefusal> taken = events_.attach(session); !taken)
     return std::unexpected(std::move(taken.error()));
   ledger_.enter(number, entry);

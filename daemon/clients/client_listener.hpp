@@ -34,7 +34,9 @@
 #include "daemon/clients/devices.hpp"
 #include "daemon/clients/kept_memory.hpp"
 #include "daemon/clients/node_memory.hpp"
+#include "daemon/system/caller.hpp"
 #include "daemon/system/unix_socket.hpp"
+#include "daemon/system/user_rights.hpp"
 #include "gossip/types.hpp"
 
 namespace gossamer::daemon {
@@ -44,16 +46,20 @@ namespace gossamer::daemon {
 class ClientSession {
  public:
   /// `kept`: the node's memory that the client has kept since an earlier daemon; null: none.
-  ClientSession(ClientMemory memory, pid_t pid, uid_t uid, bool resume, std::uint64_t number,
+  ClientSession(ClientMemory memory, Caller caller, bool resume, std::uint64_t number,
                 std::shared_ptr<NodeMemory> kept = nullptr)
-      : memory_(std::move(memory)), pid_(pid), uid_(uid), resume_(resume), number_(number), kept_(std::move(kept)) {}
+      : memory_(std::move(memory)),
+        caller_(std::move(caller)),
+        resume_(resume),
+        number_(number),
+        kept_(std::move(kept)) {}
   ClientSession(const ClientSession&) = delete;
   ClientSession& operator=(const ClientSession&) = delete;
 
   [[nodiscard]] ClientMemory& memory() { return memory_; }
   [[nodiscard]] const ClientMemory& memory() const { return memory_; }
-  [[nodiscard]] pid_t pid() const { return pid_; }
-  [[nodiscard]] uid_t uid() const { return uid_; }
+  [[nodiscard]] const Caller& caller() const { return caller_; }
+  [[nodiscard]] pid_t pid() const { return caller_.process; }
   /// A daemon has served this memory before: its words are taken over as they are.
   [[nodiscard]] bool resume() const { return resume_; }
   /// Identifies the session among this daemon's; never reused.
@@ -73,8 +79,7 @@ class ClientSession {
  private:
   friend class ClientListener;
   ClientMemory memory_;
-  const pid_t pid_;
-  const uid_t uid_;
+  const Caller caller_;
   const bool resume_;
   const std::uint64_t number_;
   std::shared_ptr<NodeMemory> kept_;
@@ -101,6 +106,7 @@ struct ClientListenerOptions {
   std::filesystem::path socket = {};  ///< absolute; its folder exists
   NodeId node = {};                   ///< told to clients
   ClientLimits limits = {};
+  const UserRights* rights = nullptr;              ///< outlives the listener; null: everyone may do everything
   KeptMemory* kept = nullptr;                      ///< outlives the listener; null: nothing is kept
   Devices* devices = nullptr;                      ///< outlives the listener; null: GPUs are not used
   std::chrono::milliseconds attach_timeout{5000};  ///< from connecting to a complete request
@@ -147,6 +153,8 @@ class ClientListener : public std::enable_shared_from_this<ClientListener> {
   void look_at_socket();
   /// Refuses new clients from now on with AttachStatus::stopping; sessions go on.
   void refuse_new() { refusing_ = true; }
+  /// Ends the sessions of clients whose users may not train their jobs any more.
+  void end_not_permitted();
 
   [[nodiscard]] std::size_t sessions() const { return sessions_; }
   [[nodiscard]] std::size_t pending() const { return connections_.size() - sessions_; }
@@ -167,6 +175,7 @@ class ClientListener : public std::enable_shared_from_this<ClientListener> {
   void accept_when_ready();
   void accept_some();
   void turn_one_away();
+  [[nodiscard]] std::optional<std::string> objection_to(const Caller& caller, std::string_view job) const;
   void begin(FileDescriptor socket);
   void expect_request(std::uint64_t number);
   void receive(std::uint64_t number, Connection& connection);

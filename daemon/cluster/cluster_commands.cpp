@@ -51,6 +51,14 @@ json to_sign(const peer::AdmissionRule& rule) {
   return {{"kind", "rule"}, {"certificates", rule.certificates}, {"at_us", rule.decided_at}};
 }
 
+json to_sign(const peer::Deputy& deputy) {
+  return {{"kind", "deputy"},
+          {"key", peer::hex(deputy.key)},
+          {"powers", deputy.powers},
+          {"name", deputy.name},
+          {"at_us", deputy.decided_at}};
+}
+
 json answer_of(const peer::Certificate& certificate) {
   const peer::Warrant& warrant = certificate.warrant;
   return {{"node", certificate.node.full()},       {"invitation", peer::hex(warrant.invitation)},
@@ -110,6 +118,7 @@ std::vector<ControlCommand> ClusterCommands::control_commands() {
       {"audit", CommandFor::everyone, [this](const json&) { return audit(); }},
       {"authority", CommandFor::everyone, [this](const json&) { return authority(); }},
       {"authority_set", CommandFor::owners, as_member(&ClusterCommands::authority_set)},
+      {"deputy_set", CommandFor::owners, as_member(&ClusterCommands::deputy_set)},
       {"rule_set", CommandFor::owners, as_member(&ClusterCommands::rule_set)},
       {"certificates", CommandFor::everyone, [this](const json&) { return certificates(); }},
       {"pending", CommandFor::everyone,
@@ -152,11 +161,24 @@ json ClusterCommands::decide(const json& request, bool denied) {
   if (!node) return failure(node.error());
   auto denial = overlay_.propose(*node, denied, text_in(request, "reason"));
   if (!denial) return failure(denial.error());
+  const bool known = is_known(*node);
   if (asks_to_sign(request)) return to_sign_answer(json::array({to_sign(*denial)}));
   if (overlay_.authority()) denial->decided_at = request.value("at_us", denial->decided_at);
   denial = with_signature(*std::move(denial), request);
   if (const auto decided = overlay_.decide(*denial); !decided) return failure(decided.error());
-  return {{"denial", answer_of(*denial)}};
+  return {{"denial", answer_of(*denial)}, {"known", known}};
+}
+
+/// A node, or an invitation that has been used.
+bool ClusterCommands::is_known(const NodeId& node) const {
+  const auto is_it = [&](const auto& one) { return one.node == node; };
+  const auto came_by_it = [&](const auto& entry) {
+    return NodeId{entry.second.certificate.warrant.invitation} == node;
+  };
+  return std::ranges::any_of(overlay_.links(), is_it) || std::ranges::any_of(overlay_.members(), is_it) ||
+         std::ranges::any_of(overlay_.waiting(), is_it) || overlay_.denials().entries().contains(node) ||
+         overlay_.certificates().of(node) != nullptr ||
+         std::ranges::any_of(overlay_.certificates().entries(), came_by_it);
 }
 
 json ClusterCommands::denials() const {
@@ -229,7 +251,9 @@ bool ClusterCommands::asks_to_sign(const json& request) const {
 }
 
 json ClusterCommands::to_sign_answer(json items) const {
-  return {{"authority", overlay_.authority() ? peer::hex(*overlay_.authority()) : ""}, {"to_sign", std::move(items)}};
+  return {{"authority", overlay_.authority() ? peer::hex(*overlay_.authority()) : ""},
+          {"deputies", deputies()},
+          {"to_sign", std::move(items)}};
 }
 
 /// Without `all`, only what the present authority has not signed.
@@ -247,8 +271,9 @@ json ClusterCommands::items_to_sign(bool all) const {
 }
 
 json ClusterCommands::authority() const {
-  const auto& authority = overlay_.authority();
+  const auto authority = overlay_.authority();
   return {{"authority", authority ? peer::hex(*authority) : ""},
+          {"deputies", deputies()},
           {"asks_for_certificates", overlay_.asks_for_certificates()},
           {"not_signed", authority ? items_to_sign(false).size() : 0}};
 }
@@ -263,6 +288,38 @@ json ClusterCommands::authority_set(const json& request) {
     return {{"authority", digits}, {"to_sign", items_to_sign(authority != overlay_.authority())}};
   if (const auto set = overlay_.set_authority(authority, signatures_in(request)); !set) return failure(set.error());
   return this->authority();
+}
+
+/// Those that may sign something.
+json ClusterCommands::deputies() const {
+  json deputies = json::array();
+  if (!overlay_.deciders()) return deputies;
+  for (const peer::Deputy& deputy : overlay_.deciders()->deputies) {
+    if (deputy.powers == 0) continue;
+    deputies.push_back({{"key", peer::hex(deputy.key)},
+                        {"name", deputy.name},
+                        {"may", peer::words_of_powers(deputy.powers)},
+                        {"appointed_at_us", deputy.decided_at},
+                        {"appointed_at", peer::date_text(deputy.decided_at)}});
+  }
+  return deputies;
+}
+
+json ClusterCommands::deputy_set(const json& request) {
+  peer::PublicKey key{};
+  if (!peer::parse_hex(text_in(request, "key"), key))
+    return failure("a deputy's key has 64 hexadecimal digits: gossamerctl authority key prints them");
+  if (!overlay_.authority())
+    return failure("this cluster has no authority: make one first (gossamerctl authority create)");
+  if (key == *overlay_.authority()) return failure("that is the authority itself, which may do everything");
+  const auto powers = request.at("powers").get<unsigned>();
+  if (powers > peer::all_powers) return failure("a deputy has powers that this gossamerd does not know: update it");
+  peer::Deputy deputy = overlay_.propose_deputy(key, static_cast<std::uint8_t>(powers), text_in(request, "name"));
+  if (asks_to_sign(request)) return to_sign_answer(json::array({to_sign(deputy)}));
+  deputy.decided_at = request.value("at_us", deputy.decided_at);
+  deputy = with_signature(std::move(deputy), request);
+  if (const auto set = overlay_.set_deputy(deputy); !set) return failure(set.error());
+  return authority();
 }
 
 json ClusterCommands::rule_set(const json& request) {

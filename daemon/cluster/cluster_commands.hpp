@@ -58,16 +58,20 @@ class ClusterCommands {
   /// Joins by the configuration's line, and tries again until it is granted.
   void join_until_granted(const std::string& line);
   void stop() { timer_.cancel(); }
+  /// What is to be signed before it is done, and who may.
+  [[nodiscard]] nlohmann::json to_sign_answer(nlohmann::json items) const;
 
  private:
   [[nodiscard]] nlohmann::json deny(const nlohmann::json& request) { return decide(request, true); }
   [[nodiscard]] nlohmann::json allow(const nlohmann::json& request) { return decide(request, false); }
   [[nodiscard]] nlohmann::json decide(const nlohmann::json& request, bool denied);
+  [[nodiscard]] bool is_known(const NodeId& node) const;
   [[nodiscard]] bool asks_to_sign(const nlohmann::json& request) const;
-  [[nodiscard]] nlohmann::json to_sign_answer(nlohmann::json items) const;
   [[nodiscard]] nlohmann::json items_to_sign(bool all) const;
   [[nodiscard]] nlohmann::json authority() const;
   [[nodiscard]] nlohmann::json authority_set(const nlohmann::json& request);
+  [[nodiscard]] nlohmann::json deputies() const;
+  [[nodiscard]] nlohmann::json deputy_set(const nlohmann::json& request);
   [[nodiscard]] nlohmann::json rule_set(const nlohmann::json& request);
   [[nodiscard]] nlohmann::json certificates() const;
   [[nodiscard]] nlohmann::json certify(const nlohmann::json& request);

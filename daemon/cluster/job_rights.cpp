@@ -29,7 +29,7 @@ bool JobRights::admit(const NodeId& from, Message& message, const JobHere& job, 
   }
   if (auto* info = std::get_if<JobInfo>(&message)) {
     if (!rights.trains) *info = as_follower(std::move(*info));
-    if (!may_set(job.settings, info->settings, overlay_.authority(), job.name)) {
+    if (!may_set(job.settings, info->settings, overlay_.deciders(), job.name)) {
       info->settings = job.settings;
       note_refused(from, job.name, "the cluster's authority has not signed", now);
     }

@@ -40,11 +40,11 @@ JobInfo as_follower(JobInfo info) {
   return info;
 }
 
-bool may_set(const JobSettings& present, const JobSettings& heard, const std::optional<peer::PublicKey>& authority,
+bool may_set(const JobSettings& present, const JobSettings& heard, const std::optional<peer::Deciders>& deciders,
              std::string_view job) {
-  if (!authority || heard <= present || present.version == 0) return true;
+  if (!deciders || heard <= present || present.version == 0) return true;
   if (!present.signature && !heard.signature && present.version == 1 && heard.version == 1) return true;
-  return peer::is_signed(*authority, peer::settings_statement(job, heard), heard.signature);
+  return deciders->have_signed(peer::Power::settings, peer::settings_statement(job, heard), heard.signature);
 }
 
 }  // namespace gossamer::daemon

@@ -22,6 +22,6 @@ namespace gossamer::daemon {
 /// an authority only it changes settings. What the job's programs have given at its founding (version 1) is not signed;
 /// nor is what a node takes that has none yet.
 [[nodiscard]] bool may_set(const JobSettings& present, const JobSettings& heard,
-                           const std::optional<peer::PublicKey>& authority, std::string_view job);
+                           const std::optional<peer::Deciders>& deciders, std::string_view job);
 
 }  // namespace gossamer::daemon

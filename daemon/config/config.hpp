@@ -104,6 +104,12 @@ struct LimitOptions {
   [[nodiscard]] std::uint64_t memory_bytes() const;
 };
 
+/// Entries "WHO: JOBS" (daemon/system/user_rights.hpp).
+struct RightsOptions {
+  std::vector<std::string> train = {"*: *"};
+  std::vector<std::string> steer;
+};
+
 struct MetricsOptions {
   std::string listen = "127.0.0.1:9746";  ///< host:port on this machine; empty: no metrics and no status page
 };
@@ -137,6 +143,7 @@ struct Config {
   OverlayConfig overlay;
   GossipOptions gossip;
   LimitOptions limits;
+  RightsOptions rights;
   MetricsOptions metrics;
   CheckpointOptions checkpoints;
   GpuOptions gpus;

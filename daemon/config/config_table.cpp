@@ -9,6 +9,7 @@
 #include <iterator>
 
 #include "daemon/system/http_server.hpp"
+#include "daemon/system/user_rights.hpp"
 #include "gossip/overloaded.hpp"
 #include "peer/address.hpp"
 #include "peer/admission/denials.hpp"
@@ -343,6 +344,24 @@ constexpr Option limits_options[] = {
      .text = "The same limit as `memory_mib`, for each training process. 0: no limit for each process."},
 };
 
+constexpr Option rights_options[] = {
+    {.key = "train",
+     .field = [](Config& c) -> OptionField { return &c.rights.train; },
+     .form = TextForm::grant,
+     .reloads = true,
+     .text = "Who may train which jobs, and read their models so. An entry is \"WHO: JOBS\": a user's name, a group's "
+             "after @, or * for all, and names of jobs, with * and ?, and commas between them, as in "
+             "[\"anna: *\", \"@vision: vision-*,speech\"]. Whoever is named must reach the sockets, too: by "
+             "default the group gossamer does. Root and the user that gossamerd runs as may train all."},
+    {.key = "steer",
+     .field = [](Config& c) -> OptionField { return &c.rights.steer; },
+     .form = TextForm::grant,
+     .reloads = true,
+     .text = "Who may change the settings of which jobs with `gossamerctl job set`, for all their nodes, and have "
+             "checkpoints of them written, besides root and the user that gossamerd runs as. Entries are as for "
+             "`train`."},
+};
+
 constexpr Option metrics_options[] = {
     {.key = "listen",
      .field = [](Config& c) -> OptionField { return &c.metrics.listen; },
@@ -425,6 +444,7 @@ constexpr OptionSection sections[] = {
     {"overlay", "Links to other nodes. Every link is encrypted, and admitted by the cluster key.", overlay_options},
     {"gossip", "How replicas are averaged.", gossip_options},
     {"limits", "Limits on what local training processes take.", limits_options},
+    {"rights", "What this machine's users may do with jobs.", rights_options},
     {"metrics", "The node's status page, and metrics for Prometheus.", metrics_options},
     {"checkpoints", "Models on the disk, in safetensors files. A disk that fails or is full never holds up training.",
      checkpoints_options},
@@ -504,6 +524,8 @@ std::string text_problem(TextForm form, const std::string& text) {
       const auto endpoint = loopback_endpoint(text);
       return endpoint ? std::string{} : endpoint.error();
     }
+    case TextForm::grant:
+      return grant_problem(text);
     case TextForm::node_id:
       return peer::parse_node_id(text) ? std::string{}
                                        : fmt::format("\"{}\" is no node's id, which has 32 hexadecimal digits", text);
@@ -526,6 +548,7 @@ std::string allowed_values(const Option& option) {
         return "a line of gossamerctl invite, or \"\"";
       case TextForm::loopback:
         return "a string like \"127.0.0.1:9746\", or \"\"";
+      case TextForm::grant:
       case TextForm::node_id:
       case TextForm::any:
         break;
@@ -543,8 +566,14 @@ std::string allowed_values(const Option& option) {
                         [&](double*) { return between("a number"); },
                         [](bool*) -> std::string { return "true or false"; },
                         [&](std::vector<std::string>*) -> std::string {
-                          return option.form == TextForm::node_id ? "a list of strings of 32 hexadecimal digits"
-                                                                  : "a list of strings like \"tcp://host:26746\"";
+                          switch (option.form) {
+                            case TextForm::node_id:
+                              return "a list of strings of 32 hexadecimal digits";
+                            case TextForm::grant:
+                              return "a list of strings like \"@group: job-*\"";
+                            default:
+                              return "a list of strings like \"tcp://host:26746\"";
+                          }
                         },
                         []<class Choice>(Choice*) { return quoted_choices(names_of(Choice{})); },
                     },

@@ -27,6 +27,7 @@ enum class TextForm : std::uint8_t {
   advertised,  ///< like `address`, or "none", or empty
   invitation,  ///< a line of gossamerctl invite, or empty
   node_id,     ///< 32 hexadecimal digits
+  grant,       ///< "WHO: JOBS", of [rights]
   loopback,    ///< host:port of this machine alone, port 0 for any free one, or empty
 };
 

@@ -8,20 +8,24 @@
 
 namespace gossamer::daemon {
 
-nlohmann::json answer_from(const std::vector<ControlCommand>& table, const nlohmann::json& request, bool from_owner) {
+nlohmann::json answer_from(const std::vector<ControlCommand>& table, const nlohmann::json& request,
+                           const std::function<bool(CommandFor)>& may) {
   const std::string name = request.at("command");
   const auto row = std::ranges::find(table, name, &ControlCommand::name);
   if (row == table.end()) {
     std::vector<std::string> everyones;
     std::vector<std::string> owners;
     for (const ControlCommand& command : table)
-      (command.whom == CommandFor::owners ? owners : everyones).emplace_back(command.name);
+      (command.whom == CommandFor::everyone ? everyones : owners).emplace_back(command.name);
     return {{"error", fmt::format("command \"{}\" is not known; there are {}, and for root and the user that gossamerd "
                                   "runs as {}",
                                   name, fmt::join(everyones, ", "), fmt::join(owners, ", "))}};
   }
-  if (row->whom == CommandFor::owners && !from_owner)
-    return {{"error", "this command is for root and the user that gossamerd runs as: try it with sudo"}};
+  if (!may(row->whom)) {
+    return {{"error", fmt::format("this command is for root{} the user that gossamerd runs as{}: try it with sudo",
+                                  row->whom == CommandFor::steerers ? "," : " and",
+                                  row->whom == CommandFor::steerers ? " and whom [rights] steer names" : "")}};
+  }
   return row->answer(request);
 }
 

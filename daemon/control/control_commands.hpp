@@ -12,8 +12,8 @@
 namespace gossamer::daemon {
 
 /// Who may give a command. Owners are root and the user that gossamerd runs as: they may change things, and see
-/// secrets.
-enum class CommandFor { owners, everyone };
+/// secrets. Whom [rights] names may steer the job that is the request's "job".
+enum class CommandFor { owners, steerers, everyone };
 
 struct ControlCommand {
   const char* name;
@@ -22,8 +22,8 @@ struct ControlCommand {
   std::function<nlohmann::json(const nlohmann::json& request)> answer;
 };
 
-/// Answers a request that has a string "command". `from_owner`: an owner has sent it.
+/// Answers a request that has a string "command". `may`: whether the caller is one of those.
 [[nodiscard]] nlohmann::json answer_from(const std::vector<ControlCommand>& table, const nlohmann::json& request,
-                                         bool from_owner);
+                                         const std::function<bool(CommandFor)>& may);
 
 }  // namespace gossamer::daemon

@@ -32,13 +32,13 @@ std::string error_line(std::string_view what) {
 
 }  // namespace
 
-std::string control_answer(std::string_view line, const ControlHandler& handler, bool from_owner) {
+std::string control_answer(std::string_view line, const ControlHandler& handler, const Caller& caller) {
   try {
     const nlohmann::json request = nlohmann::json::parse(line, nullptr, false);
     if (request.is_discarded()) return error_line("this is not JSON: send one object on one line");
     if (!request.is_object() || !request.contains("command") || !request["command"].is_string())
       return error_line("a request is an object with a string \"command\"");
-    return handler(request, from_owner).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+    return handler(request, caller).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
   } catch (const nlohmann::json::exception& error) {
     return error_line(fmt::format("the request cannot be answered: {}", error.what()));
   }
@@ -68,10 +68,10 @@ class ControlServer::Core : public std::enable_shared_from_this<Core> {
     asio::steady_timer deadline;
     std::string input;
     std::string output;
-    uid_t user = 0;  // that connected
+    Caller caller;
   };
 
-  static uid_t user_at(const std::shared_ptr<Connection>& connection) { return connection->user; }
+  static uid_t user_at(const std::shared_ptr<Connection>& connection) { return connection->caller.user; }
   void accept_some();
   void read_line(std::uint64_t number, Connection& connection);
   void answer(std::uint64_t number, Connection& connection, std::size_t line_bytes);
@@ -124,8 +124,9 @@ void ControlServer::Core::accept_some() {
         if (self && !error && self->listening_) self->accept_some();
       });
     }
-    const uid_t user = user_of(socket.get());
-    if (!may_connect(user, max_control_clients, connections_ | std::views::values | std::views::transform(user_at))) {
+    Caller caller = caller_of(socket.get()).value_or(Caller{});
+    if (!may_connect(caller.user, max_control_clients,
+                     connections_ | std::views::values | std::views::transform(user_at))) {
       const std::string line = error_line("too many control connections are open: try again");
       [[maybe_unused]] const ssize_t sent = ::send(socket.get(), line.data(), line.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
       continue;
@@ -133,7 +134,7 @@ void ControlServer::Core::accept_some() {
     const std::uint64_t number = next_number_++;
     Connection& connection =
         *connections_.emplace(number, std::make_shared<Connection>(loop_, std::move(socket))).first->second;
-    connection.user = user;
+    connection.caller = std::move(caller);
     read_line(number, connection);
   }
   accept_when_ready();
@@ -170,7 +171,7 @@ void ControlServer::Core::read_line(std::uint64_t number, Connection& connection
 
 void ControlServer::Core::answer(std::uint64_t number, Connection& connection, std::size_t line_bytes) {
   connection.output =
-      control_answer(std::string_view(connection.input).substr(0, line_bytes), handler_, is_owner(connection.user));
+      control_answer(std::string_view(connection.input).substr(0, line_bytes), handler_, connection.caller);
   connection.input.erase(0, line_bytes);
   set_deadline(number, connection);
   asio::async_write(connection.socket, asio::buffer(connection.output),

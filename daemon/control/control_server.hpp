@@ -20,6 +20,8 @@
 #include <string>
 #include <string_view>
 
+#include "daemon/system/caller.hpp"
+
 namespace gossamer::daemon {
 
 inline constexpr std::size_t max_control_clients = 32;
@@ -28,10 +30,10 @@ inline constexpr std::chrono::milliseconds default_control_timeout{10'000};
 
 /// Gets a JSON object with a string "command", and whether root or the daemon's own user has sent it; returns an
 /// object.
-using ControlHandler = std::function<nlohmann::json(const nlohmann::json& request, bool from_owner)>;
+using ControlHandler = std::function<nlohmann::json(const nlohmann::json& request, const Caller& caller)>;
 
 /// The answer to one line, as a line: without anything that JSON throws.
-[[nodiscard]] std::string control_answer(std::string_view line, const ControlHandler& handler, bool from_owner);
+[[nodiscard]] std::string control_answer(std::string_view line, const ControlHandler& handler, const Caller& caller);
 
 class ControlServer {
  public:

@@ -2,14 +2,12 @@
 
 #pragma once
 
-#include <sys/socket.h>
-#include <unistd.h>
-
 #include <chrono>
 #include <concepts>
 #include <cstddef>
-#include <optional>
 #include <ranges>
+
+#include "daemon/system/caller.hpp"
 
 namespace gossamer::daemon {
 
@@ -17,25 +15,6 @@ namespace gossamer::daemon {
 inline constexpr std::chrono::milliseconds accept_retry{200};
 /// How many connections are accepted in one turn of the loop.
 inline constexpr int max_accepts_per_turn = 16;
-
-/// The process that connected, and its user, by the kernel's word; nothing if the kernel does not say.
-[[nodiscard]] inline std::optional<ucred> caller_of(int socket) {
-  ucred caller{};
-  socklen_t size = sizeof caller;
-  if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &caller, &size) != 0) return std::nullopt;
-  return caller;
-}
-
-/// The user that connected; one that nobody has if the kernel does not say.
-[[nodiscard]] inline uid_t user_of(int socket) {
-  const auto caller = caller_of(socket);
-  return caller ? caller->uid : static_cast<uid_t>(-1);
-}
-
-/// Root, and who runs the daemon.
-[[nodiscard]] inline bool is_owner(uid_t user) {
-  return user == 0 || user == ::geteuid();
-}
 
 /// What the owners leave to all other users: three quarters.
 [[nodiscard]] constexpr auto part_for_others(std::unsigned_integral auto most) {

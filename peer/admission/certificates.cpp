@@ -74,8 +74,8 @@ const Certificate* Certificates::of(const NodeId& node) const {
   return found == entries_.end() ? nullptr : &found->second.certificate;
 }
 
-void Certificates::forget_others(const PublicKey& authority) {
-  std::erase_if(entries_, [&](const auto& entry) { return !is_genuine(entry.second.certificate, authority); });
+void Certificates::forget_others(const Deciders& deciders) {
+  std::erase_if(entries_, [&](const auto& entry) { return !is_genuine(entry.second.certificate, deciders); });
 }
 
 std::vector<Certificate> Certificates::since(std::uint64_t& change, std::size_t most) const {

@@ -41,8 +41,8 @@ class Certificates {
   /// Null: none is known.
   [[nodiscard]] const Certificate* of(const NodeId& node) const;
   [[nodiscard]] const std::map<NodeId, Entry>& entries() const { return entries_; }
-  /// Forgets those that this authority does not stand behind.
-  void forget_others(const PublicKey& authority);
+  /// Forgets those that none of these stands behind.
+  void forget_others(const Deciders& deciders);
 
   [[nodiscard]] std::uint64_t last_change() const { return last_change_; }
   /// As in Denials.

@@ -52,12 +52,11 @@ bool Denials::knows(const Denial& heard, bool has_authority) const {
   return !overruled && rank(known) >= rank(heard);
 }
 
-Hearsay Denials::merge(const Denial& heard, TimeUs time_of_day, bool linked,
-                       const std::optional<PublicKey>& authority) {
-  if (knows(heard, authority.has_value())) return Hearsay::known;
+Hearsay Denials::merge(const Denial& heard, TimeUs time_of_day, bool linked, const std::optional<Deciders>& deciders) {
+  if (knows(heard, deciders.has_value())) return Hearsay::known;
   if (heard.decided_at > time_of_day + max_ahead_us) return Hearsay::refused;
-  if (authority && !is_signed(*authority, heard.statement(), heard.signature)) return Hearsay::refused;
-  if (!entries_.contains(heard.node) && !make_room(heard, heard.denied && linked, authority.has_value()))
+  if (deciders && !deciders->have_signed(heard)) return Hearsay::refused;
+  if (!entries_.contains(heard.node) && !make_room(heard, heard.denied && linked, deciders.has_value()))
     return Hearsay::refused;
   put(heard);
   return Hearsay::news;
@@ -78,9 +77,9 @@ bool Denials::decide(const Denial& denial, bool has_authority) {
   return true;
 }
 
-void Denials::forget_other_signatures(const PublicKey& authority) {
+void Denials::forget_other_signatures(const Deciders& deciders) {
   for (auto& [node, entry] : entries_) {
-    if (!is_signed(authority, entry.denial.statement(), entry.denial.signature)) entry.denial.signature.reset();
+    if (!deciders.have_signed(entry.denial)) entry.denial.signature.reset();
   }
 }
 

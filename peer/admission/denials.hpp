@@ -38,9 +38,9 @@ class Denials {
 
   /// Takes a record from another member. Refused if there is no room: when full, a denial may only take the place of an
   /// allowed node's, or, if its node is `linked` with this one, of the denial that is dated last.
-  /// With an `authority`, what it has signed replaces what nobody has, whatever the dates, also when full.
+  /// With `deciders`, what they have signed replaces what nobody has, whatever the dates, also when full.
   Hearsay merge(const Denial& heard, TimeUs time_of_day, bool linked = false,
-                const std::optional<PublicKey>& authority = {});
+                const std::optional<Deciders>& deciders = {});
   /// Nothing that it says is new here. Checks no signature.
   [[nodiscard]] bool knows(const Denial& heard, bool has_authority) const;
   /// A decision of our own operator, dated now, or later than what is known and not overruled.
@@ -48,8 +48,8 @@ class Denials {
                                bool has_authority = false) const;
   /// Takes a decision of our own operator. It always finds room. False if what is known is as late.
   bool decide(const Denial& denial, bool has_authority = false);
-  /// Forgets signatures that are not this authority's. The decisions stay.
-  void forget_other_signatures(const PublicKey& authority);
+  /// Forgets signatures that are not of these. The decisions stay.
+  void forget_other_signatures(const Deciders& deciders);
 
   [[nodiscard]] bool is_denied(const NodeId& node) const;
   [[nodiscard]] const std::map<NodeId, Entry>& entries() const { return entries_; }

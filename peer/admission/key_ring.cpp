@@ -14,6 +14,7 @@ constexpr std::string_view made_word = "made ";
 constexpr std::string_view retired_word = "retired ";
 constexpr std::string_view authority_word = "authority ";
 constexpr std::string_view rule_word = "rule ";
+constexpr std::string_view deputy_word = "deputy ";
 constexpr std::string_view certificates_word = "certificates";
 constexpr std::string_view key_word = "key";
 
@@ -50,6 +51,25 @@ std::optional<AdmissionRule> parse_rule(std::string_view line) {
   return rule;
 }
 
+/// deputy KEY POWERS TIME SIGNATURE NAME
+std::optional<Deputy> parse_deputy(std::string_view line) {
+  Deputy deputy;
+  unsigned powers = 0;
+  next_word(line);
+  if (!parse_hex(next_word(line), deputy.key) || !parse_number(next_word(line), powers) || powers > all_powers ||
+      !parse_number(next_word(line), deputy.decided_at) || !parse_hex(next_word(line), deputy.signature)) {
+    return std::nullopt;
+  }
+  deputy.powers = static_cast<std::uint8_t>(powers);
+  deputy.name = line;
+  return deputy;
+}
+
+/// Of two about the same key, the larger one holds.
+auto rank(const Deputy& deputy) {
+  return std::tie(deputy.decided_at, deputy.powers, deputy.name);
+}
+
 }  // namespace
 
 KeyRing::KeyRing(const ClusterKeys& keys) {
@@ -61,8 +81,15 @@ std::expected<KeyRing, std::string> KeyRing::restore(const ClusterKeys& keys, st
   KeyRing ring(keys);
   for (std::size_t number = 1; !notes.empty(); ++number) {
     const std::string_view line = next_line(notes);
-    if (line.starts_with(authority_word) && parse_hex(line.substr(authority_word.size()), ring.authority_.emplace()))
+    PublicKey authority{};
+    if (line.starts_with(authority_word) && parse_hex(line.substr(authority_word.size()), authority)) {
+      ring.deciders_ = authority;
       continue;
+    }
+    if (line.starts_with(deputy_word) && ring.deciders_) {
+      const auto deputy = parse_deputy(line);
+      if (deputy && ring.deciders_->have_signed(*deputy) && ring.set_deputy(*deputy)) continue;
+    }
     if (line.starts_with(rule_word)) {
       ring.rule_ = parse_rule(line);
       if (ring.rule_) continue;
@@ -77,7 +104,7 @@ std::expected<KeyRing, std::string> KeyRing::restore(const ClusterKeys& keys, st
     }
   }
   std::erase_if(ring.keys_, [&](const RingKey& key) { return ring.is_retired(key.key.fingerprint()); });
-  ring.set_authority(ring.authority_);  // forgets what it has not signed
+  ring.forget_other_signatures();
   if (ring.keys_.empty()) {
     return std::unexpected(
         "every key in the file is retired: get a member's key file, or a new invitation (gossamerctl invite there)");
@@ -85,9 +112,12 @@ std::expected<KeyRing, std::string> KeyRing::restore(const ClusterKeys& keys, st
   return ring;
 }
 
-std::expected<KeyRing, std::string> KeyRing::adopt(const RingState& state) {
+std::expected<KeyRing, std::string> KeyRing::adopt(const RingState& state, const DeputyList& deputies) {
   KeyRing ring;
-  ring.authority_ = state.authority;
+  ring.deciders_ = state.authority;
+  for (const Deputy& deputy : deputies.records) {
+    if (ring.deciders_ && ring.deciders_->have_signed(deputy)) static_cast<void>(ring.set_deputy(deputy));
+  }
   ring.rule_ = state.rule;
   for (const RetiredKey& key : state.retired)
     ring.remember_retired(key);
@@ -95,7 +125,7 @@ std::expected<KeyRing, std::string> KeyRing::adopt(const RingState& state) {
     const Fingerprint fingerprint = key.key.fingerprint();
     if (!ring.is_retired(fingerprint) && !ring.holds(fingerprint)) ring.keys_.push_back(key);
   }
-  ring.set_authority(ring.authority_);
+  ring.forget_other_signatures();
   if (ring.keys_.empty() || ring.keys_.size() > max_cluster_keys) {
     return std::unexpected("the key ring that came with the answer makes no sense");
   }
@@ -117,7 +147,12 @@ std::string KeyRing::notes() const {
     if (of.signature) text.append(" ").append(hex(*of.signature));
     text.append("\n");
   };
-  if (authority_) text.append(authority_word).append(hex(*authority_)).append("\n");
+  if (deciders_) text.append(authority_word).append(hex(deciders_->authority)).append("\n");
+  for (const Deputy& deputy : deputies().records) {
+    text.append(deputy_word).append(hex(deputy.key)).append(" ").append(std::to_string(deputy.powers)).append(" ");
+    text.append(std::to_string(deputy.decided_at)).append(" ").append(hex(deputy.signature)).append(" ");
+    text.append(deputy.name).append("\n");
+  }
   if (rule_) {
     text.append(rule_word).append(rule_->certificates ? certificates_word : key_word).append(" ");
     text.append(std::to_string(rule_->decided_at)).append(" ").append(hex(rule_->signature)).append("\n");
@@ -134,15 +169,44 @@ bool KeyRing::holds(const Fingerprint& fingerprint) const {
 }
 
 void KeyRing::set_authority(const std::optional<PublicKey>& authority) {
-  authority_ = authority;
+  if (!authority || authority != this->authority()) deciders_ = authority;
+  forget_other_signatures();
+}
+
+void KeyRing::forget_other_signatures() {
   const auto forget_others = [&](auto& items) {
     for (auto& item : items) {
-      if (authority_ && !is_signed(*authority_, item.statement(), item.signature)) item.signature.reset();
+      if (deciders_ && !deciders_->have_signed(item)) item.signature.reset();
     }
   };
   forget_others(keys_);
   forget_others(retired_);
-  if (rule_ && (!authority_ || !is_signed(*authority_, rule_->statement(), rule_->signature))) rule_.reset();
+  if (rule_ && (!deciders_ || !deciders_->have_signed(*rule_))) rule_.reset();
+}
+
+Deputy KeyRing::propose_deputy(const PublicKey& key, std::uint8_t powers, std::string name, TimeUs time_of_day) const {
+  Deputy proposed{.key = key, .powers = powers, .decided_at = time_of_day, .name = std::move(name)};
+  for (const Deputy& known : deputies().records) {
+    if (known.key == key) proposed.decided_at = std::max(time_of_day, just_after(known.decided_at));
+  }
+  return proposed;
+}
+
+std::expected<void, std::string> KeyRing::set_deputy(const Deputy& deputy) {
+  GOSSAMER_CHECK(deciders_);
+  auto& deputies = deciders_->deputies;
+  const auto known = std::ranges::find(deputies, deputy.key, &Deputy::key);
+  if (known == deputies.end() && deputies.size() == max_deputies) {
+    return std::unexpected("there have been " + std::to_string(max_deputies) +
+                           " deputies, which is the most: make a new authority (gossamerctl authority)");
+  }
+  if (known == deputies.end()) {
+    deputies.push_back(deputy);
+  } else if (rank(*known) < rank(deputy)) {
+    *known = deputy;
+  }
+  forget_other_signatures();
+  return {};
 }
 
 AdmissionRule KeyRing::propose_rule(bool certificates, TimeUs time_of_day) const {
@@ -153,8 +217,8 @@ void KeyRing::take_signatures(const Signatures& signatures) {
   const auto take = [&](auto& items) {
     for (auto& item : items) {
       const auto found = signatures.find(item.statement());
-      if (found != signatures.end() && authority_ && is_signed(*authority_, found->first, found->second))
-        item.signature = found->second;
+      if (found == signatures.end() || !deciders_) continue;
+      if (deciders_->have_signed(item.power, found->first, found->second)) item.signature = found->second;
     }
   };
   take(keys_);
@@ -162,7 +226,7 @@ void KeyRing::take_signatures(const Signatures& signatures) {
 }
 
 bool KeyRing::knows(const RingState& heard) const {
-  const bool same_authority = !heard.authority || heard.authority == authority_;
+  const bool same_authority = !heard.authority || heard.authority == authority();
   const bool same_rule = !heard.rule || is_held(*heard.rule);
   return same_authority && same_rule &&
          std::ranges::all_of(heard.keys,
@@ -178,13 +242,13 @@ bool KeyRing::knows(const RingState& heard) const {
          });
 }
 
-/// Another member may tell us of it: the cluster's authority has signed it, if there is one. After one signature that
-/// does not hold the rest of a message is not looked at, because looking takes time.
+/// Another member may tell us of it: whoever may decide has signed it, if there is an authority. After one signature
+/// that does not hold the rest of a message is not looked at, because looking takes time.
 template <class Item>
 bool KeyRing::is_accepted(const Item& heard, Merge& merge) const {
-  if (!authority_) return true;
+  if (!deciders_) return true;
   if (!heard.signature || merge.forged) return false;
-  merge.forged = !is_signed(*authority_, heard.statement(), heard.signature);
+  merge.forged = !deciders_->have_signed(heard);
   return !merge.forged;
 }
 
@@ -214,8 +278,8 @@ std::optional<Fingerprint> KeyRing::successor() const {
 KeyRing::Merge KeyRing::merge(const RingState& heard, TimeUs time_of_day) {
   const std::string before = notes();
   Merge merge;
-  if (heard.authority && !authority_) set_authority(heard.authority);
-  if (heard.authority && heard.authority != authority_) merge.refused = true;
+  if (heard.authority && !deciders_) set_authority(heard.authority);
+  if (heard.authority && heard.authority != authority()) merge.refused = true;
   if (heard.rule && !merge_rule(*heard.rule, time_of_day, merge)) merge.refused = true;
   for (const RetiredKey& key : heard.retired) {
     if (!merge_retired(key, time_of_day, merge)) merge.refused = true;
@@ -227,6 +291,25 @@ KeyRing::Merge KeyRing::merge(const RingState& heard, TimeUs time_of_day) {
   }
   drop_retired();
   merge.changed = notes() != before;
+  return merge;
+}
+
+KeyRing::Merge KeyRing::merge(const DeputyList& heard, TimeUs time_of_day) {
+  Merge merge;
+  if (heard.authority && !deciders_) {
+    set_authority(heard.authority);
+    merge.changed = true;
+  }
+  if (!heard.authority || heard.authority != authority()) return merge;
+  for (const Deputy& deputy : heard.records) {
+    const auto& known = deciders_->deputies;
+    const auto same = std::ranges::find(known, deputy.key, &Deputy::key);
+    if (same != known.end() && rank(*same) >= rank(deputy)) continue;
+    merge.forged = !deciders_->have_signed(deputy);
+    merge.refused = merge.forged || deputy.decided_at > time_of_day + max_ahead_us || !set_deputy(deputy);
+    if (merge.refused) break;
+    merge.changed = true;
+  }
   return merge;
 }
 
@@ -267,8 +350,8 @@ bool KeyRing::is_held(const AdmissionRule& rule) const {
 /// False if the rule cannot be taken. There is none without an authority.
 bool KeyRing::merge_rule(const AdmissionRule& heard, TimeUs time_of_day, Merge& merge) {
   if (is_held(heard)) return true;
-  if (!authority_ || merge.forged || heard.decided_at > time_of_day + max_ahead_us) return false;
-  merge.forged = !is_signed(*authority_, heard.statement(), heard.signature);
+  if (!deciders_ || merge.forged || heard.decided_at > time_of_day + max_ahead_us) return false;
+  merge.forged = !deciders_->have_signed(heard);
   if (!merge.forged) rule_ = heard;
   return !merge.forged;
 }
@@ -283,12 +366,12 @@ bool KeyRing::merge_key(const RingKey& heard, TimeUs time_of_day, Merge& merge) 
   if (!is_accepted(heard, merge)) return known != nullptr;
   if (known != nullptr) {
     // Only what is not known is filled in: nobody makes an old key young again. The authority's word is the last.
-    if (known->made_at == 0 || authority_) known->made_at = heard.made_at;
+    if (known->made_at == 0 || deciders_) known->made_at = heard.made_at;
     if (known->made_at == heard.made_at) known->signature = heard.signature;
     return true;
   }
   if (keys_.size() >= max_cluster_keys) drop_retired();
-  if (keys_.size() >= max_cluster_keys && authority_) drop_one_not_signed();
+  if (keys_.size() >= max_cluster_keys && deciders_) drop_one_not_signed();
   if (keys_.size() >= max_cluster_keys) return false;
   keys_.push_back(heard);
   return true;

@@ -6,9 +6,9 @@
 // random bytes of a new key: the time of day is an argument. Invariants: 1 to max_cluster_keys keys, all different,
 // none of them retired; at most max_retired_keys retired ones. The ring also knows the
 // cluster's authority, if it has one (peer/keys/authority.hpp): from then on no key and no retirement of another member
-// is taken that it has not signed. It may also rule that nodes must show certificates. The first authority that is
-// heard of is the one. The secrets are in the operator's key file, what is known about them in the state folder
-// (notes()).
+// is taken that it has not signed, or one of its deputies. It may also rule that nodes must show certificates. The
+// first authority that is heard of is the one. The secrets are in the operator's key file, what is known about them in
+// the state folder (notes()).
 
 #pragma once
 
@@ -23,14 +23,22 @@ class KeyRing {
   /// Keys from a file, and the notes about them. Retired ones are left out; an error if no other is left.
   [[nodiscard]] static std::expected<KeyRing, std::string> restore(const ClusterKeys& keys, std::string_view notes);
   /// What a member gives to a node that joins. An error if it makes no sense.
-  [[nodiscard]] static std::expected<KeyRing, std::string> adopt(const RingState& state);
+  [[nodiscard]] static std::expected<KeyRing, std::string> adopt(const RingState& state,
+                                                                 const DeputyList& deputies = {});
 
   /// The key to listen with.
   [[nodiscard]] const RingKey& first() const { return keys_.front(); }
   [[nodiscard]] std::span<const RingKey> keys() const { return keys_; }
   [[nodiscard]] ClusterKeys cluster_keys() const;
-  [[nodiscard]] RingState state() const { return {keys_, retired_, authority_, rule_}; }
-  [[nodiscard]] const std::optional<PublicKey>& authority() const { return authority_; }
+  [[nodiscard]] RingState state() const { return {keys_, retired_, authority(), rule_}; }
+  /// The authority and its deputies.
+  [[nodiscard]] const std::optional<Deciders>& deciders() const { return deciders_; }
+  [[nodiscard]] std::optional<PublicKey> authority() const {
+    return deciders_ ? std::optional(deciders_->authority) : std::nullopt;
+  }
+  [[nodiscard]] DeputyList deputies() const {
+    return {authority(), deciders_ ? deciders_->deputies : std::vector<Deputy>{}};
+  }
   /// True if nodes are let in with a certificate only.
   [[nodiscard]] bool asks_for_certificates() const { return rule_ && rule_->certificates; }
   /// A rule that is later than the present one, without a signature.
@@ -38,9 +46,13 @@ class KeyRing {
   void set_rule(const AdmissionRule& rule) { rule_ = rule; }
   /// This rule, or a later one.
   [[nodiscard]] bool is_held(const AdmissionRule& rule) const;
-  /// Signatures of any other are forgotten, and so is its rule. Keys and retirements stay.
+  /// Signatures of any other are forgotten, and so are its rule and deputies. Keys and retirements stay.
   void set_authority(const std::optional<PublicKey>& authority);
-  /// Takes what the authority has signed of the keys and retirements that are held.
+  /// What the authority says about a key, later than what is known. An error if there are too many.
+  [[nodiscard]] Deputy propose_deputy(const PublicKey& key, std::uint8_t powers, std::string name,
+                                      TimeUs time_of_day) const;
+  [[nodiscard]] std::expected<void, std::string> set_deputy(const Deputy& deputy);
+  /// Takes what is signed of the keys and retirements that are held.
   void take_signatures(const Signatures& signatures);
   /// Everything in it is held here, and nothing is signed there that is not signed here.
   [[nodiscard]] bool knows(const RingState& heard) const;
@@ -58,6 +70,8 @@ class KeyRing {
   /// Takes what another member holds. If the key that we listen with is retired, its successor takes its place. If
   /// every key is retired, the newest stays.
   [[nodiscard]] Merge merge(const RingState& heard, TimeUs time_of_day);
+  /// Likewise. What a former deputy has signed counts no more.
+  [[nodiscard]] Merge merge(const DeputyList& heard, TimeUs time_of_day);
   /// A new key, later than all others. An error if the ring is full.
   [[nodiscard]] std::expected<RingKey, std::string> propose(TimeUs time_of_day) const;
   /// Adds a new key, as the last to be tried. An error if the ring is full.
@@ -72,6 +86,7 @@ class KeyRing {
 
  private:
   KeyRing() = default;
+  void forget_other_signatures();
   [[nodiscard]] bool is_retired(const Fingerprint& fingerprint) const;
   [[nodiscard]] RingKey* find(const Fingerprint& fingerprint);
   void revive_newest_if_none_is_left(const RingState& heard, TimeUs time_of_day, Merge& merge);
@@ -86,7 +101,7 @@ class KeyRing {
 
   std::vector<RingKey> keys_;
   std::vector<RetiredKey> retired_;
-  std::optional<PublicKey> authority_;
+  std::optional<Deciders> deciders_;
   std::optional<AdmissionRule> rule_;
 };
 

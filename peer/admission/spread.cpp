@@ -15,13 +15,19 @@ std::optional<ControlMessage> Spread::next_for(const NodeId& node, TimeUs now) {
   const TimeUs since = now - told.told_at;
   if (since >= retell_us || (told.wants_all && since >= retell_pause_us)) {
     told.wants_all = false;
-    told.denial_change = told.ring_version = told.certificate_change = 0;
+    told.denial_change = told.ring_version = told.deputies_version = told.certificate_change = 0;
     told.told_at = now;
   }
   told.next_denial_change = told.denial_change;
   told.next_ring_version = told.ring_version;
+  told.next_deputies_version = told.deputies_version;
   told.next_certificate_change = told.certificate_change;
-  // Denials go first: a node that was denied before the key was changed must not be told the new one.
+  // Deputies go first, since they may have signed the rest. An older node takes no notice.
+  if (std::exchange(told.next_deputies_version, deputies_version_) != deputies_version_) {
+    DeputyList deputies = ring_.deputies();
+    if (!deputies.records.empty()) return deputies;
+  }
+  // Denials go next: a node that was denied before the key was changed must not be told the new one.
   DenialList list;
   if (told.denial_change != denials_.last_change())
     list.records = denials_.since(told.next_denial_change, max_denials_in_message);
@@ -31,7 +37,7 @@ std::optional<ControlMessage> Spread::next_for(const NodeId& node, TimeUs now) {
     told.next_ring_version = ring_version_;
     return ring_.state();
   }
-  if (!ring_.authority() || told.certificate_change == certificates_.last_change()) return std::nullopt;
+  if (!ring_.deciders() || told.certificate_change == certificates_.last_change()) return std::nullopt;
   CertificateList certificates{certificates_.since(told.next_certificate_change, max_certificates_in_message)};
   if (!certificates.records.empty()) return certificates;
   told.certificate_change = certificates_.last_change();
@@ -43,6 +49,7 @@ void Spread::said(const NodeId& node) {
   if (link == links_.end()) return;
   link->second.denial_change = link->second.next_denial_change;
   link->second.ring_version = link->second.next_ring_version;
+  link->second.deputies_version = link->second.next_deputies_version;
   link->second.certificate_change = link->second.next_certificate_change;
 }
 
@@ -50,31 +57,31 @@ Hearsay Spread::heard(const NodeId& from, DenialList& list, TimeUs time_of_day, 
   GOSSAMER_CHECK(list.records.size() <= max_denials_in_message);
   const auto link = links_.find(from);
   if (link == links_.end()) return Hearsay::known;
-  const auto& authority = ring_.authority();
-  if (authority && now < link->second.banned_until) {
+  const auto& deciders = ring_.deciders();
+  if (deciders && now < link->second.banned_until) {
     list.records.clear();
     return Hearsay::refused;
   }
   bool refused = false;
   std::vector<Denial> news;
   for (Denial& denial : list.records) {
-    if (denials_.knows(denial, authority.has_value())) continue;
-    if (authority && !denial.signature) {
+    if (denials_.knows(denial, deciders.has_value())) continue;
+    if (deciders && !denial.signature) {
       refused = true;
       continue;
     }
-    if (!authority && !denial_throttle_.take(now)) {
+    if (!deciders && !denial_throttle_.take(now)) {
       refused = true;
       break;
     }
-    const Hearsay merged = denials_.merge(denial, time_of_day, links_.contains(denial.node), authority);
+    const Hearsay merged = denials_.merge(denial, time_of_day, links_.contains(denial.node), deciders);
     if (merged == Hearsay::news) {
       news.push_back(std::move(denial));
       continue;
     }
     if (merged == Hearsay::known) continue;
     refused = true;
-    if (!authority || is_signed(*authority, denial.statement(), denial.signature)) continue;
+    if (!deciders || deciders->have_signed(denial)) continue;
     note_forgery(link->second, now);
     break;  // the rest is not looked at, because looking takes time
   }
@@ -85,8 +92,8 @@ Hearsay Spread::heard(const NodeId& from, DenialList& list, TimeUs time_of_day, 
 
 Hearsay Spread::heard(const NodeId& from, CertificateList& list, TimeUs time_of_day, TimeUs now) {
   const auto link = links_.find(from);
-  const auto& authority = ring_.authority();
-  if (link == links_.end() || !authority || now < link->second.banned_until) {
+  const auto& deciders = ring_.deciders();
+  if (link == links_.end() || !deciders || now < link->second.banned_until) {
     list.records.clear();
     return Hearsay::known;
   }
@@ -96,7 +103,7 @@ Hearsay Spread::heard(const NodeId& from, CertificateList& list, TimeUs time_of_
     if (certificates_.knows(certificate, Certificates::Source::hearsay)) continue;
     if (misfit_of(certificate, certificate.node, time_of_day)) continue;
     if (!link->second.looks.take(now)) break;
-    forged = !is_genuine(certificate, *authority);
+    forged = !is_genuine(certificate, *deciders);
     if (forged) {
       note_forgery(link->second, now);
       break;  // the rest is not looked at, because looking takes time
@@ -109,11 +116,11 @@ Hearsay Spread::heard(const NodeId& from, CertificateList& list, TimeUs time_of_
 }
 
 std::expected<Hearsay, std::string> Spread::take(const Certificate& certificate, TimeUs time_of_day, TimeUs now) {
-  if (!ring_.authority()) return Hearsay::known;  // nobody can tell what it is worth
+  if (!ring_.deciders()) return Hearsay::known;  // nobody can tell what it is worth
   if (auto misfit = misfit_of(certificate, certificate.node, time_of_day)) return std::unexpected(std::move(*misfit));
   const Certificate* const known = certificates_.of(certificate.node);
   if (known != nullptr && *known == certificate) return Hearsay::known;
-  if (!is_genuine(certificate, *ring_.authority()))
+  if (!is_genuine(certificate, *ring_.deciders()))
     return std::unexpected("the cluster's authority does not stand behind the certificate");
   const Hearsay merged = merge(certificate, Certificates::Source::itself, now);
   if (merged != Hearsay::refused) return merged;
@@ -138,21 +145,39 @@ Hearsay Spread::heard(const NodeId& from, const RingState& state, TimeUs time_of
   const bool is_other = std::exchange(link->second.authority, state.authority) != state.authority;
   if (std::exchange(link->second.has_told_ring, true) && is_other) link->second.wants_all = true;
   if (ring_.knows(state)) return Hearsay::known;
-  const bool had_authority = ring_.authority().has_value();
-  if (had_authority && now < link->second.banned_until) return Hearsay::refused;
+  if (ring_.deciders() && now < link->second.banned_until) return Hearsay::refused;
   KeyRing merged = ring_;
   const KeyRing::Merge merge = merged.merge(state, time_of_day);
-  if (merge.forged) note_forgery(link->second, now);
+  return take_merged(std::move(merged), merge, link->second, now);
+}
+
+Hearsay Spread::heard(const NodeId& from, const DeputyList& list, TimeUs time_of_day, TimeUs now) {
+  const auto link = links_.find(from);
+  if (link == links_.end()) return Hearsay::known;
+  if (ring_.deciders() && now < link->second.banned_until) return Hearsay::refused;
+  KeyRing merged = ring_;
+  const KeyRing::Merge merge = merged.merge(list, time_of_day);
+  return take_merged(std::move(merged), merge, link->second, now);
+}
+
+Hearsay Spread::take_merged(KeyRing&& merged, const KeyRing::Merge& merge, Told& from, TimeUs now) {
+  if (merge.forged) note_forgery(from, now);
   if (!merge.changed) return merge.refused ? Hearsay::refused : Hearsay::known;
-  if (!had_authority && !ring_throttle_.take(now)) return Hearsay::refused;
+  if (!ring_.deciders() && !ring_throttle_.take(now)) return Hearsay::refused;
   set_ring(std::move(merged), now);
   return Hearsay::news;
 }
 
+void Spread::forget_other_signatures(const KeyRing& ring) {
+  if (!ring.deciders()) return;
+  denials_.forget_other_signatures(*ring.deciders());
+  certificates_.forget_others(*ring.deciders());
+}
+
 void Spread::set_ring(KeyRing ring, TimeUs now) {
-  if (ring.authority() && ring.authority() != ring_.authority()) {
-    denials_.forget_other_signatures(*ring.authority());
-    certificates_.forget_others(*ring.authority());
+  if (ring.deciders() != ring_.deciders()) {
+    forget_other_signatures(ring);
+    ++deputies_version_;
   }
   ring_ = std::move(ring);
   ++ring_version_;

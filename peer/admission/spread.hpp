@@ -1,5 +1,5 @@
-// Spreads what the members of a cluster agree on from one to the next: who is denied, which keys admit, and who has a
-// certificate.
+// Spreads what the members of a cluster agree on from one to the next: who may sign, who is denied, which keys admit,
+// and who has a certificate.
 //
 // Holds the node's own denials, key ring and certificates, and for each link what its other end has been told and is
 // known to hold. Every link is told everything when it comes up, what is new when there is something new, and
@@ -43,9 +43,7 @@ class Spread {
   /// `own`: the node, whose certificate is always kept.
   Spread(KeyRing ring, Denials denials, Certificates certificates = {}, const NodeId& own = {})
       : ring_(std::move(ring)), denials_(std::move(denials)), certificates_(std::move(certificates)), own_(own) {
-    if (!ring_.authority()) return;
-    denials_.forget_other_signatures(*ring_.authority());
-    certificates_.forget_others(*ring_.authority());
+    forget_other_signatures(ring_);
   }
 
   [[nodiscard]] const KeyRing& ring() const { return ring_; }
@@ -65,14 +63,14 @@ class Spread {
   /// Only the records that are news stay in the list.
   [[nodiscard]] Hearsay heard(const NodeId& from, DenialList& list, TimeUs time_of_day, TimeUs now);
   [[nodiscard]] Hearsay heard(const NodeId& from, const RingState& state, TimeUs time_of_day, TimeUs now);
-
+  [[nodiscard]] Hearsay heard(const NodeId& from, const DeputyList& list, TimeUs time_of_day, TimeUs now);
   [[nodiscard]] Hearsay heard(const NodeId& from, CertificateList& list, TimeUs time_of_day, TimeUs now);
 
   /// Takes a certificate that its node or its operator has shown here: everyone is told. The error is for people.
   [[nodiscard]] std::expected<Hearsay, std::string> take(const Certificate& certificate, TimeUs time_of_day,
                                                          TimeUs now);
   /// False if what is known is as late.
-  bool decide(const Denial& denial) { return denials_.decide(denial, ring_.authority().has_value()); }
+  bool decide(const Denial& denial) { return denials_.decide(denial, ring_.deciders().has_value()); }
   /// A ring that was changed here: everyone is told.
   void set_ring(KeyRing ring, TimeUs now);
   /// The key to listen with instead of the present one, if all neighbours hold it or have had promote_after_us.
@@ -86,6 +84,7 @@ class Spread {
   struct Told {
     std::uint64_t denial_change = 0;
     std::uint64_t ring_version = 0;
+    std::uint64_t deputies_version = 0;
     std::uint64_t certificate_change = 0;
     TimeUs told_at = 0;  ///< when it began to be told everything
     std::vector<Fingerprint> holds;
@@ -98,9 +97,12 @@ class Spread {
     // What next_for() gave last.
     std::uint64_t next_denial_change = 0;
     std::uint64_t next_ring_version = 0;
+    std::uint64_t next_deputies_version = 0;
     std::uint64_t next_certificate_change = 0;
   };
 
+  void forget_other_signatures(const KeyRing& ring);
+  Hearsay take_merged(KeyRing&& merged, const KeyRing::Merge& merge, Told& from, TimeUs now);
   static void note_forgery(Told& by, TimeUs now);
   Hearsay merge(const Certificate& genuine, Certificates::Source source, TimeUs now);
 
@@ -109,6 +111,7 @@ class Spread {
   Certificates certificates_;
   NodeId own_;
   std::uint64_t ring_version_ = 1;
+  std::uint64_t deputies_version_ = 1;
   TimeUs ring_changed_at_ = 0;
   std::map<NodeId, Told> links_;
   Throttle ring_throttle_{ring_change_burst, ring_changes_per_s};

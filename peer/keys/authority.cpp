@@ -2,6 +2,8 @@
 
 #include <sodium.h>
 
+#include <algorithm>
+
 #include "gossip/check.hpp"
 #include "peer/keys/key_file.hpp"
 #include "peer/keys/transcript.hpp"
@@ -87,9 +89,33 @@ Statement settings_statement(std::string_view job, const JobSettings& settings) 
   return transcript.proof();
 }
 
-bool is_signed(const PublicKey& authority, const Statement& statement, const std::optional<Signature>& signature) {
+bool is_signed(const PublicKey& signer, const Statement& statement, const std::optional<Signature>& signature) {
   return signature &&
-         crypto_sign_verify_detached(signature->data(), statement.data(), statement.size(), authority.data()) == 0;
+         crypto_sign_verify_detached(signature->data(), statement.data(), statement.size(), signer.data()) == 0;
+}
+
+Statement Deputy::statement() const {
+  Transcript transcript("gossamer deputy 1");
+  transcript.add_field(key);
+  transcript.add_field(std::int64_t{powers});
+  transcript.add_field(decided_at);
+  transcript.add_text(name);
+  return transcript.proof();
+}
+
+std::string words_of_powers(std::uint8_t powers) {
+  std::string words;
+  for (const auto& [power, word] : names_of_powers) {
+    if ((powers & static_cast<std::uint8_t>(power)) != 0) words.append(words.empty() ? "" : ", ").append(word);
+  }
+  return words.empty() ? "nothing" : words;
+}
+
+bool Deciders::have_signed(Power power, const Statement& statement, const std::optional<Signature>& signature) const {
+  const auto has = [&](const Deputy& deputy) {
+    return (deputy.powers & static_cast<std::uint8_t>(power)) != 0 && is_signed(deputy.key, statement, signature);
+  };
+  return is_signed(authority, statement, signature) || std::ranges::any_of(deputies, has);
 }
 
 SigningKey SigningKey::generate() {
@@ -124,7 +150,7 @@ std::expected<void, std::string> SigningKey::create(const std::filesystem::path&
   return {};
 }
 
-PublicKey SigningKey::authority() const {
+PublicKey SigningKey::public_half() const {
   return ExpandedKey(seed_).public_half();
 }
 

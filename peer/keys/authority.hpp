@@ -1,13 +1,15 @@
 // The authority of a cluster: whoever holds an Ed25519 key decides for all of it who is denied and which keys admit.
 //
 // Members hold its public half, and check. Only gossamerctl signs, with a key that its operator keeps where he likes:
-// no daemon ever holds it, and nobody who signs has to be in reach. Pure but for files and random bytes, any thread.
+// no daemon ever holds it, and nobody who signs has to be in reach. The authority may appoint deputies, other keys that
+// sign some kinds of decisions in its place. Pure but for files and random bytes, any thread.
 // docs/explanation/security.md says what the authority protects against whom.
 
 #pragma once
 
 #include <map>
 #include <optional>
+#include <vector>
 
 #include "gossip/messages.hpp"
 #include "peer/keys/cluster_keys.hpp"
@@ -32,10 +34,52 @@ using Signatures = std::map<Statement, Signature>;
 /// "The job of this name has these settings, of this version."
 [[nodiscard]] Statement settings_statement(std::string_view job, const JobSettings& settings);
 
-[[nodiscard]] bool is_signed(const PublicKey& authority, const Statement& statement,
+[[nodiscard]] bool is_signed(const PublicKey& signer, const Statement& statement,
                              const std::optional<Signature>& signature);
 
-/// The secret half of an authority, or of a warrant (peer/keys/certificate.hpp).
+/// What deputies may sign, each a bit.
+enum class Power : std::uint8_t {
+  none = 0,      ///< only the authority signs that
+  deny = 1,      ///< who is denied, or allowed again
+  keys = 2,      ///< which cluster keys admit, and which are retired
+  settings = 4,  ///< settings of jobs
+  invite = 8,    ///< invitations, and certificates of nodes
+};
+inline constexpr std::uint8_t all_powers = 15;
+inline constexpr std::pair<Power, std::string_view> names_of_powers[] = {
+    {Power::deny, "deny"}, {Power::keys, "keys"}, {Power::settings, "settings"}, {Power::invite, "invite"}};
+
+/// The authority's word that somebody may sign in its place. The later of two about a key holds.
+struct Deputy {
+  static constexpr Power power = Power::none;
+  PublicKey key{};
+  std::uint8_t powers = 0;  ///< bits of Power; 0: a deputy no more
+  TimeUs decided_at = 0;    ///< microseconds since 1970
+  std::string name;         ///< for people; at most max_name_bytes
+  Signature signature{};
+
+  friend bool operator==(const Deputy&, const Deputy&) = default;
+  [[nodiscard]] Statement statement() const;
+};
+/// "keys, invite"; "nothing" without any.
+[[nodiscard]] std::string words_of_powers(std::uint8_t powers);
+
+/// Who decides for a cluster.
+struct Deciders {
+  Deciders(const PublicKey& of) : authority(of) {}  // NOLINT(google-explicit-constructor)
+  PublicKey authority{};
+  std::vector<Deputy> deputies = {};  ///< one for each key, at most max_deputies
+
+  friend bool operator==(const Deciders&, const Deciders&) = default;
+  [[nodiscard]] bool have_signed(Power power, const Statement& statement,
+                                 const std::optional<Signature>& signature) const;
+  template <class Decision>
+  [[nodiscard]] bool have_signed(const Decision& decision) const {
+    return have_signed(Decision::power, decision.statement(), decision.signature);
+  }
+};
+
+/// The secret half of an authority, a deputy, or a warrant (peer/keys/certificate.hpp).
 class SigningKey {
  public:
   explicit SigningKey(const Secret& seed) : seed_(seed) {}
@@ -45,7 +89,7 @@ class SigningKey {
 
   /// Makes the file. An error if it is there.
   [[nodiscard]] std::expected<void, std::string> create(const std::filesystem::path& path) const;
-  [[nodiscard]] PublicKey authority() const;
+  [[nodiscard]] PublicKey public_half() const;
   [[nodiscard]] const Secret& seed() const { return seed_; }
   [[nodiscard]] Signature sign(const Statement& statement) const;
 

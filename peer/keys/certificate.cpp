@@ -2,6 +2,9 @@
 
 #include <fnmatch.h>
 
+#include <algorithm>
+#include <cctype>
+
 #include "gossip/plain_text.hpp"
 #include "peer/keys/fields.hpp"
 #include "peer/keys/transcript.hpp"
@@ -11,6 +14,12 @@ namespace gossamer::peer {
 namespace {
 
 constexpr std::uint8_t form_of_warrants = 1;
+
+/// Names of jobs have no other characters than these (sdk/layout); * and ? stand for others.
+bool is_pattern(char c) {
+  return std::isalnum(static_cast<unsigned char>(c)) != 0 ||
+         std::string_view("._-*?,").find(c) != std::string_view::npos;
+}
 
 /// All but the signature.
 std::vector<std::uint8_t> signed_part(const Warrant& warrant) {
@@ -71,6 +80,13 @@ bool Rights::allow_job(std::string_view name) const {
   return false;
 }
 
+std::string jobs_problem(std::string_view patterns) {
+  const bool good =
+      !patterns.empty() && patterns.size() <= max_jobs_text_bytes && std::ranges::all_of(patterns, is_pattern);
+  return good ? ""
+              : "names of jobs are expected, with * and ?, and commas between them, without spaces: 'vision-*,speech'";
+}
+
 Statement Warrant::statement() const {
   Transcript transcript("gossamer warrant 1");
   const std::vector<std::uint8_t> record = signed_part(*this);
@@ -109,10 +125,9 @@ std::optional<Certificate> parse_certificate_digits(std::string_view digits) {
   return parse_hex(digits, bytes) ? parse_certificate(bytes) : std::nullopt;
 }
 
-bool is_genuine(const Certificate& certificate, const PublicKey& authority) {
-  const Warrant& warrant = certificate.warrant;
-  return is_signed(authority, warrant.statement(), warrant.signature) &&
-         is_signed(warrant.key, certificate.statement(), certificate.signature);
+bool is_genuine(const Certificate& certificate, const Deciders& deciders) {
+  return deciders.have_signed(certificate.warrant) &&
+         is_signed(certificate.warrant.key, certificate.statement(), certificate.signature);
 }
 
 std::optional<std::string> misfit_of(const Certificate& certificate, const NodeId& node, TimeUs time_of_day) {
@@ -126,17 +141,17 @@ std::optional<std::string> misfit_of(const Certificate& certificate, const NodeI
   return std::nullopt;
 }
 
-std::optional<std::string> flaw_of(const Certificate& certificate, const NodeId& node, const PublicKey& authority,
+std::optional<std::string> flaw_of(const Certificate& certificate, const NodeId& node, const Deciders& deciders,
                                    TimeUs time_of_day) {
   if (auto misfit = misfit_of(certificate, node, time_of_day)) return misfit;
-  if (!is_genuine(certificate, authority)) return "the cluster's authority does not stand behind the certificate";
+  if (!is_genuine(certificate, deciders)) return "the cluster's authority does not stand behind the certificate";
   return std::nullopt;
 }
 
-UsableWarrant UsableWarrant::make(Warrant warrant, const SigningKey& authority) {
+UsableWarrant UsableWarrant::make(Warrant warrant, const SigningKey& signer) {
   UsableWarrant usable{std::move(warrant), SigningKey::generate()};
-  usable.warrant.key = usable.key.authority();
-  usable.warrant.signature = authority.sign(usable.warrant.statement());
+  usable.warrant.key = usable.key.public_half();
+  usable.warrant.signature = signer.sign(usable.warrant.statement());
   return usable;
 }
 
@@ -164,7 +179,7 @@ std::optional<UsableWarrant> UsableWarrant::parse(std::string_view text) {
   wipe(*record);
   if (!is_warrant || !fields.ended() || record->size() > max_certificate_bytes) return std::nullopt;
   UsableWarrant usable{std::move(warrant), SigningKey(seed)};
-  return usable.key.authority() == usable.warrant.key ? std::optional(std::move(usable)) : std::nullopt;
+  return usable.key.public_half() == usable.warrant.key ? std::optional(std::move(usable)) : std::nullopt;
 }
 
 }  // namespace gossamer::peer

@@ -32,8 +32,12 @@ struct Rights {
   [[nodiscard]] bool allow_job(std::string_view name) const;
 };
 
+/// What is wrong with patterns of jobs that somebody has written; empty: nothing.
+[[nodiscard]] std::string jobs_problem(std::string_view patterns);
+
 /// Times are microseconds since 1970.
 struct Warrant {
+  static constexpr Power power = Power::invite;
   InvitationId invitation{};
   PublicKey key{};          ///< checks the second half of certificates
   std::uint32_t nodes = 1;  ///< so many can be certified; 0: any number
@@ -41,7 +45,7 @@ struct Warrant {
   Rights rights;
   TimeUs usable_until = 0;  ///< nodes are certified until then
   TimeUs valid_until = 0;   ///< their certificates hold until then
-  Signature signature{};    ///< the authority's
+  Signature signature{};    ///< the authority's, or a deputy's
 
   friend bool operator==(const Warrant&, const Warrant&) = default;
   [[nodiscard]] Statement statement() const;
@@ -63,21 +67,21 @@ struct Certificate {
 /// From the hexadecimal digits of such bytes.
 [[nodiscard]] std::optional<Certificate> parse_certificate_digits(std::string_view digits);
 /// Both signatures hold.
-[[nodiscard]] bool is_genuine(const Certificate& certificate, const PublicKey& authority);
+[[nodiscard]] bool is_genuine(const Certificate& certificate, const Deciders& deciders);
 /// Why the certificate does not count for this node now, its signatures apart, for people; nothing if it does.
 [[nodiscard]] std::optional<std::string> misfit_of(const Certificate& certificate, const NodeId& node,
                                                    TimeUs time_of_day);
 /// The same with its signatures, which take a while to check.
 [[nodiscard]] std::optional<std::string> flaw_of(const Certificate& certificate, const NodeId& node,
-                                                 const PublicKey& authority, TimeUs time_of_day);
+                                                 const Deciders& deciders, TimeUs time_of_day);
 
 /// A warrant with the secret half of its key: whoever has it certifies nodes.
 struct UsableWarrant {
   Warrant warrant;
   SigningKey key;
 
-  /// Gives the warrant a new key, and the authority's signature.
-  [[nodiscard]] static UsableWarrant make(Warrant warrant, const SigningKey& authority);
+  /// Gives the warrant a new key, and the signature of the authority, or of a deputy.
+  [[nodiscard]] static UsableWarrant make(Warrant warrant, const SigningKey& signer);
   [[nodiscard]] Certificate certify(const NodeId& node, TimeUs made_at) const;
   /// Letters and digits for the end of an invitation's line. It is a secret.
   [[nodiscard]] std::string text() const;

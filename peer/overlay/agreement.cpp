@@ -38,7 +38,7 @@ std::string words_of(const Denial& denial) {
 
 /// Why decisions that a member tells of are not taken.
 const char* refused_as(const std::optional<PublicKey>& authority) {
-  return authority ? "not signed by the cluster's authority, or dated ahead of the clock here, or too many"
+  return authority ? "not signed by whoever decides in the cluster, or dated ahead of the clock here, or too many"
                    : "dated ahead of the clock here, or too many";
 }
 
@@ -84,20 +84,32 @@ void Agreement::hear(const NodeId& from, DenialList list) {
 }
 
 void Agreement::hear(const NodeId& from, const RingState& state) {
-  const RingState before = ring_state();
+  const KeyRing before = spread_.ring();
   const Hearsay outcome = spread_.heard(from, state, self_.time_of_day(), self_.now());
-  if (before.authority && state.authority && state.authority != before.authority) {
+  if (before.authority() && state.authority && state.authority != before.authority()) {
     note_refused(from, "another authority than this node follows (gossamerctl authority use says whom to follow)");
   } else if (outcome == Hearsay::refused) {
     note_refused(from, std::string("cluster keys that are ") + refused_as(authority()));
   }
   if (outcome != Hearsay::news) return;
   self_.log->info("heard from {} of a change of the key ring: {} keys", from.brief(), spread_.ring().keys().size());
-  if (authority() != before.authority)
+  follow_change(from, before);
+}
+
+void Agreement::hear(const NodeId& from, const DeputyList& list) {
+  const KeyRing before = spread_.ring();
+  const Hearsay outcome = spread_.heard(from, list, self_.time_of_day(), self_.now());
+  if (outcome == Hearsay::refused) note_refused(from, std::string("deputies that are ") + refused_as(authority()));
+  if (outcome == Hearsay::news) follow_change(from, before);
+}
+
+/// What was heard has changed the ring.
+void Agreement::follow_change(const NodeId& from, const KeyRing& before) {
+  if (authority() != before.authority())
     self_.log->warn("heard from {} that {} decides in this cluster: what it has not signed is not followed from now on",
                     from.brief(), hex(*authority()));
   note_changes(from, before);
-  if (ring_state().rule != before.rule)
+  if (ring_state().rule != before.state().rule)
     self_.log->warn("heard from {} that nodes are let in with {} from now on", from.brief(),
                     asks_for_certificates() ? "a certificate only" : "a cluster key");
   // The ring is stored before the next tick tells anyone that we hold it. If that fails, the ring is used all the same,
@@ -123,7 +135,7 @@ void Agreement::hear(const NodeId& from, CertificateList list) {
 
 /// Makes a change that was asked for here: it is stored before it is used, or not made at all.
 std::expected<void, std::string> Agreement::change_ring(KeyRing ring) {
-  const RingState before = ring_state();
+  const KeyRing before = spread_.ring();
   if (auto kept = self_.owner.keep_key_ring(ring); !kept) return kept;
   spread_.set_ring(std::move(ring), self_.now());
   note_changes(self_.identity.node, before);
@@ -168,7 +180,8 @@ void Agreement::note_refused(const NodeId& told_by, std::string what) {
 }
 
 /// Notes what has changed in the key ring since it was as `before` says.
-void Agreement::note_changes(const NodeId& told_by, const RingState& before) {
+void Agreement::note_changes(const NodeId& told_by, const KeyRing& ring_before) {
+  const RingState before = ring_before.state();
   const RingState now = ring_state();
   const auto is_key_of = [](const RingState& state, const Fingerprint& fingerprint) {
     return std::ranges::any_of(state.keys, [&](const RingKey& key) { return key.key.fingerprint() == fingerprint; });
@@ -177,6 +190,12 @@ void Agreement::note_changes(const NodeId& told_by, const RingState& before) {
   if (now.authority != before.authority)
     note_taken(told_by,
                now.authority ? hex(*now.authority) + " decides in the cluster" : "nobody's signature is asked for");
+  for (const Deputy& deputy : spread_.ring().deputies().records) {
+    const auto known = ring_before.deputies().records;
+    if (std::ranges::find(known, deputy) == known.end())
+      note_taken(told_by, deputy.name + " (" + hex(deputy.key) + ") may sign " + words_of_powers(deputy.powers) +
+                              " in the authority's place (signed)");
+  }
   if (now.rule != before.rule)
     note_taken(told_by, now.rule && now.rule->certificates ? "nodes need a certificate" : "a cluster key is enough");
   for (const RingKey& key : now.keys) {
@@ -233,8 +252,10 @@ std::expected<void, std::string> Agreement::decide(const Denial& denial) {
 
 template <class Decision>
 std::expected<void, std::string> Agreement::check_signed(const Decision& decision) const {
-  if (!authority() || is_signed(*authority(), decision.statement(), decision.signature)) return {};
-  return std::unexpected("it is not signed by the cluster's authority " + hex(*authority()));
+  const auto& deciders = spread_.ring().deciders();
+  if (!deciders || deciders->have_signed(decision)) return {};
+  return std::unexpected("neither the cluster's authority " + hex(deciders->authority) +
+                         " has signed it, nor a deputy who may (gossamerctl authority show)");
 }
 
 std::expected<void, std::string> Agreement::set_authority(const std::optional<PublicKey>& authority,
@@ -380,6 +401,24 @@ void Agreement::remind_of_end() {
                   date_text(own->warrant.valid_until), self_.identity.node.full());
 }
 
+Deputy Agreement::propose_deputy(const PublicKey& key, std::uint8_t powers, const std::string& name) const {
+  self_.turns->read_clock();
+  return spread_.ring().propose_deputy(key, powers, name, self_.time_of_day());
+}
+
+std::expected<void, std::string> Agreement::set_deputy(const Deputy& deputy) {
+  self_.turns->read_clock();
+  if (!authority()) return std::unexpected("this cluster has no authority");
+  if (!is_plain_text(deputy.name, max_name_bytes)) {
+    return std::unexpected("the deputy's name is longer than " + std::to_string(max_name_bytes) +
+                           " bytes or not plain UTF-8");
+  }
+  if (auto consent = check_signed(deputy); !consent) return consent;
+  KeyRing ring = spread_.ring();
+  if (auto set = ring.set_deputy(deputy); !set) return set;
+  return change_ring(std::move(ring));
+}
+
 // --- which keys admit ------------------------------------------------------------------------------------------------
 
 std::vector<KeyStatus> Agreement::key_ring() const {
@@ -483,11 +522,11 @@ std::expected<void, std::string> Agreement::adopt(std::expected<InvitationGrant,
                            ", and this node " + hex(*authority()) +
                            ": to follow that member, first run 'gossamerctl authority use none' here");
   }
-  auto ring = KeyRing::adopt(grant->ring);
+  auto ring = KeyRing::adopt(grant->ring, grant->deputies);
   if (!ring) return std::unexpected(ring.error());
   if (certificate) {
     if (!ring->authority()) return std::unexpected("the member that answered follows no authority");
-    if (auto flaw = flaw_of(*certificate, self_.identity.node, *ring->authority(), self_.time_of_day()))
+    if (auto flaw = flaw_of(*certificate, self_.identity.node, *ring->deciders(), self_.time_of_day()))
       return std::unexpected("with the clock and the authority of this cluster " + *flaw);
   }
   if (auto changed = change_ring(std::move(*ring)); !changed) return changed;

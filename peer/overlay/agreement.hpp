@@ -35,6 +35,7 @@ class Agreement {
 
   [[nodiscard]] const ClusterKeys& keys() const { return keys_; }
   [[nodiscard]] RingState ring_state() const { return spread_.ring().state(); }
+  [[nodiscard]] InvitationGrant grant() const { return {spread_.ring().state(), spread_.ring().deputies()}; }
   [[nodiscard]] const Denials& denials() const { return spread_.denials(); }
   [[nodiscard]] const Audit& audit() const { return audit_; }
   [[nodiscard]] bool is_denied(const NodeId& node) const { return denied_.contains(node); }
@@ -49,6 +50,7 @@ class Agreement {
   void tick();
   void hear(const NodeId& from, DenialList list);
   void hear(const NodeId& from, const RingState& state);
+  void hear(const NodeId& from, const DeputyList& list);
   void hear(const NodeId& from, CertificateList list);
 
   /// Why a node that shows this is given no link, for people; nothing if it is. What it shows is kept, and told to all.
@@ -63,7 +65,10 @@ class Agreement {
   /// Replaces the nodes that this node alone turns away.
   void set_denied(const std::vector<NodeId>& nodes);
   // These are described at Overlay.
-  [[nodiscard]] const std::optional<PublicKey>& authority() const { return spread_.ring().authority(); }
+  [[nodiscard]] std::optional<PublicKey> authority() const { return spread_.ring().authority(); }
+  [[nodiscard]] const std::optional<Deciders>& deciders() const { return spread_.ring().deciders(); }
+  [[nodiscard]] Deputy propose_deputy(const PublicKey& key, std::uint8_t powers, const std::string& name) const;
+  [[nodiscard]] std::expected<void, std::string> set_deputy(const Deputy& deputy);
   [[nodiscard]] std::expected<void, std::string> set_authority(const std::optional<PublicKey>& authority,
                                                                const Signatures& signatures);
   [[nodiscard]] std::expected<Denial, std::string> propose(const NodeId& node, bool denied, const std::string& reason);
@@ -95,7 +100,8 @@ class Agreement {
   void use_ring();
   void note_taken(const NodeId& told_by, std::string what);
   void note_refused(const NodeId& told_by, std::string what);
-  void note_changes(const NodeId& told_by, const RingState& before);
+  void follow_change(const NodeId& from, const KeyRing& before);
+  void note_changes(const NodeId& told_by, const KeyRing& ring_before);
   void listen_with_slot();
   void enforce_denials();
   void note_rule();

@@ -534,6 +534,8 @@ void Links::handle(const LinkPtr& link, Channel channel, ControlMessage&& messag
     agreement_.hear(link->node, *denials);
   } else if (auto* certificates = std::get_if<CertificateList>(&message)) {
     agreement_.hear(link->node, std::move(*certificates));
+  } else if (const auto* deputies = std::get_if<DeputyList>(&message)) {
+    agreement_.hear(link->node, *deputies);
   } else if (const auto* ring = std::get_if<RingState>(&message)) {
     agreement_.hear(link->node, *ring);
   } else if (const auto* ack = std::get_if<BulkAck>(&message)) {

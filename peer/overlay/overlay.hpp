@@ -65,12 +65,21 @@ class Overlay {
   // once and told to every member. Where the cluster has an authority, what is made must be signed. Errors are fit for
   // the user.
 
-  [[nodiscard]] const std::optional<PublicKey>& authority() const { return agreement_.authority(); }
+  [[nodiscard]] std::optional<PublicKey> authority() const { return agreement_.authority(); }
+  /// The authority and its deputies.
+  [[nodiscard]] const std::optional<Deciders>& deciders() const { return agreement_.deciders(); }
   /// Whose signatures are asked for from now on, by every member that has no authority yet, and what it has signed of
   /// the decisions that hold here. None: nobody's, at this node, until a neighbour tells of one.
   [[nodiscard]] std::expected<void, std::string> set_authority(const std::optional<PublicKey>& authority,
                                                                const Signatures& signatures) {
     return agreement_.set_authority(authority, signatures);
+  }
+  /// Who may sign what in the authority's place. Only the authority signs that.
+  [[nodiscard]] Deputy propose_deputy(const PublicKey& key, std::uint8_t powers, const std::string& name) const {
+    return agreement_.propose_deputy(key, powers, name);
+  }
+  [[nodiscard]] std::expected<void, std::string> set_deputy(const Deputy& deputy) {
+    return agreement_.set_deputy(deputy);
   }
   [[nodiscard]] RingState ring_state() const { return agreement_.ring_state(); }
   [[nodiscard]] std::expected<Denial, std::string> propose(const NodeId& node, bool denied, const std::string& reason) {

@@ -470,6 +470,7 @@ std::expected<Packet, DecodeError> packet_of(wire::Header::Reader header, const 
     case wire::Header::BULK_ACK:
     case wire::Header::BULK_OFFER:
     case wire::Header::CERTIFICATES:
+    case wire::Header::DEPUTIES:
       if (frames.payload_count != 0) return malformed("payload where none belongs");
       return checked(read_control(header));
     case wire::Header::EXCHANGE_REQUEST:

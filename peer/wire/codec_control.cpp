@@ -213,12 +213,50 @@ std::optional<ControlMessage> read(wire::InvitationClaim::Reader in) {
   return claim;
 }
 
+void write_deputies(const DeputyList& list, wire::Deputies::Builder out) {
+  auto records = out.initRecords(size_of(list.records));
+  for (unsigned i = 0; i < records.size(); ++i) {
+    const Deputy& deputy = list.records[i];
+    records[i].setKey(data_of(deputy.key));
+    records[i].setPowers(deputy.powers);
+    records[i].setDecidedAt(deputy.decided_at);
+    records[i].setName(text_of(deputy.name));
+    records[i].setSignature(data_of(deputy.signature));
+  }
+  if (list.authority) out.setAuthority(data_of(*list.authority));
+}
+bool read_deputies(wire::Deputies::Reader in, DeputyList& list) {
+  const auto records = in.getRecords();
+  if (records.size() > max_deputies) return false;
+  for (const auto record : records) {
+    Deputy& deputy = list.records.emplace_back();
+    deputy.powers = record.getPowers();
+    deputy.decided_at = record.getDecidedAt();
+    if (!read_data(record.getKey(), deputy.key) || !read_text(record.getName(), max_name_bytes, deputy.name) ||
+        !read_data(record.getSignature(), deputy.signature)) {
+      return false;
+    }
+  }
+  return read_optional(in.getAuthority(), list.authority);
+}
+
+void write(const DeputyList& list, wire::Header::Builder header) {
+  write_deputies(list, header.initDeputies());
+}
+std::optional<ControlMessage> read(wire::Deputies::Reader in) {
+  DeputyList list;
+  if (!read_deputies(in, list)) return std::nullopt;
+  return list;
+}
+
 void write(const InvitationGrant& grant, wire::Header::Builder header) {
-  write_ring(grant.ring, header.initInvitationGrant().initRing());
+  auto out = header.initInvitationGrant();
+  write_ring(grant.ring, out.initRing());
+  if (!grant.deputies.records.empty()) write_deputies(grant.deputies, out.initDeputies());
 }
 std::optional<ControlMessage> read(wire::InvitationGrant::Reader in) {
   InvitationGrant grant;
-  if (!read_ring(in.getRing(), grant.ring)) return std::nullopt;
+  if (!read_ring(in.getRing(), grant.ring) || !read_deputies(in.getDeputies(), grant.deputies)) return std::nullopt;
   return grant;
 }
 
@@ -286,6 +324,8 @@ std::optional<ControlMessage> read_control(wire::Header::Reader header) {
       return BulkAck{header.getBulkAck().getReceived(), header.getBulkAck().getReceivedAt()};
     case wire::Header::CERTIFICATES:
       return read(header.getCertificates());
+    case wire::Header::DEPUTIES:
+      return read(header.getDeputies());
     case wire::Header::BULK_OFFER:
       return read(header.getBulkOffer());
     default:

@@ -76,6 +76,7 @@ struct Goodbye {
 
 /// A decision about a node. The later of two decisions about a node holds (peer/admission/denials.hpp).
 struct Denial {
+  static constexpr Power power = Power::deny;
   NodeId node;
   bool denied = false;    ///< false: allowed again
   TimeUs decided_at = 0;  ///< microseconds since 1970
@@ -91,6 +92,7 @@ struct DenialList {
 
 /// A cluster key and when it was made (microseconds since 1970; 0: not known).
 struct RingKey {
+  static constexpr Power power = Power::keys;
   ClusterKey key;
   TimeUs made_at = 0;
   std::optional<Signature> signature = {};
@@ -98,6 +100,7 @@ struct RingKey {
   [[nodiscard]] Statement statement() const { return key_statement(key.digest(), made_at); }
 };
 struct RetiredKey {
+  static constexpr Power power = Power::keys;
   Fingerprint fingerprint{};
   TimeUs retired_at = 0;
   std::optional<Signature> signature = {};
@@ -107,6 +110,7 @@ struct RetiredKey {
 };
 /// What the cluster's authority asks for of nodes that want a link, besides a cluster key.
 struct AdmissionRule {
+  static constexpr Power power = Power::none;
   bool certificates = false;
   TimeUs decided_at = 0;  ///< microseconds since 1970
   Signature signature{};
@@ -120,6 +124,12 @@ struct RingState {
   std::vector<RetiredKey> retired;
   std::optional<PublicKey> authority = {};  ///< whose signatures the sender asks for
   std::optional<AdmissionRule> rule = {};   ///< none: the cluster key is enough
+};
+
+/// Who may sign in the place of the authority that the sender follows.
+struct DeputyList {
+  std::optional<PublicKey> authority = {};
+  std::vector<Deputy> records = {};
 };
 
 /// Certificates of nodes that the sender has let in or heard of (peer/admission/certificates.hpp).
@@ -139,6 +149,7 @@ struct InvitationClaim {
 };
 struct InvitationGrant {
   RingState ring;
+  DeputyList deputies = {};
 };
 
 /// Says that the sender takes parts and acknowledges bulk, and how much of it has arrived.
@@ -153,8 +164,9 @@ struct BulkOffer {
   Nonce nonce{};
 };
 
-using ControlMessage = std::variant<Hello, Welcome, Rejected, Heartbeat, HeartbeatEcho, Goodbye, BulkAck, DenialList,
-                                    RingState, InvitationClaim, InvitationGrant, BulkOffer, CertificateList>;
+using ControlMessage =
+    std::variant<Hello, Welcome, Rejected, Heartbeat, HeartbeatEcho, Goodbye, BulkAck, DenialList, RingState,
+                 InvitationClaim, InvitationGrant, BulkOffer, CertificateList, DeputyList>;
 
 /// A slice of a large message on the bulk channel; peer/wire/bulk_parts.hpp cuts and joins.
 struct BulkPart {

@@ -309,6 +309,12 @@ Fault check(const RingState& ring) {
   const auto is_zero = [](const RingKey& k) { return k.key.key.same_as(Secret()); };
   return std::ranges::any_of(ring.keys, is_zero) ? "a key of zeros" : Fault{};
 }
+Fault check(const DeputyList& list) {
+  if (list.records.size() > max_deputies) return "too many deputies";
+  const bool plain =
+      std::ranges::all_of(list.records, [](const Deputy& d) { return is_plain_text(d.name, max_name_bytes); });
+  return plain ? Fault{} : "name is too long or not plain UTF-8";
+}
 Fault check(const CertificateList& list) {
   return list.records.size() > max_certificates_in_message ? "too many certificates" : Fault{};
 }
@@ -316,7 +322,8 @@ Fault check(const InvitationClaim&) {
   return {};
 }
 Fault check(const InvitationGrant& grant) {
-  return check(grant.ring);
+  const Fault fault = check(grant.ring);
+  return fault ? fault : check(grant.deputies);
 }
 Fault check(const BulkOffer&) {
   return {};

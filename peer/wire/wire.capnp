@@ -52,6 +52,8 @@ struct Header {
     bulkOffer @26 :BulkOffer;
     # Certificates of members (peer/admission/certificates.hpp), on the control channel.
     certificates @27 :Certificates;
+    # Who may sign in the authority's place (peer/keys/authority.hpp), on the control channel.
+    deputies @28 :Deputies;
   }
 }
 
@@ -336,6 +338,19 @@ struct AdmissionRule {
   signature @2 :Data;
 }
 
+struct Deputies {
+  records @0 :List(Deputy); # at most max_deputies
+  authority @1 :Data;       # 32 bytes: whose deputies they are
+}
+
+struct Deputy {
+  key @0 :Data;             # 32 bytes, of Ed25519
+  powers @1 :UInt8;         # 1: denials, 2: cluster keys, 4: settings of jobs, 8: certificates; 0: a deputy no more
+  decidedAt @2 :Int64;      # microseconds since 1970; the later decision about a key holds
+  name @3 :Text;            # for people
+  signature @4 :Data;       # 64 bytes, the authority's
+}
+
 struct Certificates {
   records @0 :List(Data);   # at most max_certificates_in_message, of at most max_certificate_bytes each
 }
@@ -351,6 +366,7 @@ struct InvitationClaim {
 
 struct InvitationGrant {
   ring @0 :KeyRing;
+  deputies @1 :Deputies;
 }
 
 struct BulkPart {

@@ -54,7 +54,7 @@ enum class AttachStatus : std::uint32_t {
   stopping = 5,         ///< the daemon is going down; try again
   no_device = 6,        ///< the daemon cannot work in that GPU's memory: offer buffers in the memfd instead
   device_opening = 7,   ///< the daemon has not opened that GPU yet; try again
-  not_permitted = 8,    ///< by the certificate of the daemon's node; `message` says what it permits
+  not_permitted = 8,    ///< by the certificate of the daemon's node, or to this user; `message` says what is
 };
 
 struct AttachReply {

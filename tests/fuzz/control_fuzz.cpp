@@ -54,9 +54,13 @@ class Commands {
             loop_, {}, identity(), ring(with_authority), nobody_, log(), gossip::Random(1), [] { return TimeUs{1}; },
             [] { return now; }) {}
   std::string answer(std::string_view line, bool from_owner) {
-    return control_answer(
-        line, [this](const nlohmann::json& request, bool owner) { return answer_from(table_, request, owner); },
-        from_owner);
+    return control_answer(line,
+                          [&](const nlohmann::json& request, const Caller&) {
+                            return answer_from(table_, request, [&](CommandFor whom) {
+                              return from_owner || whom == CommandFor::everyone;
+                            });
+                          },
+                          {});
   }
 
  private:

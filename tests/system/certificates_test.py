@@ -254,22 +254,23 @@ class Certificates(OperatedTest):
         client = self.attach(nodes[0], np.ones(2000), fragment_elements=2048)
         self.step_until(lambda: client.job()["state"] == "running", "it runs")
 
-        def act(name: str, *rights: str) -> Dict[str, Any]:
-            """The report of a member that the authority has approved with these rights."""
+        def pull(name: str, *rights: str) -> None:
+            """Exchanges as a member that the authority has approved with these rights, until one is done."""
             with mock.patch.dict(os.environ, GOSSAMER_MEMBER_STATE=str(self.folder / name)):
                 told = hostile_member(self, nodes[0], "nothing")
                 self.assertIn("asks for a certificate", told["rejected"])
                 (identity,) = self.waiting(nodes[0])
                 self.ask(nodes[1], "approve", identity, *rights, *self.signed)
                 wait_until(lambda: identity in self.certificates(nodes[0]), PATIENCE_S, "it is let in")
-                return hostile_member(self, nodes[0], "pulls")
+                wait_until(
+                    lambda: hostile_member(self, nodes[0], "pulls")["replies"].get("done", 0) > 0, PATIENCE_S, "a reply"
+                )
 
-        told = act("follower", "--only-follows")
-        self.assertGreater(told["replies"].get("done", 0), 0, told)  # what it asks for it gets
+        pull("follower", "--only-follows")  # what it asks for it gets
         self.publish(client)
         np.testing.assert_array_equal(client.array, np.ones(2000))
         # With the right to train the same changes the model.
-        self.assertGreater(act("trainer")["replies"].get("done", 0), 0)
+        pull("trainer")
         self.step_until(lambda: bool((client.array > 1.1).all()), "it has changed the model")
 
     def test_limits_are_not_passed_over(self) -> None:

@@ -441,7 +441,7 @@ void decides(HostileMember& member, bool signs) {
   if (signs) {
     denial.signature = own.sign(denial.statement());
     ring.keys[0].signature = own.sign(key.statement());
-    ring.authority = own.authority();
+    ring.authority = own.public_half();
   }
   for (int i = 0; i < repetitions && !member.put_out(); ++i) {
     member.say(ControlMessage(DenialList{{denial}}));

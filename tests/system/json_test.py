@@ -131,6 +131,11 @@ class Json(SystemTest):
         made = self.print_json(first, "authority", "create", str(self.folder / "authority.key"), "--yes")
         self.assertEqual(self.print_json(first, "authority", "show"), made)
         signed = ["--authority", str(self.folder / "authority.key")]
+        deputy = self.print_json(first, "authority", "key", str(self.folder / "anna.key"))["key"]
+        named = ["--name", "anna", "--may", "deny,keys"]
+        appointed = self.print_json(first, "authority", "appoint", deputy, *named, *signed)
+        self.assertEqual([(one["name"], one["may"]) for one in appointed["deputies"]], [("anna", "deny, keys")])
+        self.assertEqual(self.print_json(first, "authority", "dismiss", "anna", *signed)["deputies"], [])
         self.assertTrue(self.print_json(first, "pending")["waiting"])
         self.assertEqual(len(self.print_json(first, "approve", "--all", "--yes", *signed)["nodes"]), 2)
         self.assertEqual(len(self.print_json(first, "certificates")["certificates"]), 2)

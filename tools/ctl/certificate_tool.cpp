@@ -5,7 +5,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cctype>
 #include <memory>
 #include <optional>
 
@@ -29,18 +28,6 @@ struct Granted {
   bool only_follows = false;
 };
 
-/// Names of jobs have no other characters than these (sdk/layout); * and ? stand for others.
-bool is_pattern(char c) {
-  return std::isalnum(static_cast<unsigned char>(c)) != 0 ||
-         std::string_view("._-*?,").find(c) != std::string_view::npos;
-}
-
-std::string jobs_complaint(const std::string& text) {
-  const bool good = !text.empty() && text.size() <= peer::max_jobs_text_bytes && std::ranges::all_of(text, is_pattern);
-  return good ? ""
-              : "names of jobs are expected, with * and ?, and commas between them, without spaces: 'vision-*,speech'";
-}
-
 void add_granted(CLI::App& command, Granted& granted) {
   CLI::Option* const signs =
       command.add_option("--authority", granted.key_file, "The key file of the cluster's authority, which signs");
@@ -49,7 +36,7 @@ void add_granted(CLI::App& command, Granted& granted) {
       .add_option("--jobs", granted.jobs,
                   "The jobs that it may take part in: names with * and ?, commas between them (default: all)")
       ->type_name("NAMES")
-      ->check(jobs_complaint)
+      ->check(peer::jobs_problem)
       ->needs(signs);
   command.add_flag("--only-follows", granted.only_follows, "It may follow and keep jobs, and train none")->needs(signs);
   command
@@ -113,7 +100,7 @@ JsonAnswer invite(const Invited& wanted, const Invocation& call) {
   if (!authority) return authority;
   std::optional<peer::SigningKey> key;
   if (!wanted.granted.key_file.empty()) {
-    auto read = authority_key(wanted.granted.key_file, authority->at("authority").get<std::string>());
+    auto read = signing_key(wanted.granted.key_file, *authority);
     if (!read) return std::unexpected(read.error());
     key = *read;
   }
@@ -255,7 +242,7 @@ peer::Certificate certificate_for(const NodeId& node, const Approved& wanted, co
 JsonAnswer approve(const Approved& wanted, const Invocation& call) {
   const auto authority = call.ask("authority");
   if (!authority) return authority;
-  const auto key = authority_key(wanted.granted.key_file, authority->at("authority").get<std::string>());
+  const auto key = signing_key(wanted.granted.key_file, *authority);
   if (!key) return std::unexpected(key.error());
   const auto pending = call.ask("pending");
   if (!pending) return pending;

@@ -4,7 +4,9 @@
 #include <fmt/ranges.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
+#include <filesystem>
 #include <iostream>
 #include <memory>
 #include <thread>
@@ -46,8 +48,9 @@ std::string line_from(const std::string& argument) {
 
 std::string decision_words(const json& answer, bool) {
   const json& denial = answer.at("denial");
-  return fmt::format("node {} is {} from now on\n", text_in(denial, "node"),
-                     denial.at("denied").get<bool>() ? "denied" : "allowed");
+  return fmt::format(
+      "node {} is {} from now on\n{}", text_in(denial, "node"), denial.at("denied").get<bool>() ? "denied" : "allowed",
+      answer.value("known", true) ? "" : "(No node, and no used invitation, of this id is known here.)\n");
 }
 
 void add_denials(CLI::App& app, CommandAction& chosen) {
@@ -137,12 +140,17 @@ std::string authority_words(const json& answer, bool) {
   if (authority.empty()) return "no authority: every member may decide for the cluster\n";
   const bool asks = answer.value("asks_for_certificates", false);
   const auto not_signed = answer.at("not_signed").get<std::size_t>();
-  return fmt::format("{} decides in this cluster\nNodes are let in with {}.\n{}", authority,
+  std::string deputies;
+  for (const json& deputy : answer.value("deputies", json::array()))
+    deputies += fmt::format("{} ({}) may sign in its place: {}\n", text_in(deputy, "name"), text_in(deputy, "key"),
+                            text_in(deputy, "may"));
+  return fmt::format("{} decides in this cluster\n{}Nodes are let in with {}.\n{}", authority, deputies,
                      asks ? "a certificate only" : "a cluster key",
                      not_signed == 0
                          ? ""
-                         : fmt::format("It has not signed {} of the denials and keys that hold here; others "
-                                       "do not take them from this node.\n",
+                         : fmt::format("Nobody has signed {} of the denials and keys that hold here, so others do not "
+                                       "take them from this node: 'gossamerctl authority create FILE' with the "
+                                       "authority's file does.\n",
                                        not_signed));
 }
 
@@ -174,7 +182,7 @@ JsonAnswer found_authority(const std::string& path, bool yes, const Invocation& 
   const bool is_made = std::filesystem::exists(path, ignored);
   const auto key = is_made ? peer::SigningKey::read(path) : peer::SigningKey::generate();
   if (!key) return failure(key.error());
-  const std::string authority = peer::hex(key->authority());
+  const std::string authority = peer::hex(key->public_half());
   const std::string decides = present->at("authority").get<std::string>();
   if (!decides.empty() && decides != authority)
     return failure(
@@ -232,8 +240,112 @@ void add_require(CLI::App& authority, CommandAction& chosen) {
   });
 }
 
+/// Makes the file if it is not there.
+JsonAnswer own_key(const std::string& path) {
+  std::error_code ignored;
+  const bool is_made = std::filesystem::exists(path, ignored);
+  const auto key = is_made ? peer::SigningKey::read(path) : peer::SigningKey::generate();
+  if (!key) return failure(key.error());
+  if (const auto made = is_made ? std::expected<void, std::string>() : key->create(path); !made)
+    return failure(made.error());
+  return json{{"key", peer::hex(key->public_half())}};
+}
+
+std::uint8_t powers_of(const std::vector<std::string>& words) {
+  std::uint8_t powers = 0;
+  for (const auto& [power, word] : peer::names_of_powers) {
+    if (std::ranges::find(words, word) != words.end()) powers |= static_cast<std::uint8_t>(power);
+  }
+  return powers;
+}
+
+/// What a deputy is to be from now on.
+struct Appointment {
+  std::string key;
+  std::string name;
+  std::vector<std::string> may;
+  std::string key_file;
+  bool yes = false;
+};
+
+JsonAnswer set_deputy(const Appointment& wanted, const Invocation& call) {
+  const json request{
+      {"command", "deputy_set"}, {"key", wanted.key}, {"name", wanted.name}, {"powers", powers_of(wanted.may)}};
+  const auto is_it = [&](const json& item) {
+    return item.at("kind") == "deputy" && item.at("key") == digits_of(wanted.key) && item.at("name") == wanted.name &&
+           item.at("powers") == request.at("powers");
+  };
+  return decide(request, wanted.key_file, is_it, call);
+}
+
+/// What the deputy has signed is signed by the authority instead.
+JsonAnswer dismiss(Appointment wanted, const Invocation& call) {
+  const auto present = call.ask("authority");
+  if (!present) return present;
+  const auto is_named = [&](const json& deputy) {
+    return deputy.at("key") == digits_of(wanted.key) || deputy.at("name") == wanted.key;
+  };
+  const json deputies = present->value("deputies", json::array());
+  if (std::ranges::count_if(deputies, is_named) != 1)
+    return failure(fmt::format("{} is not the key or the name of one deputy: see 'gossamerctl authority show'",
+                               safe_text(wanted.key)));
+  const json& deputy = *std::ranges::find_if(deputies, is_named);
+  wanted.key = deputy.at("key").get<std::string>();
+  wanted.name = deputy.at("name").get<std::string>();
+  if (auto done = set_deputy(wanted, call); !done || done->at("not_signed") == 0) return done;
+  return found_authority(wanted.key_file, wanted.yes, call);
+}
+
+void add_deputies(CLI::App& authority, CommandAction& chosen) {
+  const auto wanted = std::make_shared<Appointment>();
+  CLI::App* key = authority.add_subcommand("key", "Make a key file of one's own, and print its public half");
+  key->add_option("FILE", wanted->key_file, "Where the secret key is written, with mode 0600")->required();
+  key->footer("For who is to be a deputy. If the file is there, only its public half is printed. No daemon is asked.");
+  key->callback([wanted, &chosen] {
+    chosen = [wanted](const Invocation& call) {
+      return call.end(own_key(wanted->key_file),
+                      [](const json& answer, bool) { return text_in(answer, "key") + "\n"; });
+    };
+  });
+  CLI::App* appoint = authority.add_subcommand(
+      "appoint", "Let another key sign in the authority's place, so that several people decide, each with a key");
+  appoint->add_option("KEY", wanted->key, "As 'gossamerctl authority key' printed it")->required();
+  appoint->add_option("--name", wanted->name, "Who has the key, for other people")->type_name("TEXT")->required();
+  appoint
+      ->add_option("--may", wanted->may,
+                   "What it may sign, with commas between: deny (and allow nodes), keys (rotate and retire), settings\n"
+                   "(of jobs), invite (and approve nodes)")
+      ->type_name("WHAT")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"deny", "keys", "settings", "invite"}))
+      ->required();
+  appoint->add_option("--authority", wanted->key_file, "The key file of the cluster's authority")
+      ->type_name("FILE")
+      ->required();
+  appoint->footer(
+      "Only the authority itself appoints, and asks for certificates. Update all members before: an older gossamerd\n"
+      "takes nothing that a deputy has signed.");
+  appoint->callback([wanted, &chosen] {
+    chosen = [wanted](const Invocation& call) { return call.end(set_deputy(*wanted, call), authority_words); };
+  });
+  CLI::App* dismiss_it = authority.add_subcommand("dismiss", "Let a deputy sign nothing any more");
+  dismiss_it->add_option("DEPUTY", wanted->key, "Its key or its name, as 'gossamerctl authority show' prints them")
+      ->required();
+  dismiss_it->add_option("--authority", wanted->key_file, "The key file of the cluster's authority")
+      ->type_name("FILE")
+      ->required();
+  dismiss_it->add_flag("--yes", wanted->yes, "Sign without asking what the deputy has signed before");
+  dismiss_it->footer(
+      "What it has signed counts no more. The denials and keys are shown, and signed by the authority instead; nodes\n"
+      "that it has approved or invited are put out, unless they are approved again before.");
+  dismiss_it->callback([wanted, &chosen] {
+    chosen = [wanted](const Invocation& call) { return call.end(dismiss(*wanted, call), authority_words); };
+  });
+}
+
 void add_authority(CLI::App& app, CommandAction& chosen) {
-  CLI::App* authority = app.add_subcommand("authority", "Who decides for the cluster: show, create, require, use");
+  CLI::App* authority =
+      app.add_subcommand("authority", "Who decides for the cluster: show, create, key, appoint, dismiss, require, use");
   authority->require_subcommand(1);
   authority->add_subcommand("show", "The authority without whose signature nothing is decided here")
       ->callback([&chosen] {
@@ -254,6 +366,7 @@ void add_authority(CLI::App& app, CommandAction& chosen) {
   create->callback([file, yes, &chosen] {
     chosen = [=](const Invocation& call) { return call.end(found_authority(*file, *yes, call), authority_words); };
   });
+  add_deputies(*authority, chosen);
   add_require(*authority, chosen);
   const auto wanted = std::make_shared<std::string>();
   CLI::App* use = authority->add_subcommand("use", "Follow this authority at this node, whatever others say");

@@ -39,6 +39,12 @@ std::optional<peer::Statement> statement_of(const json& item) {
   if (kind == "denial" && holds("node", node.bytes))
     return peer::denial_statement(node, item.at("denied").get<bool>(), at_us, item.at("reason").get<std::string>());
   if (kind == "key" && holds("digest", digest)) return peer::key_statement(digest, at_us);
+  if (kind == "deputy") {
+    peer::Deputy deputy{.powers = item.at("powers").get<std::uint8_t>(),
+                        .decided_at = at_us,
+                        .name = item.at("name").get<std::string>()};
+    return holds("key", deputy.key) ? std::optional(deputy.statement()) : std::nullopt;
+  }
   if (kind == "rule") return peer::rule_statement(item.at("certificates").get<bool>(), at_us);
   if (kind == "retirement" && holds("fingerprint", fingerprint)) return peer::retirement_statement(fingerprint, at_us);
   return std::nullopt;
@@ -66,6 +72,9 @@ std::string words_of_decision(const json& item) {
   }
   if (kind == "job_settings")
     return fmt::format("settings of the job {}:{}", text_in(item, "job"), settings_text(item.at("values")));
+  if (kind == "deputy")
+    return fmt::format("{} ({}) may sign {} in the authority's place", text_in(item, "name"), text_in(item, "key"),
+                       peer::words_of_powers(item.at("powers").get<std::uint8_t>()));
   if (kind == "rule")
     return item.at("certificates").get<bool>() ? "let nodes in with a certificate only"
                                                : "let nodes in with a cluster key";
@@ -92,7 +101,8 @@ std::string digits_of(std::string typed) {
   return typed;
 }
 
-std::expected<peer::SigningKey, ControlError> authority_key(const std::string& key_file, const std::string& authority) {
+std::expected<peer::SigningKey, ControlError> signing_key(const std::string& key_file, const json& answer) {
+  const std::string authority = answer.at("authority").get<std::string>();
   if (authority.empty()) return failure("this cluster has no authority: make one first (gossamerctl authority create)");
   if (key_file.empty())
     return failure(
@@ -100,9 +110,11 @@ std::expected<peer::SigningKey, ControlError> authority_key(const std::string& k
         "the file that 'gossamerctl authority create' made");
   const auto key = peer::SigningKey::read(key_file);
   if (!key) return failure(key.error());
-  if (peer::hex(key->authority()) != authority)
-    return failure(fmt::format("{} is the key of {}, and in this cluster {} decides", key_file,
-                               peer::hex(key->authority()), safe_text(authority)));
+  const std::string own = peer::hex(key->public_half());
+  const auto is_own = [&](const json& deputy) { return deputy.at("key") == own; };
+  if (own != authority && std::ranges::none_of(answer.value("deputies", json::array()), is_own))
+    return failure(fmt::format("{} is the key of {}, and in this cluster {} decides, of whom that is no deputy",
+                               key_file, own, safe_text(authority)));
   return *key;
 }
 
@@ -110,7 +122,7 @@ JsonAnswer decide(json request, const std::string& key_file, const IsAsAsked& is
   auto answer = call.request(request);
   if (!answer || !answer->contains("to_sign")) return answer;
   const json& items = answer->at("to_sign");
-  const auto key = authority_key(key_file, answer->at("authority").get<std::string>());
+  const auto key = signing_key(key_file, *answer);
   if (!key) return std::unexpected(key.error());
   if (items.size() != 1 || !is_as_asked(items.front()))
     return failure("the daemon asks to sign something else than was asked for: it was not signed");

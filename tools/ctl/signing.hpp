@@ -14,7 +14,7 @@
 
 namespace gossamer::ctl {
 
-inline constexpr const char* key_file_help = "The key file of the cluster's authority, if it has one";
+inline constexpr const char* key_file_help = "The key file of the cluster's authority, or of a deputy, if it has one";
 
 /// Microseconds since 1970, by the clock here.
 [[nodiscard]] TimeUs time_of_day();
@@ -25,9 +25,9 @@ using IsAsAsked = std::function<bool(const nlohmann::json& item)>;
 /// Sends a request. Where the cluster has an authority, signs what the daemon then asks for, and sends it again.
 [[nodiscard]] JsonAnswer decide(nlohmann::json request, const std::string& key_file, const IsAsAsked& is_as_asked,
                                 const Invocation& call);
-/// The key in the file, if it is that of the authority whose 64 digits these are.
-[[nodiscard]] std::expected<peer::SigningKey, ControlError> authority_key(const std::string& key_file,
-                                                                          const std::string& authority);
+/// The key in the file, if the daemon's answer names it as the authority or a deputy.
+[[nodiscard]] std::expected<peer::SigningKey, ControlError> signing_key(const std::string& key_file,
+                                                                        const nlohmann::json& answer);
 /// Signs them all, and shows them.
 [[nodiscard]] JsonAnswer signatures_for(const nlohmann::json& items, const peer::SigningKey& key);
 /// The decision in words, for the operator who signs it.

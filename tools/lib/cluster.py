@@ -93,6 +93,10 @@ class Node:
         for section, values in options.items():
             self.options.setdefault(section, {}).update(values)
 
+    def use(self, build: Path) -> None:
+        """It starts the gossamerd of this build from now on."""
+        self._daemon = build / "bin" / "gossamerd"
+
     def reload(self) -> None:
         """Lets the running daemon read its options again."""
         assert self.program is not None

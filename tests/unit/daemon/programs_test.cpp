@@ -121,9 +121,9 @@ TEST_CASE("every command of the control socket is in the reference, which says w
   page.erase(0, page.find("## Who may give a command"));
   std::string everyones;
   std::string owners;
-  const std::regex row("\\| (`.*`) \\| (everyone|owners) \\|");
+  const std::regex row("\\| (`.*`) \\| (everyone|steerers|owners) \\|");
   for (std::sregex_iterator at(page.begin(), page.end(), row), end; at != end; ++at)
-    (at->str(2) == "owners" ? owners : everyones) += at->str(1);
+    (at->str(2) == "everyone" ? everyones : owners) += at->str(1);
   const std::regex listed("([a-z_]+)");
   CHECK(names(lists[1], listed) == names(everyones, listed));
   CHECK(names(lists[2], listed) == names(owners, listed));

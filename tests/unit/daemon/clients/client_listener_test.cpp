@@ -36,7 +36,7 @@ TEST_CASE("a client attaches, wakes the daemon, and leaves") {
     REQUIRE(daemon.events.sessions.size() == 1);
     const ClientSession& session = *daemon.events.sessions[0];
     CHECK(session.pid() == ::getpid());
-    CHECK(session.uid() == ::getuid());
+    CHECK(session.caller().user == ::getuid());
     CHECK(session.resume());
     CHECK(session.memory().job() == "digits");
     CHECK(daemon.listener->sessions() == 1);

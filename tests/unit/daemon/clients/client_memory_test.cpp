@@ -271,7 +271,7 @@ TEST_CASE("words that change after the memory was looked at are looked at again 
   raw.seal();
   auto mapped = map(raw);
   REQUIRE(mapped);
-  const auto session = std::make_shared<ClientSession>(std::move(*mapped), 1, 0, false, 1);
+  const auto session = std::make_shared<ClientSession>(std::move(*mapped), Caller{1, 0, {}}, false, 1);
   const auto why = [&] {
     const auto checked = JobClient(session, 0).check();
     return checked ? "" : checked.error().message;

@@ -61,7 +61,7 @@ TEST_CASE("with an authority only what it has signed changes the settings of a j
     return of;
   };
   const auto may = [&](const JobSettings& present, const JobSettings& heard) {
-    return may_set(present, heard, authority.authority(), "job");
+    return may_set(present, heard, authority.public_half(), "job");
   };
   CHECK(may_set(settings(3, "q4"), settings(4, "q8"), {}, "job"));
   CHECK_FALSE(may(settings(3, "q4"), settings(4, "q8")));

@@ -27,8 +27,12 @@ struct Serving {
   explicit Serving(std::chrono::milliseconds timeout = 10s) {
     auto opened = ControlServer::open(
         loop, path,
-        [this](const json& request, bool from_owner) {
-          if (!table.empty()) return answer_from(table, request, from_owner);
+        [this](const json& request, const Caller& caller) {
+          const auto may = [&](CommandFor whom) {
+            return whom == CommandFor::everyone || is_owner(caller.user) ||
+                   (whom == CommandFor::steerers && request.value("job", "") == "theirs");
+          };
+          if (!table.empty()) return answer_from(table, request, may);
           return echo(request);
         },
         log.logger, timeout);
@@ -91,11 +95,13 @@ TEST_CASE("a connection asks as often as it likes") {
 TEST_CASE("what changes the cluster is for root and the daemon's user") {
   Serving daemon;
   const auto echo = [&](const json& request) { return daemon.echo(request); };
-  daemon.table = {{"invite", CommandFor::owners, echo}, {"status", CommandFor::everyone, echo}};
+  daemon.table = {{"invite", CommandFor::owners, echo},
+                  {"status", CommandFor::everyone, echo},
+                  {"job_set", CommandFor::steerers, echo}};
   const auto unknown = daemon.ask(daemon.connect(), "{\"command\": \"dance\"}\n");
   CHECK(unknown->at("error") ==
         "command \"dance\" is not known; there are status, and for root and the user that "
-        "gossamerd runs as invite");
+        "gossamerd runs as invite, job_set");
   CHECK(daemon.ask(daemon.connect(), "{\"command\": \"invite\"}\n")->at("echo") == "invite");
   if (::geteuid() != 0) return;  // no other user can be imitated
   std::filesystem::permissions(daemon.folder.path(), std::filesystem::perms::all);
@@ -108,7 +114,10 @@ TEST_CASE("what changes the cluster is for root and the daemon's user") {
   REQUIRE(refused);
   CHECK_THAT(refused->at("error").get<std::string>(), Contains("sudo"));
   CHECK(daemon.ask(socket, "{\"command\": \"status\"}\n")->at("echo") == "status");
-  CHECK(daemon.requests == 2);
+  CHECK(daemon.ask(socket, "{\"command\": \"job_set\", \"job\": \"theirs\"}\n")->at("echo") == "job_set");
+  const auto not_theirs = daemon.ask(socket, "{\"command\": \"job_set\", \"job\": \"others\"}\n");
+  CHECK_THAT(not_theirs->at("error").get<std::string>(), Contains("[rights] steer"));
+  CHECK(daemon.requests == 3);
 }
 
 TEST_CASE("several requests at once are answered one after the other") {

@@ -151,7 +151,8 @@ class Daemon : private PlayedHost {
     }
     const bool resume = resume_ || again;
     auto kept = resume ? std::static_pointer_cast<NodeMemory>(offered.kept) : nullptr;
-    auto session = std::make_shared<ClientSession>(std::move(memory), 17, 0, resume, ++number_, std::move(kept));
+    auto session =
+        std::make_shared<ClientSession>(std::move(memory), Caller{17, 0, {}}, resume, ++number_, std::move(kept));
     if (job_) {
       if (auto added = job_->add(session); !added) return std::unexpected(added.error());
     } else {

@@ -114,7 +114,8 @@ class Machine : private PlayedHost {
     const std::uint64_t bytes = memory.plan.total_bytes;
     auto mapped = ClientMemory::map(memory.fd.get(), bytes, bytes);
     if (!mapped) throw std::runtime_error(mapped.error().message);
-    return std::make_shared<ClientSession>(std::move(*mapped), ::getpid(), ::getuid(), resume, number, std::move(kept));
+    return std::make_shared<ClientSession>(std::move(*mapped), Caller{::getpid(), ::getuid(), {}}, resume, number,
+                                           std::move(kept));
   }
 
   /// False if it is to try again.

@@ -164,7 +164,7 @@ TEST_CASE("where the cluster has an authority, only what it has signed is taken 
     return record;
   };
   const auto hear = [&](Denials& denials, const Denial& record) {
-    return denials.merge(record, today, true, authority.authority());
+    return denials.merge(record, today, true, authority.public_half());
   };
   Denials denials;
   CHECK(hear(denials, denial(1, true, today)) == Hearsay::refused);
@@ -195,7 +195,7 @@ TEST_CASE(
   auto again = Denials::parse(denials.text());
   REQUIRE(again);
   CHECK(again->text() == denials.text());
-  again->forget_other_signatures(authority.authority());
+  again->forget_other_signatures(authority.public_half());
   CHECK(again->entries().at(node_id(1)).denial == sound);
   CHECK(again->entries().at(node_id(2)).denial == denial(2, true, today, "forged"));
   for (const char* bad : {"signed", "signed 00", "signed  denied"})
@@ -209,7 +209,7 @@ TEST_CASE("what the authority has signed replaces what nobody has, whatever the 
     return record;
   };
   const auto hear = [&](Denials& denials, const Denial& record) {
-    return denials.merge(record, today, false, authority.authority());
+    return denials.merge(record, today, false, authority.public_half());
   };
   Denials denials;
   for (std::uint64_t i = 1; i <= max_denials; ++i)

@@ -234,14 +234,14 @@ TEST_CASE("where the cluster has an authority, members add and retire only keys 
   const RingKey key{key_of(2), today};
   const RetiredKey retired{key_of(1).fingerprint(), today};
   KeyRing ring = ring_of({key_of(1)});
-  const RingState announcing{{{key_of(1), 0}}, {}, authority.authority()};
+  const RingState announcing{{{key_of(1), 0}}, {}, authority.public_half()};
   CHECK_FALSE(ring.knows(announcing));
   CHECK(ring.merge(announcing, today).changed);  // the first that is heard of
-  CHECK(ring.authority() == authority.authority());
+  CHECK(ring.authority() == authority.public_half());
   CHECK(ring.knows(announcing));
-  const RingState other{{{key_of(1), 0}}, {}, SigningKey::generate().authority()};
+  const RingState other{{{key_of(1), 0}}, {}, SigningKey::generate().public_half()};
   CHECK(ring.merge(other, today).refused);
-  CHECK(ring.authority() == authority.authority());
+  CHECK(ring.authority() == authority.public_half());
   const auto refused = [&](const RingState& state) {
     const KeyRing::Merge merge = ring.merge(state, today);
     return merge.refused && !merge.changed;
@@ -256,7 +256,7 @@ TEST_CASE("where the cluster has an authority, members add and retire only keys 
   const auto restored = KeyRing::restore(ring.cluster_keys(), ring.notes());
   REQUIRE(restored);
   CHECK(restored->notes() == ring.notes());
-  CHECK(restored->authority() == authority.authority());
+  CHECK(restored->authority() == authority.public_half());
 }
 
 TEST_CASE("what holds when an authority is made is signed by it, and members that hold the same take its signatures") {
@@ -271,13 +271,13 @@ TEST_CASE("what holds when an authority is made is signed by it, and members tha
   for (const RetiredKey& key : ring.state().retired)
     signatures[key.statement()] = authority.sign(key.statement());
   signatures[key_statement(key_of(3).digest(), 0)] = Signature{};
-  ring.set_authority(authority.authority());
+  ring.set_authority(authority.public_half());
   ring.take_signatures(signatures);
   CHECK(other.merge(ring.state(), today).changed);
   CHECK(other.notes() == ring.notes());
   CHECK(std::ranges::all_of(other.keys(), [](const RingKey& key) { return key.signature.has_value(); }));
   // A ring that is told to follow another authority forgets the signatures of the first.
-  other.set_authority(SigningKey::generate().authority());
+  other.set_authority(SigningKey::generate().public_half());
   CHECK(std::ranges::none_of(other.keys(), [](const RingKey& key) { return key.signature.has_value(); }));
 }
 
@@ -288,7 +288,7 @@ TEST_CASE("a key that the authority has retired does not come back by a later da
     return item;
   };
   KeyRing ring = ring_of({key_of(1)});
-  ring.set_authority(authority.authority());
+  ring.set_authority(authority.public_half());
   CHECK(ring.merge({{sign(RingKey{key_of(1), today})}, {sign(RetiredKey{key_of(0x50).fingerprint(), today})}}, today)
             .changed);
   const RingKey stolen = sign(RingKey{key_of(0x50), today - 10});
@@ -302,7 +302,7 @@ TEST_CASE("keys that nobody has signed make room for one that the authority has"
   KeyRing ring = ring_of({key_of(1)});
   for (std::uint8_t i = 2; i <= max_cluster_keys; ++i)
     CHECK(ring.merge({{{key_of(i), today}}, {}}, today).changed);
-  ring.set_authority(authority.authority());
+  ring.set_authority(authority.public_half());
   RingKey fresh{key_of(99), today};
   CHECK(ring.merge({{fresh}, {}}, today).refused);
   fresh.signature = authority.sign(fresh.statement());
@@ -315,12 +315,12 @@ TEST_CASE("signatures that are not the authority's are forgotten when a ring is 
   const SigningKey authority = SigningKey::generate();
   KeyRing ring = ring_of({key_of(1)});
   RingState given = ring.state();
-  given.authority = authority.authority();
+  given.authority = authority.public_half();
   given.keys[0].signature = SigningKey::generate().sign(given.keys[0].statement());
   const auto adopted = KeyRing::adopt(given);
   REQUIRE(adopted);
   CHECK_FALSE(adopted->first().signature);
-  const std::string notes = "authority " + hex(authority.authority()) + "\nmade " + hex(key_of(1).fingerprint()) +
+  const std::string notes = "authority " + hex(authority.public_half()) + "\nmade " + hex(key_of(1).fingerprint()) +
                             " 0 " + hex(*given.keys[0].signature) + "\n";
   const auto restored = KeyRing::restore(ring.cluster_keys(), notes);
   REQUIRE(restored);
@@ -337,7 +337,7 @@ TEST_CASE("only the authority rules that nodes need certificates, and the later 
   const auto told = [&](const AdmissionRule& of) { return RingState{{{key_of(1), 0}}, {}, {}, of}; };
   KeyRing ring(ClusterKeys({key_of(1)}));
   CHECK(ring.merge(told(rule(true, today, authority)), today).refused);  // no authority is known
-  ring.set_authority(authority.authority());
+  ring.set_authority(authority.public_half());
   CHECK(ring.merge(told(rule(true, today, SigningKey::generate())), today).forged);
   AdmissionRule changed = rule(false, today, authority);
   changed.certificates = true;
@@ -362,6 +362,84 @@ TEST_CASE("only the authority rules that nodes need certificates, and the later 
   CHECK_FALSE(ring.asks_for_certificates());
   // Another authority's rule is not followed.
   CHECK(ring.merge(told(rule(true, today + 2, authority)), today).changed);
-  ring.set_authority(SigningKey::generate().authority());
+  ring.set_authority(SigningKey::generate().public_half());
   CHECK_FALSE(ring.asks_for_certificates());
+}
+
+namespace {
+
+Deputy appointed(const SigningKey& key, std::uint8_t powers, const SigningKey& by, gossamer::TimeUs at = today) {
+  Deputy deputy{.key = key.public_half(), .powers = powers, .decided_at = at, .name = "anna"};
+  deputy.signature = by.sign(deputy.statement());
+  return deputy;
+}
+constexpr auto keys_power = static_cast<std::uint8_t>(Power::keys);
+constexpr auto deny_power = static_cast<std::uint8_t>(Power::deny);
+
+}  // namespace
+
+TEST_CASE("a deputy signs what it may in the authority's place, until it is dismissed") {
+  const SigningKey authority = SigningKey::generate();
+  const SigningKey anna = SigningKey::generate();
+  const SigningKey bert = SigningKey::generate();
+  KeyRing ring = ring_of({key_of(1)});
+  ring.set_authority(authority.public_half());
+  const auto hear = [&](const Deputy& deputy) { return ring.merge({authority.public_half(), {deputy}}, today); };
+  RingKey key{key_of(2), today};
+  key.signature = anna.sign(key.statement());
+  CHECK(ring.merge({{key}, {}}, today).forged);
+  // Only the authority appoints, and a deputy does only what it may.
+  CHECK(hear(appointed(anna, keys_power, anna)).forged);
+  CHECK(hear(appointed(bert, deny_power, authority)).changed);
+  CHECK(hear(appointed(anna, keys_power, bert)).forged);
+  key.signature = bert.sign(key.statement());
+  CHECK(ring.merge({{key}, {}}, today).forged);
+  CHECK(hear(appointed(anna, keys_power, authority)).changed);
+  CHECK_FALSE(hear(appointed(anna, keys_power, authority)).changed);
+  key.signature = anna.sign(key.statement());
+  CHECK(ring.merge({{key}, {}}, today).changed);
+  AdmissionRule rule = ring.propose_rule(true, today);
+  rule.signature = anna.sign(rule.statement());
+  CHECK(ring.merge({{{key_of(1), 0}}, {}, {}, rule}, today).forged);
+  const auto restored = KeyRing::restore(ring.cluster_keys(), ring.notes());
+  REQUIRE(restored);
+  CHECK(restored->notes() == ring.notes());
+  CHECK(restored->deciders() == ring.deciders());
+  CHECK(restored->keys().back().signature);
+  CHECK(KeyRing::adopt(ring.state(), ring.deputies())->notes() == ring.notes());
+  // What it has signed counts no more, and nobody appoints it again with the old word.
+  CHECK(hear(appointed(anna, 0, authority, today + 1)).changed);
+  CHECK_FALSE(ring.keys().back().signature);
+  CHECK_FALSE(hear(appointed(anna, keys_power, authority)).changed);
+  CHECK_FALSE(KeyRing::adopt({{key}, {}, authority.public_half()}, ring.deputies())->keys().front().signature);
+  CHECK(ring.propose_deputy(anna.public_half(), keys_power, "anna", today).decided_at > today + 1);
+  // Another authority has other deputies.
+  ring.set_authority(bert.public_half());
+  CHECK(ring.deputies().records.empty());
+}
+
+TEST_CASE("deputies are told with their authority, and there are so many at most") {
+  const SigningKey authority = SigningKey::generate();
+  KeyRing ring = ring_of({key_of(1)});
+  const SigningKey anna = SigningKey::generate();
+  CHECK(ring.merge({authority.public_half(), {appointed(anna, keys_power, authority)}}, today).changed);
+  CHECK(ring.authority() == authority.public_half());
+  CHECK_FALSE(ring.merge({SigningKey::generate().public_half(), {appointed(anna, 0, authority)}}, today).changed);
+  CHECK(
+      ring.merge({authority.public_half(), {appointed(anna, 0, authority, today + 2 * max_ahead_us)}}, today).refused);
+  while (ring.deputies().records.size() < max_deputies)
+    REQUIRE(ring.set_deputy(appointed(SigningKey::generate(), keys_power, authority)));
+  CHECK_THAT(ring.set_deputy(appointed(SigningKey::generate(), keys_power, authority)).error(),
+             Catch::Contains("which is the most"));
+  CHECK(ring.set_deputy(appointed(anna, deny_power, authority, today + 1)));
+}
+
+TEST_CASE("notes about deputies that make no sense are no notes") {
+  const SigningKey authority = SigningKey::generate();
+  KeyRing ring = ring_of({key_of(1)});
+  ring.set_authority(authority.public_half());
+  REQUIRE(ring.set_deputy(appointed(SigningKey::generate(), keys_power, SigningKey::generate())));
+  CHECK_FALSE(KeyRing::restore(ring.cluster_keys(), ring.notes()));  // nobody has signed it
+  CHECK_FALSE(KeyRing::restore(ring.cluster_keys(), "deputy\n"));
+  CHECK_FALSE(KeyRing::restore(ring.cluster_keys(), "authority " + hex(authority.public_half()) + "\ndeputy ab 1\n"));
 }

@@ -167,7 +167,7 @@ TEST_CASE("a member that changes its mind all the time is not listened to for ev
 TEST_CASE("a member that floods with what is not signed, or badly, keeps nobody from hearing the authority") {
   const SigningKey authority = SigningKey::generate();
   KeyRing ring = a_ring();
-  ring.set_authority(authority.authority());
+  ring.set_authority(authority.public_half());
   Spread node(ring, {});
   const NodeId hostile = node_id(1);
   const NodeId honest = node_id(2);
@@ -195,7 +195,7 @@ namespace {
 /// A spread that follows the authority.
 Spread following(const SigningKey& authority) {
   KeyRing ring = a_ring();
-  ring.set_authority(authority.authority());
+  ring.set_authority(authority.public_half());
   return {ring, {}};
 }
 Certificate certificate_of(std::uint64_t node, const SigningKey& authority, std::uint32_t nodes = 1) {
@@ -247,6 +247,48 @@ TEST_CASE("certificates go from neighbour to neighbour, and only those behind wh
   CHECK(b.heard(node_id(1), late, begun_at + us_per_s, forgery_ban_us + 1) == Hearsay::known);
 }
 
+TEST_CASE("deputies are told before what they have signed, also to whoever knows no authority yet") {
+  const SigningKey authority = SigningKey::generate();
+  const SigningKey anna = SigningKey::generate();
+  const KeyRing unled = a_ring();
+  KeyRing led = unled;
+  led.set_authority(authority.public_half());
+  Spread a(led, {});
+  Deputy deputy{.key = anna.public_half(), .powers = all_powers, .decided_at = begun_at, .name = "anna"};
+  deputy.signature = authority.sign(deputy.statement());
+  KeyRing ring = a.ring();
+  REQUIRE(ring.set_deputy(deputy));
+  a.set_ring(ring, 0);
+  Denial denial{node_id(9), true, begun_at, ""};
+  denial.signature = anna.sign(denial.statement());
+  CHECK(a.decide(denial));
+  CHECK(a.take(certificate_of(8, anna), begun_at, 0) == Hearsay::news);
+  for (const KeyRing& ring_of_b : {led, unled}) {
+    Spread b(ring_of_b, {});
+    a.link_up(node_id(2), 0);
+    b.link_up(node_id(1), 0);
+    while (const auto message = a.next_for(node_id(2), 0)) {
+      std::visit(
+          [&]<class Told>(Told told) {
+            if constexpr (requires { b.heard(node_id(1), told, begun_at, 0); })
+              CHECK(b.heard(node_id(1), told, begun_at, 0) != Hearsay::refused);
+          },
+          *message);
+      a.said(node_id(2));
+    }
+    CHECK(b.ring().deciders() == a.ring().deciders());
+    CHECK(b.denials().entries().at(node_id(9)).denial.signature);
+    CHECK(b.certificates().of(node_id(8)) != nullptr);
+    // When the deputy is dismissed, the denial stays, and nobody has signed it.
+    Deputy dismissed{.key = deputy.key, .powers = 0, .decided_at = begun_at + 1, .name = "anna"};
+    dismissed.signature = authority.sign(dismissed.statement());
+    CHECK(b.heard(node_id(1), DeputyList{authority.public_half(), {dismissed}}, begun_at, 0) == Hearsay::news);
+    CHECK(b.denials().is_denied(node_id(9)));
+    CHECK_FALSE(b.denials().entries().at(node_id(9)).denial.signature);
+    CHECK(b.certificates().of(node_id(8)) == nullptr);
+  }
+}
+
 TEST_CASE("without an authority no certificate is taken or told") {
   const SigningKey authority = SigningKey::generate();
   Spread a(a_ring(), {});
@@ -262,7 +304,7 @@ TEST_CASE("without an authority no certificate is taken or told") {
   ring.set_authority({});
   b.set_ring(ring, 0);
   CHECK(b.certificates().entries().size() == 1);
-  ring.set_authority(SigningKey::generate().authority());
+  ring.set_authority(SigningKey::generate().public_half());
   b.set_ring(ring, 0);
   CHECK(b.certificates().entries().empty());
 }

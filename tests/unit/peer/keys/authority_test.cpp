@@ -20,13 +20,13 @@ TEST_CASE("a signature holds for one statement of one authority") {
   const SigningKey key = SigningKey::generate();
   const Statement statement = denial_statement(node_id(1), true, 5, "sold");
   const Signature signature = key.sign(statement);
-  CHECK(is_signed(key.authority(), statement, signature));
-  CHECK_FALSE(is_signed(key.authority(), statement, std::nullopt));
-  CHECK_FALSE(is_signed(SigningKey::generate().authority(), statement, signature));
+  CHECK(is_signed(key.public_half(), statement, signature));
+  CHECK_FALSE(is_signed(key.public_half(), statement, std::nullopt));
+  CHECK_FALSE(is_signed(SigningKey::generate().public_half(), statement, signature));
   for (std::size_t i = 0; i < signature.size(); ++i) {
     Signature changed = signature;
     changed[i] ^= 1U;
-    CHECK_FALSE(is_signed(key.authority(), statement, changed));
+    CHECK_FALSE(is_signed(key.public_half(), statement, changed));
   }
 }
 
@@ -82,11 +82,11 @@ TEST_CASE("an authority's key is found again in its file, which nobody else may 
   CHECK((info.st_mode & 0777) == 0600);
   const auto read = SigningKey::read(path);
   REQUIRE(read);
-  CHECK(read->authority() == key.authority());
+  CHECK(read->public_half() == key.public_half());
   const auto again = SigningKey::generate().create(path);
   REQUIRE_FALSE(again);
   CHECK_THAT(again.error(), Catch::Contains("there already"));
-  CHECK(SigningKey::read(path)->authority() == key.authority());
+  CHECK(SigningKey::read(path)->public_half() == key.public_half());
   REQUIRE(::chmod(path.c_str(), 0640) == 0);
   CHECK_FALSE(SigningKey::read(path));
   CHECK_THAT(SigningKey::read(folder.path() / "none").error(), Catch::Contains("there is no"));

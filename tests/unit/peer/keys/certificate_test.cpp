@@ -50,11 +50,11 @@ TEST_CASE("the authority stands behind a certificate, and behind no change of it
   const UsableWarrant usable = UsableWarrant::make(a_warrant(), authority);
   const Certificate certificate = usable.certify(node_id(5), now);
   const auto flaw = [&](const Certificate& shown, TimeUs at = now) {
-    return flaw_of(shown, node_id(5), authority.authority(), at).value_or("");
+    return flaw_of(shown, node_id(5), authority.public_half(), at).value_or("");
   };
   CHECK(flaw(certificate).empty());
-  CHECK(flaw_of(certificate, node_id(6), authority.authority(), now));
-  CHECK(flaw_of(certificate, node_id(5), SigningKey::generate().authority(), now));
+  CHECK(flaw_of(certificate, node_id(6), authority.public_half(), now));
+  CHECK(flaw_of(certificate, node_id(5), SigningKey::generate().public_half(), now));
   CHECK(flaw(certificate, now + 100 * hour - 1).empty());
   CHECK(flaw(certificate, now + 100 * hour).find("expired") != std::string::npos);
   CHECK(flaw(usable.certify(node_id(5), now + hour)).empty());
@@ -82,9 +82,9 @@ TEST_CASE("the authority stands behind a certificate, and behind no change of it
   // Whoever has a certificate certifies nobody else with it, and no warrant is made without the authority.
   Certificate stolen = certificate;
   stolen.node = node_id(9);
-  CHECK(flaw_of(stolen, node_id(9), authority.authority(), now));
+  CHECK(flaw_of(stolen, node_id(9), authority.public_half(), now));
   const SigningKey thief = SigningKey::generate();
-  CHECK(flaw_of(UsableWarrant::make(a_warrant(), thief).certify(node_id(9), now), node_id(9), authority.authority(),
+  CHECK(flaw_of(UsableWarrant::make(a_warrant(), thief).certify(node_id(9), now), node_id(9), authority.public_half(),
                 now));
 }
 

@@ -118,6 +118,19 @@ RingState ring_of_test() {
   ring.retired.resize(max_retired_keys, {{7}, 9});
   return ring;
 }
+DeputyList deputies_of_test() {
+  DeputyList deputies;
+  deputies.authority.emplace().fill(9);
+  for (std::uint8_t i = 0; i < max_deputies; ++i) {
+    Deputy& deputy = deputies.records.emplace_back();
+    deputy.key.fill(i);
+    deputy.powers = i;
+    deputy.decided_at = i;
+    deputy.name.assign(max_name_bytes, 'n');
+    deputy.signature.fill(i);
+  }
+  return deputies;
+}
 InvitationClaim claim_of_test() {
   InvitationClaim claim;
   claim.invitation.fill(1);
@@ -196,7 +209,8 @@ std::vector<ControlMessage> all_control() {
           denials_of_test(),
           ring_of_test(),
           claim_of_test(),
-          InvitationGrant{ring_of_test()}};
+          InvitationGrant{ring_of_test(), deputies_of_test()},
+          deputies_of_test()};
 }
 
 }  // namespace

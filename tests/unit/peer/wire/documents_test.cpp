@@ -93,6 +93,7 @@ TEST_CASE("docs/reference/wire.md: the limits are the code's") {
       {"max_stranger_bytes", max_stranger_bytes},
       {"max_denials", max_denials},
       {"max_denials_in_message", max_denials_in_message},
+      {"max_deputies", max_deputies},
       {"max_certificates", max_certificates},
       {"max_certificates_in_message", max_certificates_in_message},
       {"max_certificate_bytes", max_certificate_bytes},

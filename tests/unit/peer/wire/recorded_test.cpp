@@ -32,9 +32,9 @@ struct Recording {
   std::size_t messages;
 };
 const std::vector<Recording> files{
-    {"version-1", 32},           {"version-1-agreement", 46},   {"version-1-summaries", 48}, {"version-1-tracer", 51},
-    {"version-1-outcome", 54},   {"version-1-settings", 55},    {"version-1-keeping", 58},   {"version-1-limited", 59},
-    {"version-1-authority", 61}, {"version-1-certificates", 65}};
+    {"version-1", 32},           {"version-1-agreement", 46},    {"version-1-summaries", 48}, {"version-1-tracer", 51},
+    {"version-1-outcome", 54},   {"version-1-settings", 55},     {"version-1-keeping", 58},   {"version-1-limited", 59},
+    {"version-1-authority", 61}, {"version-1-certificates", 65}, {"version-1-deputies", 67}};
 
 Bytes filled(std::size_t size, std::uint8_t value) {
   return Bytes::adopt(std::vector<std::uint8_t>(size, value));
@@ -185,6 +185,11 @@ Certificate certificate(std::uint8_t value) {
   certificate.signature = signature(57);
   return certificate;
 }
+DeputyList deputies() {
+  const PublicKey key{1, 2, 3};
+  return {PublicKey{4, 5, 6},
+          {{.key = key, .powers = 9, .decided_at = 1'700'000'000'000'000, .name = "anna", .signature = signature(59)}}};
+}
 RingState ring_with_rule() {
   RingState state = signed_ring();
   state.rule = {.certificates = true, .decided_at = 1'700'000'000'000'000, .signature = signature(58)};
@@ -303,6 +308,8 @@ std::map<std::string, Frames> samples() {
       {"keyRing.signed", encode(ControlMessage(signed_ring()))},
       {"keyRing.rule", encode(ControlMessage(ring_with_rule()))},
       {"certificates", encode(ControlMessage(CertificateList{{certificate(60), certificate(61)}}))},
+      {"deputies", encode(ControlMessage(deputies()))},
+      {"invitationGrant.deputies", encode(ControlMessage(InvitationGrant{ring(), deputies()}))},
       {"invitationClaim.certificate", encode(ControlMessage(warranted_claim()))},
       {"keyRing", encode(ControlMessage(ring()))},
       {"keyRing.one", encode(ControlMessage(RingState{{{cluster_key(30), 0}}, {}}))},

@@ -36,7 +36,8 @@ daemon::JobStatus some_job() {
 struct Daemon {
   explicit Daemon(std::function<json(const json&)> answer) {
     auto opened = daemon::ControlServer::open(
-        loop, path, [answer](const json& request, bool) { return answer(request); }, log.logger);
+        loop, path, [answer](const json& request, const gossamer::daemon::Caller&) { return answer(request); },
+        log.logger);
     REQUIRE(opened);
     server = std::move(*opened);
     thread = std::thread([this] { loop.run(); });

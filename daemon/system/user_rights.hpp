@@ -1,0 +1,48 @@
+// What the users of this machine may do with jobs: [rights] of the configuration.
+//
+// An entry "WHO: JOBS" has a user's name or number, or a group's after '@', or '*' for whoever reaches the sockets, and
+// names of jobs, as patterns of fnmatch(3) with commas between them. Root and who runs the daemon may do everything.
+// Owned by the shell, on the loop's thread.
+
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "daemon/system/caller.hpp"
+
+namespace gossamer::daemon {
+
+/// What is wrong with an entry; empty: nothing.
+[[nodiscard]] std::string grant_problem(const std::string& entry);
+
+class UserRights {
+ public:
+  /// Entries must be sound. `train`: who may train the jobs, and read their models so. `steer`: who may change their
+  /// settings and have checkpoints written.
+  UserRights(const std::vector<std::string>& train, const std::vector<std::string>& steer);
+
+  /// Names of users and groups that this machine does not have. Their entries admit nobody.
+  [[nodiscard]] const std::vector<std::string>& unknown() const { return unknown_; }
+  /// Why the caller may not train the job, for people; nothing if it may.
+  [[nodiscard]] std::optional<std::string> objection_to_training(const Caller& caller, std::string_view job) const;
+  [[nodiscard]] bool may_steer(const Caller& caller, std::string_view job) const;
+
+ private:
+  /// Without user and group: everyone.
+  struct Grant {
+    std::optional<uid_t> user;
+    std::optional<gid_t> group;
+    std::string jobs;
+  };
+  [[nodiscard]] std::vector<Grant> resolve(const std::vector<std::string>& entries);
+  [[nodiscard]] static bool allow(const std::vector<Grant>& grants, const Caller& caller, std::string_view job);
+
+  std::vector<std::string> unknown_;
+  std::vector<Grant> train_;
+  std::vector<Grant> steer_;
+};
+
+}  // namespace gossamer::daemon

@@ -25,7 +25,7 @@ ELEMENTS = FRAGMENT + FRAGMENT // 2
 # This is much less than the share of one client in one step, and more than the fp32 rounding of thousands of additions,
 # or the remaining difference of two nodes that agree.
 NEAR = 5e-3
-# They have a low priority, so that they do not take the time of tests that run at once.
+# They have the lowest priority, so that they take only the time that no test that runs at once wants.
 BUSY_LOOPS = 2
 
 
@@ -61,7 +61,7 @@ class AddingTest(SystemTest):
         self.adders: List[AddingClient] = []
         self.base = np.zeros(ELEMENTS)  # the sum over the nodes, before the additions that are counted at the clients
         for _ in range(BUSY_LOOPS):
-            loop = subprocess.Popen([sys.executable, "-c", "import os; os.nice(10)\nwhile True: pass"])
+            loop = subprocess.Popen([sys.executable, "-c", "import os; os.nice(19)\nwhile True: pass"])
             self.addCleanup(loop.wait)
             self.addCleanup(loop.kill)
 

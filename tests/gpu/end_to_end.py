@@ -57,7 +57,6 @@ OPTIONS: Dict[str, Dict[str, Any]] = {
 # six, as with a deviation of 0.011: beside a training of 0.994 a training fails below 0.94, which is five such
 # deviations away.
 ALLOWED_DEVIATIONS = 4
-DEATHS = 5
 # The driver may take this long to clear away what dead processes left.
 SETTLING_S = 30.0
 # Allocators keep memory that they once had; on a GPU, the driver does.
@@ -76,10 +75,11 @@ class Scale(NamedTuple):
     pairs: int
     window_s: float
     most_ratio: Optional[float]  # None: not checked
+    deaths: int  # of clients
 
 
-MEASURED = Scale(1500, 0.95, 4096, 1024, 15, 2.0, 1.02)
-REHEARSED = Scale(200, 0.90, 128, 16, 3, 0.1, None)
+MEASURED = Scale(1500, 0.95, 4096, 1024, 15, 2.0, 1.02, 5)
+REHEARSED = Scale(200, 0.90, 128, 16, 3, 0.1, None, 2)
 
 
 def say(text: str) -> None:
@@ -424,11 +424,11 @@ class EndToEnd:
         kill_client(program)  # resources that are taken only once are taken here
         program, result = self.start_held(nodes[0], 1)
         (bytes_before, descriptors_before), mib_before = self.footprint(nodes), self.gpu_mib()
-        for _ in range(DEATHS):
+        for _ in range(self.scale.deaths):
             kill_client(program)
             program, result = self.start_held(nodes[0], 1)
         bytes_after, descriptors_after = self.footprint(nodes)
-        what = f"after {DEATHS} deaths of a client"
+        what = f"after {self.scale.deaths} deaths of a client"
         grown, more = bytes_after - bytes_before, descriptors_after - descriptors_before
         self.table.row(f"daemons' memory {what}", f"{grown / (1 << 20):+.1f} MiB", grown <= ALLOWED_GROWTH_BYTES)
         self.table.row(f"daemons' descriptors {what}", f"{more:+d}", more <= ALLOWED_MORE_DESCRIPTORS)

@@ -39,7 +39,7 @@ from fake_gpu import FakeGpu  # noqa: E402
 BATCH = 32
 # Waits this long for another replica, and for the first exchange; a busy machine takes its time.
 PATIENCE_S = 120.0
-PEER_STEP_S = 0.01
+PEER_STEP_S = 0.01  # also of a client that holds a model beside a fake GPU, which nothing else would pace
 WARM_UP_STEPS = 20
 
 
@@ -244,6 +244,8 @@ def hold_digits(options: argparse.Namespace) -> None:
         if info.attached and info.exchanges > exchanges and told != attachments:
             told = attachments
             tell(options.result, {"attachments": told, "path": info.path})
+        if fake is not None:
+            time.sleep(PEER_STEP_S)
 
 
 class Large:

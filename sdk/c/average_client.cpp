@@ -33,12 +33,12 @@ int milliseconds_until(steady_clock::time_point until) {
   return static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, 1 << 30));
 }
 
-/// Before the next try. False: there is no time for it.
+/// Before the next try. False: there is no time for it. It waits all the same, because its caller may try again at
+/// once.
 bool pause_before(steady_clock::time_point until) {
   const auto next = steady_clock::now() + connect_again;
-  if (next >= until) return false;
-  std::this_thread::sleep_until(next);
-  return true;
+  std::this_thread::sleep_until(std::min(next, until));
+  return next < until;
 }
 
 bool is_programs_own(const AverageMemory& memory) {

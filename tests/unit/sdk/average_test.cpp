@@ -325,7 +325,10 @@ TEST_CASE("what cannot be averaged is refused at once") {
   std::vector<float> values{4};
   CHECK(status_of([&] { run.average({}); }) == GOSSAMER_BAD_ARGUMENT);
   CHECK(status_of([&] { run.average(values, {.name = "a b"}); }) == GOSSAMER_BAD_ARGUMENT);
+  const auto begun = std::chrono::steady_clock::now();
   CHECK(status_of([&] { run.average(values, {.timeout = std::chrono::milliseconds(200)}); }) == GOSSAMER_NO_DAEMON);
+  CHECK(std::chrono::steady_clock::now() - begun >=
+        std::chrono::milliseconds(200));  // whoever calls again must not spin
   CHECK(run.last_error().find("no gossamerd answers at") != std::string::npos);
   CHECK(gossamer_average(run.handle(), nullptr, 3, nullptr, nullptr) == GOSSAMER_BAD_ARGUMENT);
   gossamer_average_info info{};

@@ -534,14 +534,23 @@ nlohmann::json Node::answer_job_set(const nlohmann::json& request) {
   auto next = job->options().changed(changes, id());
   if (!next) return {{"error", next.error()}};
   const auto& deciders = overlay_->deciders();
-  if (!deciders || *next == job->options().settings()) return job->change_settings(*next);
+  const auto is_sound = [&](const JobSettings& settings) {
+    return deciders->have_signed(peer::Power::settings, peer::settings_statement(name, settings), settings.signature);
+  };
+  const JobSettings& present = job->options().settings();
+  if (deciders && *next == present && !is_sound(present) && present.version > 0 &&
+      present.version < max_settings_version) {
+    // Others do not take them as they are. So they get a new version, which is signed.
+    next = JobSettings{.version = present.version + 1, .author = id(), .values = present.values};
+  }
+  if (!deciders || *next == present) return job->change_settings(*next);
   if (!request.contains("signatures")) return commands_->to_sign_answer(nlohmann::json::array({to_sign(name, *next)}));
   const peer::Statement statement = peer::settings_statement(name, *next);
   const peer::Signatures signatures = signatures_in(request);
   const auto found = signatures.find(statement);
-  if (found == signatures.end() || !deciders->have_signed(peer::Power::settings, statement, found->second))
+  if (found != signatures.end()) next->signature = found->second;
+  if (!is_sound(*next))
     return {{"error", "the settings have changed meanwhile, or nobody who may has signed them: try again"}};
-  next->signature = found->second;
   return job->change_settings(*next);
 }
 

@@ -13,6 +13,7 @@
 
 #include "daemon/report/self_report.hpp"
 #include "sdk/layout/average.hpp"
+#include "sdk/layout/names.hpp"
 #include "sdk/layout/socket_path.hpp"
 
 namespace gossamer::daemon {
@@ -244,7 +245,8 @@ nlohmann::json Shell::answer_drain(const nlohmann::json& request) {
 nlohmann::json Shell::answer(const nlohmann::json& request, const Caller& caller) const {
   return answer_from(commands_, request, [&](CommandFor whom) {
     return whom == CommandFor::everyone || is_owner(caller.user) ||
-           (whom == CommandFor::steerers && rights_.may_steer(caller, request.value("job", "")));
+           (whom == CommandFor::steerers && layout::is_job_name(request.value("job", "")) &&
+            rights_.may_steer(caller, request.value("job", "")));
   });
 }
 

@@ -59,7 +59,7 @@ class Shell {
   void reload_config();
 
   /// The answer to a command of the control socket.
-  [[nodiscard]] nlohmann::json answer(const nlohmann::json& request, const Caller& caller = {.user = 0}) const;
+  [[nodiscard]] nlohmann::json answer(const nlohmann::json& request, const Caller& caller) const;
   [[nodiscard]] const Config& config() const { return config_; }
 
  private:

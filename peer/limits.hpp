@@ -56,9 +56,10 @@ inline constexpr std::size_t max_listening_keys = 32;
 /// Decisions about nodes that are kept, and told in one message.
 inline constexpr std::size_t max_denials = 1024;
 inline constexpr std::size_t max_denials_in_message = 64;
+/// Deputies of the authority, those that are none any more among them, and how many a hello shows.
+inline constexpr std::size_t max_deputies = 16;
+inline constexpr std::size_t max_deputies_in_hello = 3;
 /// Certificates that are kept, and told in one message.
-/// Those that are deputies no more are among them.
-inline constexpr std::size_t max_deputies = 64;
 inline constexpr std::size_t max_certificates = 1024;
 inline constexpr std::size_t max_certificates_in_message = 32;
 /// A decision or key of another node may be dated so far ahead of our clock.

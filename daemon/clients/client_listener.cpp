@@ -281,6 +281,9 @@ std::expected<std::shared_ptr<ClientSession>, AttachRefusal> ClientListener::mak
                                                                                           Asking& asking) {
   if (refusing_) return cannot_attach(AttachStatus::stopping, "the daemon is going down: try again when it is back");
   const Caller& caller = asking.caller;
+  // Rights may have changed while a GPU's driver was waited for.
+  if (const auto why = objection_to(caller, asking.memory.job()))
+    return cannot_attach(AttachStatus::not_permitted, *why);
   const ClientLedger::Entry entry{caller.user, asking.memory.key().name_hash, asking.memory.most_bytes()};
   if (auto objection = ledger_.objection(entry))
     return cannot_attach(AttachStatus::limit_reached, *std::move(objection));

@@ -20,13 +20,15 @@ std::string text_in(const json& request, const char* name) {
   return request.contains(name) ? request.at(name).get<std::string>() : std::string{};
 }
 
-json answer_of(const peer::Denial& denial) {
+json answer_of(const peer::Denials::Entry& entry) {
+  const peer::Denial& denial = entry.denial;
   return {{"node", denial.node.full()},
           {"denied", denial.denied},
           {"decided_at_us", denial.decided_at},
           {"decided_at", peer::date_text(denial.decided_at)},
           {"reason", denial.reason},
-          {"signed", denial.signature.has_value()}};
+          {"signed", denial.signature.has_value()},
+          {"signer", entry.signer ? peer::hex(*entry.signer) : ""}};
 }
 
 // Each function gives the fields of a decision that is to be signed. gossamerctl shows them, and makes the statement.
@@ -166,7 +168,7 @@ json ClusterCommands::decide(const json& request, bool denied) {
   if (overlay_.authority()) denial->decided_at = request.value("at_us", denial->decided_at);
   denial = with_signature(*std::move(denial), request);
   if (const auto decided = overlay_.decide(*denial); !decided) return failure(decided.error());
-  return {{"denial", answer_of(*denial)}, {"known", known}};
+  return {{"denial", answer_of(overlay_.denials().entries().at(*node))}, {"known", known}};
 }
 
 /// A node, or an invitation that has been used.
@@ -184,7 +186,7 @@ bool ClusterCommands::is_known(const NodeId& node) const {
 json ClusterCommands::denials() const {
   json records = json::array();
   for (const auto& [node, entry] : overlay_.denials().entries())
-    records.push_back(answer_of(entry.denial));
+    records.push_back(answer_of(entry));
   return {{"denials", std::move(records)}};
 }
 
@@ -363,6 +365,7 @@ json ClusterCommands::certificates() const {
   json held = json::array();
   for (const auto& [node, entry] : overlay_.certificates().entries()) {
     json certificate = answer_of(entry.certificate);
+    certificate["signer"] = entry.signer ? peer::hex(*entry.signer) : "";
     certificate["counts"] = overlay_.certificate_of(node) != nullptr;
     held.push_back(std::move(certificate));
   }

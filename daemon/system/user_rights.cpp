@@ -65,14 +65,6 @@ std::optional<gid_t> group_named(const std::string& name) {
   return look_up(name, ::getgrnam_r, record) ? std::optional(record.gr_gid) : std::nullopt;
 }
 
-std::string text_of(const Caller& caller) {
-  passwd record{};
-  passwd* found = nullptr;
-  std::vector<char> room(1u << 14);
-  ::getpwuid_r(caller.user, &record, room.data(), room.size(), &found);
-  return found == nullptr ? fmt::format("user {}", caller.user) : fmt::format("user {}", record.pw_name);
-}
-
 }  // namespace
 
 std::string grant_problem(const std::string& text) {
@@ -117,8 +109,9 @@ bool UserRights::allow(const std::vector<Grant>& grants, const Caller& caller, s
 
 std::optional<std::string> UserRights::objection_to_training(const Caller& caller, std::string_view job) const {
   if (allow(train_, caller, job)) return std::nullopt;
-  return fmt::format("{} may not train the job {} on this machine: who may is in its gossamer.toml, [rights] train",
-                     text_of(caller), job);
+  return fmt::format(
+      "user {} may not train the job {} on this machine: who may is in its gossamer.toml, [rights] train", caller.user,
+      job);
 }
 
 bool UserRights::may_steer(const Caller& caller, std::string_view job) const {

@@ -22,7 +22,8 @@ bool was_made_before(const Certificate& a, const Certificate& b) {
 }  // namespace
 
 Hearsay Certificates::merge(const Certificate& heard, Source source, TimeUs now,
-                            const std::function<bool(const NodeId&)>& is_to_be_kept) {
+                            const std::function<bool(const NodeId&)>& is_to_be_kept,
+                            const std::optional<PublicKey>& signer) {
   if (knows(heard, source)) return Hearsay::known;
   if (entries_.size() == max_certificates && !entries_.contains(heard.node)) {
     const auto rank = [&](const Certificate& of, bool is_kept) {
@@ -37,7 +38,7 @@ Hearsay Certificates::merge(const Certificate& heard, Source source, TimeUs now,
   } else if (!make_room_in_invitation(heard, now)) {
     return Hearsay::refused;
   }
-  entries_[heard.node] = {heard, ++last_change_, now};
+  entries_[heard.node] = {heard, ++last_change_, now, signer};
   GOSSAMER_CHECK(entries_.size() <= max_certificates);
   return Hearsay::news;
 }
@@ -74,8 +75,15 @@ const Certificate* Certificates::of(const NodeId& node) const {
   return found == entries_.end() ? nullptr : &found->second.certificate;
 }
 
-void Certificates::forget_others(const Deciders& deciders) {
-  std::erase_if(entries_, [&](const auto& entry) { return !is_genuine(entry.second.certificate, deciders); });
+void Certificates::settle(const Deciders& deciders, bool new_authority) {
+  if (new_authority) {
+    for (auto& [node, entry] : entries_)
+      entry.signer = signer_of(entry.certificate, deciders);
+  }
+  std::erase_if(entries_, [&](const auto& item) {
+    const auto& signer = item.second.signer;
+    return !signer || !deciders.may_sign(*signer, Warrant::power);
+  });
 }
 
 std::vector<Certificate> Certificates::since(std::uint64_t& change, std::size_t most) const {

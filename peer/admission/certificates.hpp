@@ -28,21 +28,22 @@ class Certificates {
   struct Entry {
     Certificate certificate;
     std::uint64_t change = 0;
-    TimeUs heard_at = 0;  ///< by the monotonic clock
+    TimeUs heard_at = 0;                   ///< by the monotonic clock
+    std::optional<PublicKey> signer = {};  ///< of the warrant; nothing: it was not looked at yet
   };
 
   /// Takes a genuine certificate. Refused if its invitation has been used by as many others as it is for. If the table
   /// is full, the oldest goes that is not to be kept, and what came by invitations before the others; what would go
   /// itself is taken only if its node has shown it.
   Hearsay merge(const Certificate& heard, Source source, TimeUs now,
-                const std::function<bool(const NodeId&)>& is_to_be_kept);
+                const std::function<bool(const NodeId&)>& is_to_be_kept, const std::optional<PublicKey>& signer = {});
   /// It changes nothing here.
   [[nodiscard]] bool knows(const Certificate& heard, Source source) const;
   /// Null: none is known.
   [[nodiscard]] const Certificate* of(const NodeId& node) const;
   [[nodiscard]] const std::map<NodeId, Entry>& entries() const { return entries_; }
-  /// Forgets those that none of these stands behind.
-  void forget_others(const Deciders& deciders);
+  /// Others decide from now on: forgets those that none of them stands behind. `new_authority` as in Denials.
+  void settle(const Deciders& deciders, bool new_authority);
 
   [[nodiscard]] std::uint64_t last_change() const { return last_change_; }
   /// As in Denials.

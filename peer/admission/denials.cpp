@@ -55,10 +55,12 @@ bool Denials::knows(const Denial& heard, bool has_authority) const {
 Hearsay Denials::merge(const Denial& heard, TimeUs time_of_day, bool linked, const std::optional<Deciders>& deciders) {
   if (knows(heard, deciders.has_value())) return Hearsay::known;
   if (heard.decided_at > time_of_day + max_ahead_us) return Hearsay::refused;
-  if (deciders && !deciders->have_signed(heard)) return Hearsay::refused;
+  const auto signer = deciders ? deciders->signer_of(heard.statement(), heard.signature) : std::nullopt;
+  if (deciders && !signer) return Hearsay::forged;
+  if (deciders && !deciders->may_sign(*signer, Denial::power)) return Hearsay::refused;
   if (!entries_.contains(heard.node) && !make_room(heard, heard.denied && linked, deciders.has_value()))
     return Hearsay::refused;
-  put(heard);
+  put(heard, signer);
   return Hearsay::news;
 }
 
@@ -70,17 +72,22 @@ Denial Denials::propose(const NodeId& node, bool denied, std::string reason, Tim
   return {node, denied, std::max(time_of_day, after), std::move(reason)};
 }
 
-bool Denials::decide(const Denial& denial, bool has_authority) {
-  if (knows(denial, has_authority)) return false;
-  if (!entries_.contains(denial.node)) make_room(denial, true, has_authority);
-  put(denial);
+bool Denials::decide(const Denial& denial, const std::optional<Deciders>& deciders) {
+  if (knows(denial, deciders.has_value())) return false;
+  if (!entries_.contains(denial.node)) make_room(denial, true, deciders.has_value());
+  put(denial, deciders ? deciders->signer_of(denial.statement(), denial.signature) : std::nullopt);
   return true;
 }
 
-void Denials::forget_other_signatures(const Deciders& deciders) {
+void Denials::settle(const Deciders& deciders, bool new_authority) {
   for (auto& [node, entry] : entries_) {
-    if (!deciders.have_signed(entry.denial)) entry.denial.signature.reset();
+    if (new_authority) entry.signer = deciders.signer_of(entry.denial.statement(), entry.denial.signature);
+    if (!entry.signer) entry.denial.signature.reset();
   }
+  std::erase_if(entries_, [&](const auto& item) {
+    const auto& signer = item.second.signer;
+    return signer && !deciders.may_sign(*signer, Denial::power);
+  });
 }
 
 bool Denials::is_denied(const NodeId& node) const {
@@ -109,9 +116,9 @@ bool Denials::make_room(const Denial& coming, bool must, bool has_authority) {
   return true;
 }
 
-void Denials::put(Denial denial) {
+void Denials::put(Denial denial, const std::optional<PublicKey>& signer) {
   const NodeId node = denial.node;
-  entries_[node] = {std::move(denial), ++last_change_};
+  entries_[node] = {std::move(denial), ++last_change_, signer};
   GOSSAMER_CHECK(entries_.size() <= max_denials);
 }
 

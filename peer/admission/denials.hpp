@@ -5,7 +5,7 @@
 // hear. Owned by the overlay's Spread, on its thread; pure: the time of day is an argument. Invariants: at most
 // max_denials records, one for each node. No record that another node sent is dated more than max_ahead_us ahead of the
 // clock at that time, so nobody can settle a matter for ever. Where the cluster has an authority, no record of another
-// node is taken that the authority has not signed.
+// node is taken that neither the authority has signed nor a deputy who may.
 
 #pragma once
 
@@ -25,7 +25,8 @@ namespace gossamer::peer {
 enum class Hearsay {
   news,     ///< It holds from now on.
   known,    ///< What we hold is the same, or later.
-  refused,  ///< It is against the rules: dated too far ahead, too much, or not signed by the cluster's authority.
+  refused,  ///< It is against the rules: dated too far ahead, too much, or not signed by whoever may.
+  forged,   ///< Nobody has signed it who ever could.
 };
 
 class Denials {
@@ -34,6 +35,7 @@ class Denials {
   struct Entry {
     Denial denial;
     std::uint64_t change = 0;
+    std::optional<PublicKey> signer = {};  ///< nothing: nobody has signed it, or there is no authority that could tell
   };
 
   /// Takes a record from another member. Refused if there is no room: when full, a denial may only take the place of an
@@ -47,9 +49,11 @@ class Denials {
   [[nodiscard]] Denial propose(const NodeId& node, bool denied, std::string reason, TimeUs time_of_day,
                                bool has_authority = false) const;
   /// Takes a decision of our own operator. It always finds room. False if what is known is as late.
-  bool decide(const Denial& denial, bool has_authority = false);
-  /// Forgets signatures that are not of these. The decisions stay.
-  void forget_other_signatures(const Deciders& deciders);
+  bool decide(const Denial& denial, const std::optional<Deciders>& deciders = {});
+  /// Others decide from now on: signatures that are not of these are forgotten, and the decisions stay. Decisions of
+  /// deputies who may not sign them any more are forgotten as a whole. `new_authority`: not only the deputies are
+  /// others.
+  void settle(const Deciders& deciders, bool new_authority);
 
   [[nodiscard]] bool is_denied(const NodeId& node) const;
   [[nodiscard]] const std::map<NodeId, Entry>& entries() const { return entries_; }
@@ -63,7 +67,7 @@ class Denials {
 
  private:
   bool make_room(const Denial& coming, bool must, bool has_authority);
-  void put(Denial denial);
+  void put(Denial denial, const std::optional<PublicKey>& signer = {});
 
   std::map<NodeId, Entry> entries_;
   std::uint64_t last_change_ = 0;

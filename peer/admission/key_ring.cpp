@@ -56,7 +56,7 @@ std::optional<Deputy> parse_deputy(std::string_view line) {
   Deputy deputy;
   unsigned powers = 0;
   next_word(line);
-  if (!parse_hex(next_word(line), deputy.key) || !parse_number(next_word(line), powers) || powers > all_powers ||
+  if (!parse_hex(next_word(line), deputy.key) || !parse_number(next_word(line), powers) || powers > 255 ||
       !parse_number(next_word(line), deputy.decided_at) || !parse_hex(next_word(line), deputy.signature)) {
     return std::nullopt;
   }
@@ -88,7 +88,7 @@ std::expected<KeyRing, std::string> KeyRing::restore(const ClusterKeys& keys, st
     }
     if (line.starts_with(deputy_word) && ring.deciders_) {
       const auto deputy = parse_deputy(line);
-      if (deputy && ring.deciders_->have_signed(*deputy) && ring.set_deputy(*deputy)) continue;
+      if (deputy && ring.deciders_->have_signed(*deputy) && ring.put_deputy(*deputy) == Put::taken) continue;
     }
     if (line.starts_with(rule_word)) {
       ring.rule_ = parse_rule(line);
@@ -116,7 +116,7 @@ std::expected<KeyRing, std::string> KeyRing::adopt(const RingState& state, const
   KeyRing ring;
   ring.deciders_ = state.authority;
   for (const Deputy& deputy : deputies.records) {
-    if (ring.deciders_ && ring.deciders_->have_signed(deputy)) static_cast<void>(ring.set_deputy(deputy));
+    if (ring.deciders_ && ring.deciders_->have_signed(deputy)) ring.put_deputy(deputy);
   }
   ring.rule_ = state.rule;
   for (const RetiredKey& key : state.retired)
@@ -148,7 +148,7 @@ std::string KeyRing::notes() const {
     text.append("\n");
   };
   if (deciders_) text.append(authority_word).append(hex(deciders_->authority)).append("\n");
-  for (const Deputy& deputy : deputies().records) {
+  for (const Deputy& deputy : deputy_list().records) {
     text.append(deputy_word).append(hex(deputy.key)).append(" ").append(std::to_string(deputy.powers)).append(" ");
     text.append(std::to_string(deputy.decided_at)).append(" ").append(hex(deputy.signature)).append(" ");
     text.append(deputy.name).append("\n");
@@ -186,27 +186,35 @@ void KeyRing::forget_other_signatures() {
 
 Deputy KeyRing::propose_deputy(const PublicKey& key, std::uint8_t powers, std::string name, TimeUs time_of_day) const {
   Deputy proposed{.key = key, .powers = powers, .decided_at = time_of_day, .name = std::move(name)};
-  for (const Deputy& known : deputies().records) {
+  for (const Deputy& known : deputy_list().records) {
     if (known.key == key) proposed.decided_at = std::max(time_of_day, just_after(known.decided_at));
   }
   return proposed;
 }
 
 std::expected<void, std::string> KeyRing::set_deputy(const Deputy& deputy) {
-  GOSSAMER_CHECK(deciders_);
-  auto& deputies = deciders_->deputies;
-  const auto known = std::ranges::find(deputies, deputy.key, &Deputy::key);
-  if (known == deputies.end() && deputies.size() == max_deputies) {
+  const Put put = put_deputy(deputy);
+  if (put == Put::known) return std::unexpected("another decision about the deputy has come meanwhile: try again");
+  if (put == Put::no_room) {
     return std::unexpected("there have been " + std::to_string(max_deputies) +
                            " deputies, which is the most: make a new authority (gossamerctl authority)");
   }
-  if (known == deputies.end()) {
-    deputies.push_back(deputy);
-  } else if (rank(*known) < rank(deputy)) {
-    *known = deputy;
-  }
   forget_other_signatures();
   return {};
+}
+
+KeyRing::Put KeyRing::put_deputy(const Deputy& deputy) {
+  GOSSAMER_CHECK(deciders_);
+  auto& deputies = deciders_->deputies;
+  const auto known = std::ranges::find(deputies, deputy.key, &Deputy::key);
+  if (known == deputies.end()) {
+    if (deputies.size() == max_deputies) return Put::no_room;
+    deputies.push_back(deputy);
+    return Put::taken;
+  }
+  if (rank(*known) >= rank(deputy)) return Put::known;
+  *known = deputy;
+  return Put::taken;
 }
 
 AdmissionRule KeyRing::propose_rule(bool certificates, TimeUs time_of_day) const {
@@ -242,14 +250,20 @@ bool KeyRing::knows(const RingState& heard) const {
          });
 }
 
-/// Another member may tell us of it: whoever may decide has signed it, if there is an authority. After one signature
-/// that does not hold the rest of a message is not looked at, because looking takes time.
+/// Somebody has signed it who may. After one signature that is nobody's the rest of a message is not looked at, because
+/// looking takes time.
+template <class Item>
+bool KeyRing::is_sound(const Item& heard, Merge& merge) const {
+  if (merge.forged) return false;
+  const auto signer = deciders_->signer_of(heard.statement(), heard.signature);
+  merge.forged = !signer;
+  return signer && deciders_->may_sign(*signer, Item::power);
+}
+
+/// Another member may tell us of it: it is sound, if there is an authority.
 template <class Item>
 bool KeyRing::is_accepted(const Item& heard, Merge& merge) const {
-  if (!deciders_) return true;
-  if (!heard.signature || merge.forged) return false;
-  merge.forged = !deciders_->have_signed(heard);
-  return !merge.forged;
+  return !deciders_ || (heard.signature && is_sound(heard, merge));
 }
 
 bool KeyRing::is_retired(const Fingerprint& fingerprint) const {
@@ -301,15 +315,17 @@ KeyRing::Merge KeyRing::merge(const DeputyList& heard, TimeUs time_of_day) {
     merge.changed = true;
   }
   if (!heard.authority || heard.authority != authority()) return merge;
+  bool changed = false;
   for (const Deputy& deputy : heard.records) {
     const auto& known = deciders_->deputies;
     const auto same = std::ranges::find(known, deputy.key, &Deputy::key);
     if (same != known.end() && rank(*same) >= rank(deputy)) continue;
-    merge.forged = !deciders_->have_signed(deputy);
-    merge.refused = merge.forged || deputy.decided_at > time_of_day + max_ahead_us || !set_deputy(deputy);
-    if (merge.refused) break;
-    merge.changed = true;
+    const bool taken =
+        deputy.decided_at <= time_of_day + max_ahead_us && is_sound(deputy, merge) && put_deputy(deputy) == Put::taken;
+    (taken ? changed : merge.refused) = true;
   }
+  if (changed) forget_other_signatures();
+  merge.changed = merge.changed || changed;
   return merge;
 }
 
@@ -350,10 +366,9 @@ bool KeyRing::is_held(const AdmissionRule& rule) const {
 /// False if the rule cannot be taken. There is none without an authority.
 bool KeyRing::merge_rule(const AdmissionRule& heard, TimeUs time_of_day, Merge& merge) {
   if (is_held(heard)) return true;
-  if (!deciders_ || merge.forged || heard.decided_at > time_of_day + max_ahead_us) return false;
-  merge.forged = !deciders_->have_signed(heard);
-  if (!merge.forged) rule_ = heard;
-  return !merge.forged;
+  if (!deciders_ || heard.decided_at > time_of_day + max_ahead_us || !is_sound(heard, merge)) return false;
+  rule_ = heard;
+  return true;
 }
 
 /// False if the key cannot be taken.

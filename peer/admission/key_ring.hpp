@@ -36,7 +36,7 @@ class KeyRing {
   [[nodiscard]] std::optional<PublicKey> authority() const {
     return deciders_ ? std::optional(deciders_->authority) : std::nullopt;
   }
-  [[nodiscard]] DeputyList deputies() const {
+  [[nodiscard]] DeputyList deputy_list() const {
     return {authority(), deciders_ ? deciders_->deputies : std::vector<Deputy>{}};
   }
   /// True if nodes are let in with a certificate only.
@@ -48,7 +48,7 @@ class KeyRing {
   [[nodiscard]] bool is_held(const AdmissionRule& rule) const;
   /// Signatures of any other are forgotten, and so are its rule and deputies. Keys and retirements stay.
   void set_authority(const std::optional<PublicKey>& authority);
-  /// What the authority says about a key, later than what is known. An error if there are too many.
+  /// What the authority says about a key, later than what is known. An error if it is not, or if there are too many.
   [[nodiscard]] Deputy propose_deputy(const PublicKey& key, std::uint8_t powers, std::string name,
                                       TimeUs time_of_day) const;
   [[nodiscard]] std::expected<void, std::string> set_deputy(const Deputy& deputy);
@@ -64,7 +64,7 @@ class KeyRing {
 
   struct Merge {
     bool changed = false;
-    bool forged = false;   ///< something is signed by somebody else
+    bool forged = false;   ///< nobody has signed something who ever could
     bool refused = false;  ///< something was dated too far ahead, or not signed, or there was no room
   };
   /// Takes what another member holds. If the key that we listen with is retired, its successor takes its place. If
@@ -94,7 +94,11 @@ class KeyRing {
   bool merge_retired(const RetiredKey& heard, TimeUs time_of_day, Merge& merge);
   bool merge_rule(const AdmissionRule& heard, TimeUs time_of_day, Merge& merge);
   template <class Item>
+  [[nodiscard]] bool is_sound(const Item& heard, Merge& merge) const;
+  template <class Item>
   [[nodiscard]] bool is_accepted(const Item& heard, Merge& merge) const;
+  enum class Put { taken, known, no_room };
+  Put put_deputy(const Deputy& deputy);
   void drop_retired();
   void drop_one_not_signed();
   void remember_retired(const RetiredKey& key);

@@ -24,7 +24,7 @@ std::optional<ControlMessage> Spread::next_for(const NodeId& node, TimeUs now) {
   told.next_certificate_change = told.certificate_change;
   // Deputies go first, since they may have signed the rest. An older node takes no notice.
   if (std::exchange(told.next_deputies_version, deputies_version_) != deputies_version_) {
-    DeputyList deputies = ring_.deputies();
+    DeputyList deputies = ring_.deputy_list();
     if (!deputies.records.empty()) return deputies;
   }
   // Denials go next: a node that was denied before the key was changed must not be told the new one.
@@ -75,13 +75,11 @@ Hearsay Spread::heard(const NodeId& from, DenialList& list, TimeUs time_of_day, 
       break;
     }
     const Hearsay merged = denials_.merge(denial, time_of_day, links_.contains(denial.node), deciders);
-    if (merged == Hearsay::news) {
-      news.push_back(std::move(denial));
-      continue;
-    }
-    if (merged == Hearsay::known) continue;
-    refused = true;
-    if (!deciders || deciders->have_signed(denial)) continue;
+    if (merged == Hearsay::news) news.push_back(std::move(denial));
+    refused = refused || merged == Hearsay::refused || merged == Hearsay::forged;
+    // What a deputy has signed that may not is no forgery: who tells it may not have heard that. To look takes time.
+    if (deciders && merged == Hearsay::refused && !link->second.looks.take(now)) break;
+    if (merged != Hearsay::forged) continue;
     note_forgery(link->second, now);
     break;  // the rest is not looked at, because looking takes time
   }
@@ -103,12 +101,14 @@ Hearsay Spread::heard(const NodeId& from, CertificateList& list, TimeUs time_of_
     if (certificates_.knows(certificate, Certificates::Source::hearsay)) continue;
     if (misfit_of(certificate, certificate.node, time_of_day)) continue;
     if (!link->second.looks.take(now)) break;
-    forged = !is_genuine(certificate, *deciders);
+    const auto signer = signer_of(certificate, *deciders);
+    forged = !signer;
     if (forged) {
       note_forgery(link->second, now);
       break;  // the rest is not looked at, because looking takes time
     }
-    if (merge(certificate, Certificates::Source::hearsay, now) == Hearsay::news) news.push_back(certificate);
+    if (!deciders->may_sign(*signer, Warrant::power)) continue;
+    if (merge(certificate, *signer, Certificates::Source::hearsay, now) == Hearsay::news) news.push_back(certificate);
   }
   list.records = std::move(news);
   if (!list.records.empty()) return Hearsay::news;
@@ -120,16 +120,17 @@ std::expected<Hearsay, std::string> Spread::take(const Certificate& certificate,
   if (auto misfit = misfit_of(certificate, certificate.node, time_of_day)) return std::unexpected(std::move(*misfit));
   const Certificate* const known = certificates_.of(certificate.node);
   if (known != nullptr && *known == certificate) return Hearsay::known;
-  if (!is_genuine(certificate, *ring_.deciders()))
-    return std::unexpected("the cluster's authority does not stand behind the certificate");
-  const Hearsay merged = merge(certificate, Certificates::Source::itself, now);
+  const auto signer = signer_of(certificate, *ring_.deciders());
+  if (!signer || !ring_.deciders()->may_sign(*signer, Warrant::power))
+    return std::unexpected("nobody who decides in the cluster stands behind the certificate");
+  const Hearsay merged = merge(certificate, *signer, Certificates::Source::itself, now);
   if (merged != Hearsay::refused) return merged;
   return std::unexpected("its invitation has been used by as many other nodes as it is for");
 }
 
-Hearsay Spread::merge(const Certificate& genuine, Certificates::Source source, TimeUs now) {
-  return certificates_.merge(genuine, source, now,
-                             [this](const NodeId& node) { return node == own_ || links_.contains(node); });
+Hearsay Spread::merge(const Certificate& genuine, const PublicKey& signer, Certificates::Source source, TimeUs now) {
+  const auto is_to_be_kept = [this](const NodeId& node) { return node == own_ || links_.contains(node); };
+  return certificates_.merge(genuine, source, now, is_to_be_kept, signer);
 }
 
 void Spread::note_forgery(Told& by, TimeUs now) {
@@ -160,6 +161,14 @@ Hearsay Spread::heard(const NodeId& from, const DeputyList& list, TimeUs time_of
   return take_merged(std::move(merged), merge, link->second, now);
 }
 
+Hearsay Spread::shown(const DeputyList& list, TimeUs time_of_day, TimeUs now) {
+  if (!ring_.deciders()) return Hearsay::known;
+  KeyRing merged = ring_;
+  if (!merged.merge(list, time_of_day).changed) return Hearsay::known;
+  set_ring(std::move(merged), now);
+  return Hearsay::news;
+}
+
 Hearsay Spread::take_merged(KeyRing&& merged, const KeyRing::Merge& merge, Told& from, TimeUs now) {
   if (merge.forged) note_forgery(from, now);
   if (!merge.changed) return merge.refused ? Hearsay::refused : Hearsay::known;
@@ -168,16 +177,19 @@ Hearsay Spread::take_merged(KeyRing&& merged, const KeyRing::Merge& merge, Told&
   return Hearsay::news;
 }
 
-void Spread::forget_other_signatures(const KeyRing& ring) {
+void Spread::settle(const KeyRing& ring, bool new_authority) {
   if (!ring.deciders()) return;
-  denials_.forget_other_signatures(*ring.deciders());
-  certificates_.forget_others(*ring.deciders());
+  denials_.settle(*ring.deciders(), new_authority);
+  certificates_.settle(*ring.deciders(), new_authority);
 }
 
 void Spread::set_ring(KeyRing ring, TimeUs now) {
   if (ring.deciders() != ring_.deciders()) {
-    forget_other_signatures(ring);
+    settle(ring, ring.authority() != ring_.authority());
     ++deputies_version_;
+    // What a neighbour has not taken for want of the deputies, it takes now.
+    for (auto& [node, told] : links_)
+      told.denial_change = told.certificate_change = 0;
   }
   ring_ = std::move(ring);
   ++ring_version_;

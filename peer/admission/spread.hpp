@@ -43,7 +43,7 @@ class Spread {
   /// `own`: the node, whose certificate is always kept.
   Spread(KeyRing ring, Denials denials, Certificates certificates = {}, const NodeId& own = {})
       : ring_(std::move(ring)), denials_(std::move(denials)), certificates_(std::move(certificates)), own_(own) {
-    forget_other_signatures(ring_);
+    settle(ring_, true);
   }
 
   [[nodiscard]] const KeyRing& ring() const { return ring_; }
@@ -64,13 +64,15 @@ class Spread {
   [[nodiscard]] Hearsay heard(const NodeId& from, DenialList& list, TimeUs time_of_day, TimeUs now);
   [[nodiscard]] Hearsay heard(const NodeId& from, const RingState& state, TimeUs time_of_day, TimeUs now);
   [[nodiscard]] Hearsay heard(const NodeId& from, const DeputyList& list, TimeUs time_of_day, TimeUs now);
+  /// Deputies of the authority that this node follows, which a node has shown that has no link yet.
+  [[nodiscard]] Hearsay shown(const DeputyList& list, TimeUs time_of_day, TimeUs now);
   [[nodiscard]] Hearsay heard(const NodeId& from, CertificateList& list, TimeUs time_of_day, TimeUs now);
 
   /// Takes a certificate that its node or its operator has shown here: everyone is told. The error is for people.
   [[nodiscard]] std::expected<Hearsay, std::string> take(const Certificate& certificate, TimeUs time_of_day,
                                                          TimeUs now);
   /// False if what is known is as late.
-  bool decide(const Denial& denial) { return denials_.decide(denial, ring_.deciders().has_value()); }
+  bool decide(const Denial& denial) { return denials_.decide(denial, ring_.deciders()); }
   /// A ring that was changed here: everyone is told.
   void set_ring(KeyRing ring, TimeUs now);
   /// The key to listen with instead of the present one, if all neighbours hold it or have had promote_after_us.
@@ -101,10 +103,10 @@ class Spread {
     std::uint64_t next_certificate_change = 0;
   };
 
-  void forget_other_signatures(const KeyRing& ring);
+  void settle(const KeyRing& ring, bool new_authority);
   Hearsay take_merged(KeyRing&& merged, const KeyRing::Merge& merge, Told& from, TimeUs now);
   static void note_forgery(Told& by, TimeUs now);
-  Hearsay merge(const Certificate& genuine, Certificates::Source source, TimeUs now);
+  Hearsay merge(const Certificate& genuine, const PublicKey& signer, Certificates::Source source, TimeUs now);
 
   KeyRing ring_;
   Denials denials_;

@@ -111,11 +111,30 @@ std::string words_of_powers(std::uint8_t powers) {
   return words.empty() ? "nothing" : words;
 }
 
-bool Deciders::have_signed(Power power, const Statement& statement, const std::optional<Signature>& signature) const {
-  const auto has = [&](const Deputy& deputy) {
-    return (deputy.powers & static_cast<std::uint8_t>(power)) != 0 && is_signed(deputy.key, statement, signature);
+std::optional<PublicKey> Deciders::signer_of(const Statement& statement,
+                                             const std::optional<Signature>& signature) const {
+  if (is_signed(authority, statement, signature)) return authority;
+  for (const Deputy& deputy : deputies) {
+    if (is_signed(deputy.key, statement, signature)) return deputy.key;
+  }
+  return std::nullopt;
+}
+
+bool Deciders::may_sign(const PublicKey& signer, Power power) const {
+  const auto may = [&](const Deputy& deputy) {
+    return deputy.key == signer && (deputy.powers & static_cast<std::uint8_t>(power)) != 0;
   };
-  return is_signed(authority, statement, signature) || std::ranges::any_of(deputies, has);
+  return signer == authority || std::ranges::any_of(deputies, may);
+}
+
+std::string Deciders::name_of(const PublicKey& signer) const {
+  const auto deputy = std::ranges::find(deputies, signer, &Deputy::key);
+  return deputy == deputies.end() ? "authority" : deputy->name;
+}
+
+bool Deciders::have_signed(Power power, const Statement& statement, const std::optional<Signature>& signature) const {
+  const auto signer = signer_of(statement, signature);
+  return signer && may_sign(*signer, power);
 }
 
 SigningKey SigningKey::generate() {

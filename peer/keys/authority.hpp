@@ -71,6 +71,12 @@ struct Deciders {
   std::vector<Deputy> deputies = {};  ///< one for each key, at most max_deputies
 
   friend bool operator==(const Deciders&, const Deciders&) = default;
+  /// Who of them has signed it, whatever they may sign now; nothing: nobody.
+  [[nodiscard]] std::optional<PublicKey> signer_of(const Statement& statement,
+                                                   const std::optional<Signature>& signature) const;
+  [[nodiscard]] bool may_sign(const PublicKey& signer, Power power) const;
+  /// "authority", or the deputy's name.
+  [[nodiscard]] std::string name_of(const PublicKey& signer) const;
   [[nodiscard]] bool have_signed(Power power, const Statement& statement,
                                  const std::optional<Signature>& signature) const;
   template <class Decision>

@@ -125,9 +125,9 @@ std::optional<Certificate> parse_certificate_digits(std::string_view digits) {
   return parse_hex(digits, bytes) ? parse_certificate(bytes) : std::nullopt;
 }
 
-bool is_genuine(const Certificate& certificate, const Deciders& deciders) {
-  return deciders.have_signed(certificate.warrant) &&
-         is_signed(certificate.warrant.key, certificate.statement(), certificate.signature);
+std::optional<PublicKey> signer_of(const Certificate& certificate, const Deciders& deciders) {
+  if (!is_signed(certificate.warrant.key, certificate.statement(), certificate.signature)) return std::nullopt;
+  return deciders.signer_of(certificate.warrant.statement(), certificate.warrant.signature);
 }
 
 std::optional<std::string> misfit_of(const Certificate& certificate, const NodeId& node, TimeUs time_of_day) {
@@ -144,8 +144,9 @@ std::optional<std::string> misfit_of(const Certificate& certificate, const NodeI
 std::optional<std::string> flaw_of(const Certificate& certificate, const NodeId& node, const Deciders& deciders,
                                    TimeUs time_of_day) {
   if (auto misfit = misfit_of(certificate, node, time_of_day)) return misfit;
-  if (!is_genuine(certificate, deciders)) return "the cluster's authority does not stand behind the certificate";
-  return std::nullopt;
+  const auto signer = signer_of(certificate, deciders);
+  if (signer && deciders.may_sign(*signer, Warrant::power)) return std::nullopt;
+  return "nobody who decides in the cluster stands behind the certificate";
 }
 
 UsableWarrant UsableWarrant::make(Warrant warrant, const SigningKey& signer) {

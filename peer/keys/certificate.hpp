@@ -66,8 +66,8 @@ struct Certificate {
 [[nodiscard]] std::optional<Certificate> parse_certificate(std::span<const std::uint8_t> bytes);
 /// From the hexadecimal digits of such bytes.
 [[nodiscard]] std::optional<Certificate> parse_certificate_digits(std::string_view digits);
-/// Both signatures hold.
-[[nodiscard]] bool is_genuine(const Certificate& certificate, const Deciders& deciders);
+/// Who has signed the warrant, whatever they may sign now; nothing if not both signatures hold.
+[[nodiscard]] std::optional<PublicKey> signer_of(const Certificate& certificate, const Deciders& deciders);
 /// Why the certificate does not count for this node now, its signatures apart, for people; nothing if it does.
 [[nodiscard]] std::optional<std::string> misfit_of(const Certificate& certificate, const NodeId& node,
                                                    TimeUs time_of_day);

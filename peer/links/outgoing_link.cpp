@@ -144,6 +144,7 @@ void OutgoingLink::say_hello(Channel channel) {
   hello.name = options_.own_name;
   hello.features = options_.features;
   hello.certificate = options_.certificate;
+  hello.deputies = options_.deputies;
   hello.proof = hello_proof(keys_.all()[key_index_], hello);
   // The hello waits in ZeroMQ's queue until the handshake is done.
   const auto meter = std::make_shared<std::atomic<std::size_t>>(0);

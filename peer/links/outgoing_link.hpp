@@ -69,6 +69,7 @@ struct OutgoingLinkOptions {
   std::uint64_t features = 0;
   std::string own_name;
   std::optional<Certificate> certificate = {};  ///< this node's
+  DeputyList deputies = {};                     ///< as in Hello
   std::string interface;                        ///< empty: as the machine routes
   int connect_timeout_ms = 0;
   std::array<int, channel_count> high_water_messages{};

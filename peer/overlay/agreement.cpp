@@ -33,7 +33,7 @@ void order(std::vector<Address>& addresses) {
 
 std::string words_of(const Denial& denial) {
   return "node " + denial.node.full() + (denial.denied ? " is denied" : " is allowed") +
-         (denial.reason.empty() ? "" : ": " + denial.reason) + (denial.signature ? " (signed)" : "");
+         (denial.reason.empty() ? "" : ": " + denial.reason);
 }
 
 /// Why decisions that a member tells of are not taken.
@@ -72,7 +72,7 @@ void Agreement::hear(const NodeId& from, DenialList list) {
   if (outcome == Hearsay::refused) note_refused(from, std::string("denials that are ") + refused_as(authority()));
   if (outcome != Hearsay::news) return;
   for (const Denial& denial : list.records) {
-    note_taken(from, words_of(denial));
+    note_taken(from, words_of(denial) + signed_words(denial));
     self_.log->info("{} tells that node {} is {} in the whole cluster{}{}", from.brief(), denial.node.full(),
                     denial.denied ? "denied" : "allowed", denial.reason.empty() ? "" : ", because: ", denial.reason);
     if (denial.denied && denial.node == self_.identity.node) {
@@ -103,6 +103,22 @@ void Agreement::hear(const NodeId& from, const DeputyList& list) {
   if (outcome == Hearsay::news) follow_change(from, before);
 }
 
+DeputyList Agreement::deputies_to_show() const {
+  DeputyList list = spread_.ring().deputy_list();
+  const auto own = spread_.certificates().entries().find(self_.identity.node);
+  const auto signer = own == spread_.certificates().entries().end() ? std::nullopt : own->second.signer;
+  std::ranges::sort(list.records, std::ranges::greater(),
+                    [&](const Deputy& deputy) { return std::pair(deputy.key == signer, deputy.decided_at); });
+  if (list.records.size() > max_deputies_in_hello) list.records.resize(max_deputies_in_hello);
+  return list;
+}
+
+void Agreement::take_shown(const NodeId& node, const DeputyList& list) {
+  if (list.records.empty()) return;
+  const KeyRing before = spread_.ring();
+  if (spread_.shown(list, self_.time_of_day(), self_.now()) == Hearsay::news) follow_change(node, before);
+}
+
 /// What was heard has changed the ring.
 void Agreement::follow_change(const NodeId& from, const KeyRing& before) {
   if (authority() != before.authority())
@@ -121,6 +137,15 @@ void Agreement::follow_change(const NodeId& from, const KeyRing& before) {
         kept.error());
   }
   use_ring();
+  forget_of_former(before);
+}
+
+/// What deputies have decided who may not any more holds no more.
+void Agreement::forget_of_former(const KeyRing& before) {
+  if (spread_.ring().deciders() == before.deciders()) return;
+  enforce_denials();
+  self_.turns->happened(DenialsChanged{});
+  self_.turns->happened(CertificatesChanged{});
 }
 
 void Agreement::hear(const NodeId& from, CertificateList list) {
@@ -140,6 +165,7 @@ std::expected<void, std::string> Agreement::change_ring(KeyRing ring) {
   spread_.set_ring(std::move(ring), self_.now());
   note_changes(self_.identity.node, before);
   use_ring();
+  forget_of_former(before);
   return {};
 }
 
@@ -166,6 +192,16 @@ void Agreement::listen_with_slot() {
 
 // --- who has decided what -------------------------------------------------------------------------------------------
 
+/// Who has signed it, where that is not the authority itself.
+template <class Decision>
+std::string Agreement::signed_words(const Decision& decision) const {
+  const auto& deciders = spread_.ring().deciders();
+  if (!deciders) return decision.signature ? " (signed)" : "";
+  const auto signer = deciders->signer_of(decision.statement(), decision.signature);
+  if (!signer) return "";
+  return *signer == deciders->authority ? " (signed)" : " (signed by " + deciders->name_of(*signer) + ")";
+}
+
 void Agreement::note_taken(const NodeId& told_by, std::string what) {
   audit_.note_taken(self_.time_of_day(), told_by, std::move(what));
   self_.turns->happened(DenialsChanged{});
@@ -186,12 +222,11 @@ void Agreement::note_changes(const NodeId& told_by, const KeyRing& ring_before) 
   const auto is_key_of = [](const RingState& state, const Fingerprint& fingerprint) {
     return std::ranges::any_of(state.keys, [&](const RingKey& key) { return key.key.fingerprint() == fingerprint; });
   };
-  const auto signed_words = [](const auto& item) { return item.signature ? " (signed)" : ""; };
   if (now.authority != before.authority)
     note_taken(told_by,
                now.authority ? hex(*now.authority) + " decides in the cluster" : "nobody's signature is asked for");
-  for (const Deputy& deputy : spread_.ring().deputies().records) {
-    const auto known = ring_before.deputies().records;
+  const std::vector<Deputy> known = ring_before.deputy_list().records;
+  for (const Deputy& deputy : spread_.ring().deputy_list().records) {
     if (std::ranges::find(known, deputy) == known.end())
       note_taken(told_by, deputy.name + " (" + hex(deputy.key) + ") may sign " + words_of_powers(deputy.powers) +
                               " in the authority's place (signed)");
@@ -246,7 +281,7 @@ std::expected<void, std::string> Agreement::decide(const Denial& denial) {
   if (!spread_.decide(denial)) return std::unexpected("another decision about the node has come meanwhile: try again");
   self_.log->info("node {} is {} in the whole cluster", denial.node.brief(), denial.denied ? "denied" : "allowed");
   enforce_denials();
-  note_taken(self_.identity.node, words_of(denial));
+  note_taken(self_.identity.node, words_of(denial) + signed_words(denial));
   return {};
 }
 
@@ -524,6 +559,8 @@ std::expected<void, std::string> Agreement::adopt(std::expected<InvitationGrant,
   }
   auto ring = KeyRing::adopt(grant->ring, grant->deputies);
   if (!ring) return std::unexpected(ring.error());
+  // Nobody takes back what this node has heard of the same authority.
+  if (authority()) static_cast<void>(ring->merge(spread_.ring().deputy_list(), self_.time_of_day()));
   if (certificate) {
     if (!ring->authority()) return std::unexpected("the member that answered follows no authority");
     if (auto flaw = flaw_of(*certificate, self_.identity.node, *ring->deciders(), self_.time_of_day()))

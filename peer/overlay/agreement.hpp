@@ -35,7 +35,7 @@ class Agreement {
 
   [[nodiscard]] const ClusterKeys& keys() const { return keys_; }
   [[nodiscard]] RingState ring_state() const { return spread_.ring().state(); }
-  [[nodiscard]] InvitationGrant grant() const { return {spread_.ring().state(), spread_.ring().deputies()}; }
+  [[nodiscard]] InvitationGrant grant() const { return {spread_.ring().state(), spread_.ring().deputy_list()}; }
   [[nodiscard]] const Denials& denials() const { return spread_.denials(); }
   [[nodiscard]] const Audit& audit() const { return audit_; }
   [[nodiscard]] bool is_denied(const NodeId& node) const { return denied_.contains(node); }
@@ -53,6 +53,11 @@ class Agreement {
   void hear(const NodeId& from, const DeputyList& list);
   void hear(const NodeId& from, CertificateList list);
 
+  /// What this node shows in hello and welcome, so that others can judge its certificate, and learn of a dismissal also
+  /// where they turn it away.
+  [[nodiscard]] DeputyList deputies_to_show() const;
+  /// Takes that of another node, of which only its key is certain.
+  void take_shown(const NodeId& node, const DeputyList& list);
   /// Why a node that shows this is given no link, for people; nothing if it is. What it shows is kept, and told to all.
   [[nodiscard]] std::optional<std::string> objection_to(const WaitingNode& node,
                                                         const std::optional<Certificate>& shown);
@@ -101,6 +106,9 @@ class Agreement {
   void note_taken(const NodeId& told_by, std::string what);
   void note_refused(const NodeId& told_by, std::string what);
   void follow_change(const NodeId& from, const KeyRing& before);
+  void forget_of_former(const KeyRing& before);
+  template <class Decision>
+  [[nodiscard]] std::string signed_words(const Decision& decision) const;
   void note_changes(const NodeId& told_by, const KeyRing& ring_before);
   void listen_with_slot();
   void enforce_denials();

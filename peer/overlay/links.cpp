@@ -106,6 +106,7 @@ void Links::dial(const Address& address) {
   options.interface = self_.options.interface;
   options.features = self_.options.features;
   if (const Certificate* const own = agreement_.certificate_of(self_.identity.node)) options.certificate = *own;
+  options.deputies = agreement_.deputies_to_show();
   options.connect_timeout_ms = self_.options.attempt_timeout_ms;
   options.high_water_messages = {self_.options.control_high_water_messages, self_.options.bulk_high_water_messages};
   options.bulk_io_thread = idlest_io_thread();
@@ -137,6 +138,7 @@ bool Links::introduced(OutgoingLink& outgoing, const Welcome& welcome) {
   book_.identified(outgoing.address(), node);
   NodeRecord* record = node == self_.identity.node ? nullptr : table_.record_of(node, self_.now());
   std::string obstacle;
+  agreement_.take_shown(node, welcome.deputies);
   if (agreement_.is_denied(node)) {
     obstacle = "the node at " + outgoing.address().text() + " is denied here";
   } else if (record != nullptr && self_.now() < record->banned_until) {

@@ -73,6 +73,7 @@ std::optional<Strangers::Refusal> Strangers::refusal_of(const Hello& hello, cons
     }
     return Refusal{RejectReason::self, "that is this node itself"};
   }
+  agreement_.take_shown(node, hello.deputies);
   if (agreement_.is_denied(node)) return Refusal{RejectReason::denied, "the node is denied"};
   if (auto objection = agreement_.objection_to({node, hello.name, arrival.host}, hello.certificate))
     return Refusal{RejectReason::certificate, std::move(*objection)};
@@ -139,6 +140,7 @@ bool Strangers::welcome(const Hello& hello, const Arrival& arrival, const LinkPt
   welcome.name = self_.options.name;
   welcome.features = self_.options.features;
   if (const Certificate* const own = agreement_.certificate_of(self_.identity.node)) welcome.certificate = *own;
+  welcome.deputies = agreement_.deputies_to_show();
   if (!listener_.takes_sealed()) welcome.features &= ~feature_sealed_bulk;
   if (!prove_welcome(self_.identity.keys, hello, welcome)) return false;
   link->routing_ids[index_of(hello.channel)] = arrival.routing_id;

@@ -20,6 +20,33 @@ void write_certificate(const std::optional<Certificate>& certificate, Set set) {
   return certificate.has_value();
 }
 
+void write_deputies(const DeputyList& list, wire::Deputies::Builder out) {
+  auto records = out.initRecords(size_of(list.records));
+  for (unsigned i = 0; i < records.size(); ++i) {
+    const Deputy& deputy = list.records[i];
+    records[i].setKey(data_of(deputy.key));
+    records[i].setPowers(deputy.powers);
+    records[i].setDecidedAt(deputy.decided_at);
+    records[i].setName(text_of(deputy.name));
+    records[i].setSignature(data_of(deputy.signature));
+  }
+  if (list.authority) out.setAuthority(data_of(*list.authority));
+}
+bool read_deputies(wire::Deputies::Reader in, DeputyList& list, std::size_t most = max_deputies) {
+  const auto records = in.getRecords();
+  if (records.size() > most) return false;
+  for (const auto record : records) {
+    Deputy& deputy = list.records.emplace_back();
+    deputy.powers = record.getPowers();
+    deputy.decided_at = record.getDecidedAt();
+    if (!read_data(record.getKey(), deputy.key) || !read_text(record.getName(), max_name_bytes, deputy.name) ||
+        !read_data(record.getSignature(), deputy.signature)) {
+      return false;
+    }
+  }
+  return read_optional(in.getAuthority(), list.authority);
+}
+
 void write(const Hello& hello, wire::Header::Builder header) {
   auto out = header.initHello();
   out.setVersionLow(hello.version_low);
@@ -34,6 +61,7 @@ void write(const Hello& hello, wire::Header::Builder header) {
   out.setFeatures(hello.features);
   out.setProof(data_of(hello.proof));
   write_certificate(hello.certificate, [&](auto bytes) { out.setCertificate(bytes); });
+  if (!hello.deputies.records.empty()) write_deputies(hello.deputies, out.initDeputies());
 }
 std::optional<ControlMessage> read(wire::Hello::Reader in) {
   Hello hello;
@@ -47,7 +75,8 @@ std::optional<ControlMessage> read(wire::Hello::Reader in) {
   if (!read_data(in.getPublicKey(), hello.public_key) || !read_data(in.getNonce(), hello.nonce) ||
       !read_data(in.getProof(), hello.proof) || !read_text(in.getAddress(), max_address_bytes, hello.address) ||
       !read_text(in.getName(), max_name_bytes, hello.name) ||
-      !read_certificate(in.getCertificate(), hello.certificate)) {
+      !read_certificate(in.getCertificate(), hello.certificate) ||
+      !read_deputies(in.getDeputies(), hello.deputies, max_deputies_in_hello)) {
     return std::nullopt;
   }
   return hello;
@@ -63,6 +92,7 @@ void write(const Welcome& welcome, wire::Header::Builder header) {
   out.setFeatures(welcome.features);
   out.setProof(data_of(welcome.proof));
   write_certificate(welcome.certificate, [&](auto bytes) { out.setCertificate(bytes); });
+  if (!welcome.deputies.records.empty()) write_deputies(welcome.deputies, out.initDeputies());
 }
 std::optional<ControlMessage> read(wire::Welcome::Reader in) {
   Welcome welcome;
@@ -72,7 +102,8 @@ std::optional<ControlMessage> read(wire::Welcome::Reader in) {
   if (!read_data(in.getPublicKey(), welcome.public_key) || !read_data(in.getProof(), welcome.proof) ||
       !read_text(in.getAddress(), max_address_bytes, welcome.address) ||
       !read_text(in.getName(), max_name_bytes, welcome.name) ||
-      !read_certificate(in.getCertificate(), welcome.certificate)) {
+      !read_certificate(in.getCertificate(), welcome.certificate) ||
+      !read_deputies(in.getDeputies(), welcome.deputies, max_deputies_in_hello)) {
     return std::nullopt;
   }
   return welcome;
@@ -211,33 +242,6 @@ std::optional<ControlMessage> read(wire::InvitationClaim::Reader in) {
     return std::nullopt;
   }
   return claim;
-}
-
-void write_deputies(const DeputyList& list, wire::Deputies::Builder out) {
-  auto records = out.initRecords(size_of(list.records));
-  for (unsigned i = 0; i < records.size(); ++i) {
-    const Deputy& deputy = list.records[i];
-    records[i].setKey(data_of(deputy.key));
-    records[i].setPowers(deputy.powers);
-    records[i].setDecidedAt(deputy.decided_at);
-    records[i].setName(text_of(deputy.name));
-    records[i].setSignature(data_of(deputy.signature));
-  }
-  if (list.authority) out.setAuthority(data_of(*list.authority));
-}
-bool read_deputies(wire::Deputies::Reader in, DeputyList& list) {
-  const auto records = in.getRecords();
-  if (records.size() > max_deputies) return false;
-  for (const auto record : records) {
-    Deputy& deputy = list.records.emplace_back();
-    deputy.powers = record.getPowers();
-    deputy.decided_at = record.getDecidedAt();
-    if (!read_data(record.getKey(), deputy.key) || !read_text(record.getName(), max_name_bytes, deputy.name) ||
-        !read_data(record.getSignature(), deputy.signature)) {
-      return false;
-    }
-  }
-  return read_optional(in.getAuthority(), list.authority);
 }
 
 void write(const DeputyList& list, wire::Header::Builder header) {

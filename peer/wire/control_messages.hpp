@@ -19,6 +19,12 @@ inline constexpr std::size_t channel_count = 2;
 
 using Nonce = std::array<std::uint8_t, 32>;
 
+/// Who may sign in the place of the authority that the sender follows.
+struct DeputyList {
+  std::optional<PublicKey> authority = {};
+  std::vector<Deputy> records = {};
+};
+
 struct Hello {
   std::uint16_t version_low = 0;
   std::uint16_t version_high = 0;
@@ -32,6 +38,7 @@ struct Hello {
   std::uint64_t features = 0;
   Proof proof{};
   std::optional<Certificate> certificate = {};  ///< of the dialler; proves itself, and is not in the proof
+  DeputyList deputies = {};                     ///< likewise; at most max_deputies_in_hello
 };
 
 struct Welcome {
@@ -43,6 +50,7 @@ struct Welcome {
   std::uint64_t features = 0;
   Proof proof{};
   std::optional<Certificate> certificate = {};  ///< as in Hello, of the listener
+  DeputyList deputies = {};
 };
 
 /// Why a node was not let in, or is put out. Unknown numbers are kept as they are.
@@ -124,12 +132,6 @@ struct RingState {
   std::vector<RetiredKey> retired;
   std::optional<PublicKey> authority = {};  ///< whose signatures the sender asks for
   std::optional<AdmissionRule> rule = {};   ///< none: the cluster key is enough
-};
-
-/// Who may sign in the place of the authority that the sender follows.
-struct DeputyList {
-  std::optional<PublicKey> authority = {};
-  std::vector<Deputy> records = {};
 };
 
 /// Certificates of nodes that the sender has let in or heard of (peer/admission/certificates.hpp).

@@ -276,13 +276,21 @@ Fault check_self_description(const std::string& address, const std::string& name
   return {};
 }
 
+Fault check(const DeputyList& list) {
+  if (list.records.size() > max_deputies) return "too many deputies";
+  const bool plain =
+      std::ranges::all_of(list.records, [](const Deputy& d) { return is_plain_text(d.name, max_name_bytes); });
+  return plain ? Fault{} : "name is too long or not plain UTF-8";
+}
 Fault check(const Hello& hello) {
   if (hello.version_low > hello.version_high) return "version range is empty";
   if (hello.channel != Channel::control && hello.channel != Channel::bulk) return "unknown channel";
-  return check_self_description(hello.address, hello.name);
+  const Fault fault = check(hello.deputies);
+  return fault ? fault : check_self_description(hello.address, hello.name);
 }
 Fault check(const Welcome& welcome) {
-  return check_self_description(welcome.address, welcome.name);
+  const Fault fault = check(welcome.deputies);
+  return fault ? fault : check_self_description(welcome.address, welcome.name);
 }
 Fault check(const Rejected& rejected) {
   return is_plain_text(rejected.text, max_text_bytes) ? Fault{} : "text is too long or not plain UTF-8";
@@ -308,12 +316,6 @@ Fault check(const RingState& ring) {
   if (ring.retired.size() > max_retired_keys) return "too many retired keys";
   const auto is_zero = [](const RingKey& k) { return k.key.key.same_as(Secret()); };
   return std::ranges::any_of(ring.keys, is_zero) ? "a key of zeros" : Fault{};
-}
-Fault check(const DeputyList& list) {
-  if (list.records.size() > max_deputies) return "too many deputies";
-  const bool plain =
-      std::ranges::all_of(list.records, [](const Deputy& d) { return is_plain_text(d.name, max_name_bytes); });
-  return plain ? Fault{} : "name is too long or not plain UTF-8";
 }
 Fault check(const CertificateList& list) {
   return list.records.size() > max_certificates_in_message ? "too many certificates" : Fault{};

@@ -70,6 +70,7 @@ struct Hello {
   proof @9 :Data;           # 32 bytes: the dialler holds the cluster key (docs/explanation/security.md)
   features @10 :UInt64;     # a bit for each optional ability (peer/limits.hpp)
   certificate @11 :Data;    # empty: none
+  deputies @12 :Deputies;   # whoever has signed the certificate, and the latest; at most max_deputies_in_hello
 }
 
 struct Welcome {
@@ -82,6 +83,7 @@ struct Welcome {
   proof @6 :Data;           # 32 bytes: the listener holds the secret of publicKey
   features @7 :UInt64;
   certificate @8 :Data;     # empty: none
+  deputies @9 :Deputies;    # as in Hello
 }
 
 struct Member {

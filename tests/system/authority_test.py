@@ -126,7 +126,7 @@ class Authority(OperatedTest):
         new = self.ask(nodes[2], "key", "rotate", *bert)["fingerprint"]
         for command, key in (
             (["deny", "bb" * 16], bert), (["key", "rotate"], anna),
-            (["authority", "require", "certificates", "--yes"], anna), (["authority", "dismiss", "bert"], anna),
+            (["authority", "require", "certificates", "--yes"], anna), (["authority", "dismiss", keys["bert"]], anna),
             (["authority", "appoint", keys["anna"], "--name", "anna", "--may", "keys"], anna),
         ):
             self.assertIn("nor a deputy who may", self.error_of(nodes[0], *command, *key), command)
@@ -147,7 +147,11 @@ class Authority(OperatedTest):
         self.assertEqual(deputies(newcomer), deputies(nodes[0]))
         wait_until(lambda: self.denied(newcomer) == ["aa" * 16], PATIENCE_S, "it is told who is denied")
 
-        # They are known after a restart. Who is dismissed decides nothing, and what it had decided is signed anew.
+        decided = "".join(one["what"] for one in self.ask(nodes[2], "audit")["records"])
+        self.assertIn("is denied (signed by anna)", decided)
+        self.assertIn(f"cluster key {new} admits (signed by bert)", decided)
+
+        # They are known after a restart. Who is dismissed decides nothing, and the authority takes over its decisions.
         nodes[1].stop()
         nodes[1].start()
         self.assertEqual(deputies(nodes[1]), deputies(nodes[0]))
@@ -160,8 +164,38 @@ class Authority(OperatedTest):
             wait_until(
                 lambda: [one["signed"] for one in self.ask(node, "denials")["denials"]] == [True], PATIENCE_S, "signed"
             )
+        authority = self.authority_of(nodes[0])
+        self.assertEqual([one["signer"] for one in self.ask(newcomer, "denials")["denials"]], [authority])
         decided = "".join(one["what"] for one in self.ask(newcomer, "audit")["records"])
         self.assertIn(f"anna ({keys['anna']}) may sign nothing in the authority's place", decided)
+
+    def test_what_a_dismissed_deputy_has_decided_is_forgotten(self) -> None:
+        """Also by a member that was away, and meets a denied one first."""
+        nodes = self.start_nodes(3)
+        self.create(nodes)
+        signed = ["--authority", str(self.key)]
+        deputy = self.ask(nodes[0], "authority", "key", str(self.folder / "carl.key"))["key"]
+        carl = ["--authority", str(self.folder / "carl.key")]
+        self.ask(nodes[0], "authority", "appoint", deputy, "--name", "carl", "--may", "deny", *signed)
+        others = [str(node.status()["node"]) for node in nodes[:2]]
+        self.ask(nodes[0], "deny", "dd" * 16, *carl)
+        wait_until(lambda: all(self.denied(node) == ["dd" * 16] for node in nodes), PATIENCE_S, "all follow")
+        # This member has heard, while it was alone, that the others are denied.
+        for node in nodes[:2]:
+            node.stop()
+        for node in others:
+            self.ask(nodes[2], "deny", node, *carl)
+        nodes[2].stop()
+        for node in nodes[:2]:
+            node.start()
+        self.assertIn("--yes", self.error_of(nodes[0], "authority", "dismiss", "carl", *signed))
+        self.ask(nodes[0], "authority", "dismiss", deputy, *signed)  # keeps nothing
+        wait_until(lambda: all(self.denied(node) == [] for node in nodes[:2]), PATIENCE_S, "the others forget")
+        nodes[2].start()
+        self.wait_for_links(nodes)
+        self.assertEqual(self.denied(nodes[2]), [])
+        # Once more does no harm.
+        self.ask(nodes[1], "authority", "dismiss", deputy, *signed)
 
     def test_without_one_every_member_decides(self) -> None:
         """A member that means harm, and holds the cluster key, changes what it likes."""

@@ -100,7 +100,7 @@ JsonAnswer invite(const Invited& wanted, const Invocation& call) {
   if (!authority) return authority;
   std::optional<peer::SigningKey> key;
   if (!wanted.granted.key_file.empty()) {
-    auto read = signing_key(wanted.granted.key_file, *authority);
+    auto read = signing_key(wanted.granted.key_file, *authority, "invite");
     if (!read) return std::unexpected(read.error());
     key = *read;
   }
@@ -242,7 +242,7 @@ peer::Certificate certificate_for(const NodeId& node, const Approved& wanted, co
 JsonAnswer approve(const Approved& wanted, const Invocation& call) {
   const auto authority = call.ask("authority");
   if (!authority) return authority;
-  const auto key = signing_key(wanted.granted.key_file, *authority);
+  const auto key = signing_key(wanted.granted.key_file, *authority, "invite");
   if (!key) return std::unexpected(key.error());
   const auto pending = call.ask("pending");
   if (!pending) return pending;

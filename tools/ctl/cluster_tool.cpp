@@ -158,7 +158,7 @@ std::string authority_words(const json& answer, bool) {
 bool agrees_to(const json& items, bool yes) {
   for (const json& item : items)
     fmt::print(stderr, "To be signed: {}\n", words_of_decision(item));
-  return yes || items.empty() || is_confirmed("Sign all of this, and let only this key decide from now on?");
+  return yes || items.empty() || is_confirmed("Sign all of this, as what this authority has decided?");
 }
 
 /// Sends as many signatures at a time as a request of the control socket holds.
@@ -193,6 +193,12 @@ JsonAnswer found_authority(const std::string& path, bool yes, const Invocation& 
   const auto asked = call.request(request);
   if (!asked) return asked;
   const json& items = asked->at("to_sign");
+  const auto may_hold = [](const json& item) {
+    const std::string kind = item.at("kind").get<std::string>();
+    return kind == "denial" || kind == "key" || kind == "retirement";
+  };
+  if (!std::ranges::all_of(items, may_hold))
+    return failure("the daemon asks to sign something else than denials and keys: nothing was signed");
   if (!agrees_to(items, yes))
     return failure("nothing was signed, and nothing has changed: look at this list, then add --yes");
   const auto signatures = signatures_for(items, *key);
@@ -278,22 +284,64 @@ JsonAnswer set_deputy(const Appointment& wanted, const Invocation& call) {
   return decide(request, wanted.key_file, is_it, call);
 }
 
-/// What the deputy has signed is signed by the authority instead.
-JsonAnswer dismiss(Appointment wanted, const Invocation& call) {
-  const auto present = call.ask("authority");
-  if (!present) return present;
+/// The authority decides anew what the deputy has decided about nodes, as far as the operator wants it.
+std::expected<void, ControlError> take_over_denials(const Appointment& wanted, const Invocation& call) {
+  const auto held = call.ask("denials");
+  if (!held) return std::unexpected(held.error());
+  for (const json& denial : held->at("denials")) {
+    if (denial.value("signer", "") != wanted.key) continue;
+    const bool denied = denial.at("denied").get<bool>();
+    const auto node = denial.at("node").get<std::string>();
+    const auto reason = denial.at("reason").get<std::string>();
+    const std::string words = fmt::format("{} node {}{}{}", denied ? "deny" : "allow", safe_text(node),
+                                          reason.empty() ? "" : ": ", safe_text(reason));
+    fmt::print(stderr, "{} has decided: {}\n", wanted.name, words);
+    if (!wanted.yes && !is_confirmed("Keep this, as the authority's decision?")) continue;
+    const json request{{"command", denied ? "deny" : "allow"}, {"node", node}, {"reason", reason}};
+    const auto is_it = [&](const json& item) {
+      return item.at("kind") == "denial" && item.at("denied") == denied && item.at("node") == node &&
+             item.at("reason") == reason;
+    };
+    if (auto done = decide(request, wanted.key_file, is_it, call); !done) return std::unexpected(done.error());
+  }
+  return {};
+}
+
+/// The deputy that is named by its key or its name. A key may also be that of a former one.
+std::expected<Appointment, ControlError> find_deputy(Appointment wanted, const json& deputies) {
   const auto is_named = [&](const json& deputy) {
     return deputy.at("key") == digits_of(wanted.key) || deputy.at("name") == wanted.key;
   };
-  const json deputies = present->value("deputies", json::array());
-  if (std::ranges::count_if(deputies, is_named) != 1)
-    return failure(fmt::format("{} is not the key or the name of one deputy: see 'gossamerctl authority show'",
-                               safe_text(wanted.key)));
-  const json& deputy = *std::ranges::find_if(deputies, is_named);
-  wanted.key = deputy.at("key").get<std::string>();
-  wanted.name = deputy.at("name").get<std::string>();
-  if (auto done = set_deputy(wanted, call); !done || done->at("not_signed") == 0) return done;
-  return found_authority(wanted.key_file, wanted.yes, call);
+  const auto found = std::ranges::find_if(deputies, is_named);
+  if (std::ranges::count_if(deputies, is_named) == 1) {
+    wanted.key = found->at("key").get<std::string>();
+    wanted.name = found->at("name").get<std::string>();
+    return wanted;
+  }
+  peer::PublicKey key{};
+  if (found == deputies.end() && peer::parse_hex(wanted.key, key)) return wanted;
+  return failure(fmt::format("{} is not the key or the name of one deputy: see 'gossamerctl authority show'",
+                             safe_text(wanted.key)));
+}
+
+/// First what is to stay is decided anew, then the deputy is dismissed, with which the rest is forgotten.
+JsonAnswer dismiss(const Appointment& named, const Invocation& call) {
+  const auto present = call.ask("authority");
+  if (!present) return present;
+  const auto wanted = find_deputy(named, present->value("deputies", json::array()));
+  if (!wanted) return std::unexpected(wanted.error());
+  if (wanted->key != digits_of(named.key) && !named.yes &&
+      !is_confirmed(fmt::format("Dismiss {} ({})?", safe_text(wanted->name), safe_text(wanted->key))))
+    return failure("nothing has changed: give the deputy's key, or add --yes");
+  if (auto kept = take_over_denials(*wanted, call); !kept) return std::unexpected(kept.error());
+  auto done = set_deputy(*wanted, call);
+  if (!done || done->at("not_signed") == 0) return done;
+  auto has_signed = found_authority(wanted->key_file, wanted->yes, call);
+  if (has_signed) return has_signed;
+  return failure(
+      fmt::format("the deputy is dismissed, and {} keys that hold here are not signed: 'gossamerctl authority "
+                  "create {}' signs them. ({})",
+                  done->at("not_signed").get<std::size_t>(), wanted->key_file, has_signed.error().message));
 }
 
 void add_deputies(CLI::App& authority, CommandAction& chosen) {
@@ -334,10 +382,11 @@ void add_deputies(CLI::App& authority, CommandAction& chosen) {
   dismiss_it->add_option("--authority", wanted->key_file, "The key file of the cluster's authority")
       ->type_name("FILE")
       ->required();
-  dismiss_it->add_flag("--yes", wanted->yes, "Sign without asking what the deputy has signed before");
+  dismiss_it->add_flag("--yes", wanted->yes, "Keep all that it has decided about nodes and keys, without asking");
   dismiss_it->footer(
-      "What it has signed counts no more. The denials and keys are shown, and signed by the authority instead; nodes\n"
-      "that it has approved or invited are put out, unless they are approved again before.");
+      "What it has signed counts no more. Of what it has decided about nodes, the authority takes over what you keep,\n"
+      "and the rest is forgotten; keys that it has made stay, and are signed by the authority. Nodes that it has\n"
+      "approved or invited are put out, unless they are approved again before.");
   dismiss_it->callback([wanted, &chosen] {
     chosen = [wanted](const Invocation& call) { return call.end(dismiss(*wanted, call), authority_words); };
   });

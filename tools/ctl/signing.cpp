@@ -101,7 +101,8 @@ std::string digits_of(std::string typed) {
   return typed;
 }
 
-std::expected<peer::SigningKey, ControlError> signing_key(const std::string& key_file, const json& answer) {
+std::expected<peer::SigningKey, ControlError> signing_key(const std::string& key_file, const json& answer,
+                                                          const std::string& what) {
   const std::string authority = answer.at("authority").get<std::string>();
   if (authority.empty()) return failure("this cluster has no authority: make one first (gossamerctl authority create)");
   if (key_file.empty())
@@ -112,7 +113,12 @@ std::expected<peer::SigningKey, ControlError> signing_key(const std::string& key
   if (!key) return failure(key.error());
   const std::string own = peer::hex(key->public_half());
   const auto is_own = [&](const json& deputy) { return deputy.at("key") == own; };
-  if (own != authority && std::ranges::none_of(answer.value("deputies", json::array()), is_own))
+  const json deputies = answer.value("deputies", json::array());
+  const auto deputy = std::ranges::find_if(deputies, is_own);
+  if (own != authority && deputy != deputies.end() && deputy->value("may", "").find(what) == std::string::npos)
+    return failure(fmt::format("{} is the key of a deputy who may not sign that: it may sign {}", key_file,
+                               text_in(*deputy, "may")));
+  if (own != authority && deputy == deputies.end())
     return failure(fmt::format("{} is the key of {}, and in this cluster {} decides, of whom that is no deputy",
                                key_file, own, safe_text(authority)));
   return *key;

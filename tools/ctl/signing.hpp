@@ -25,9 +25,10 @@ using IsAsAsked = std::function<bool(const nlohmann::json& item)>;
 /// Sends a request. Where the cluster has an authority, signs what the daemon then asks for, and sends it again.
 [[nodiscard]] JsonAnswer decide(nlohmann::json request, const std::string& key_file, const IsAsAsked& is_as_asked,
                                 const Invocation& call);
-/// The key in the file, if the daemon's answer names it as the authority or a deputy.
+/// The key in the file, if the daemon's answer names it as the authority, or as a deputy who may sign that.
 [[nodiscard]] std::expected<peer::SigningKey, ControlError> signing_key(const std::string& key_file,
-                                                                        const nlohmann::json& answer);
+                                                                        const nlohmann::json& answer,
+                                                                        const std::string& what = "");
 /// Signs them all, and shows them.
 [[nodiscard]] JsonAnswer signatures_for(const nlohmann::json& items, const peer::SigningKey& key);
 /// The decision in words, for the operator who signs it.

@@ -65,6 +65,8 @@ struct Running {
     REQUIRE(opened);
     shell = std::move(*opened);
   }
+  /// As root asks.
+  [[nodiscard]] json ask(const json& request) const { return shell->answer(request, {.user = 0}); }
 
   test::TemporaryFolder folder;
   asio::io_context loop;
@@ -79,20 +81,20 @@ struct Running {
 
 TEST_CASE("commands are answered from the core, and unknown ones named") {
   Running daemon;
-  const json status = daemon.shell->answer({{"command", "status"}});
+  const json status = daemon.ask({{"command", "status"}});
   CHECK(status.at("node").at("name") == "tested");
   CHECK(status.at("node").at("state") == "running");
   CHECK(status.at("node").at("version") == GOSSAMER_VERSION);
   CHECK(status.at("node").at("cpu_s") > 0);
-  CHECK(daemon.shell->answer({{"command", "peers"}}).at("peers").size() == 2);
-  CHECK(daemon.shell->answer({{"command", "members"}}).at("members").size() == 4);
-  CHECK(daemon.shell->answer({{"command", "jobs"}}).at("jobs").size() == 3);
-  CHECK_THAT(daemon.shell->answer({{"command", "dance"}}).at("error").get<std::string>(), Contains("dance"));
+  CHECK(daemon.ask({{"command", "peers"}}).at("peers").size() == 2);
+  CHECK(daemon.ask({{"command", "members"}}).at("members").size() == 4);
+  CHECK(daemon.ask({{"command", "jobs"}}).at("jobs").size() == 3);
+  CHECK_THAT(daemon.ask({{"command", "dance"}}).at("error").get<std::string>(), Contains("dance"));
 }
 
 TEST_CASE("the status page says what the commands do, and metrics the same") {
   Running daemon;
-  const std::string url = daemon.shell->answer({{"command", "status"}}).at("node").at("page");
+  const std::string url = daemon.ask({{"command", "status"}}).at("node").at("page");
   CHECK_THAT(url, StartsWith("http://127.0.0.1:"));
   const auto page = Page::open(daemon.loop, "[::1]:0",
                                {.observed =
@@ -132,13 +134,13 @@ TEST_CASE("a daemon whose page has no address goes on without it, and says so") 
   Running daemon;
   const test::TemporaryFolder folder;
   Config config = usual_config();
-  const std::string url = daemon.shell->answer({{"command", "status"}}).at("node").at("page");
+  const std::string url = daemon.ask({{"command", "status"}}).at("node").at("page");
   config.metrics.listen = url.substr(7, url.size() - 8);
   RememberingCore core;
   const auto second = Shell::open(
       daemon.loop, config, [&] { return config; }, folder.path(), core, daemon.log);
   REQUIRE(second);
-  CHECK((*second)->answer({{"command", "status"}}).at("node").at("page") == "");
+  CHECK((*second)->answer({{"command", "status"}}, {.user = 0}).at("node").at("page") == "");
   CHECK_THAT(test::read_file(daemon.log_file), Contains("no status page and no metrics: " + config.metrics.listen));
 }
 
@@ -205,7 +207,7 @@ TEST_CASE("a second signal stops a daemon whose core has not finished") {
   Running daemon;
   asio::post(daemon.loop, [&] {
     daemon.shell->stop();
-    CHECK(daemon.shell->answer({{"command", "status"}}).at("node").at("state") == "stopping");
+    CHECK(daemon.ask({{"command", "status"}}).at("node").at("state") == "stopping");
     ::raise(SIGINT);
   });
   daemon.shell->run();
@@ -214,15 +216,15 @@ TEST_CASE("a second signal stops a daemon whose core has not finished") {
 
 TEST_CASE("drain and leave reach the core, and the answer comes before the end") {
   Running daemon;
-  const auto state = [&] { return daemon.shell->answer({{"command", "status"}}).at("node").at("state"); };
-  CHECK(daemon.shell->answer({{"command", "drain"}}).at("drained") == true);
+  const auto state = [&] { return daemon.ask({{"command", "status"}}).at("node").at("state"); };
+  CHECK(daemon.ask({{"command", "drain"}}).at("drained") == true);
   CHECK(daemon.core.is_drained);
   CHECK(state() == "drained");
-  CHECK(daemon.shell->answer({{"command", "drain"}, {"off", true}}).at("drained") == false);
+  CHECK(daemon.ask({{"command", "drain"}, {"off", true}}).at("drained") == false);
   CHECK(state() == "running");
   for (const json& wrong : {json(-1), json(1e9)})
-    CHECK(daemon.shell->answer({{"command", "leave"}, {"timeout_s", wrong}}).contains("error"));
-  CHECK(daemon.shell->answer({{"command", "leave"}, {"timeout_s", 2.5}}).at("leaving") == true);
+    CHECK(daemon.ask({{"command", "leave"}, {"timeout_s", wrong}}).contains("error"));
+  CHECK(daemon.ask({{"command", "leave"}, {"timeout_s", 2.5}}).at("leaving") == true);
   CHECK_FALSE(daemon.core.leave_patience);
   asio::post(daemon.loop, [&] {
     CHECK(daemon.core.leave_patience == std::chrono::microseconds(2'500'000));

@@ -167,15 +167,15 @@ TEST_CASE("where the cluster has an authority, only what it has signed is taken 
     return denials.merge(record, today, true, authority.public_half());
   };
   Denials denials;
-  CHECK(hear(denials, denial(1, true, today)) == Hearsay::refused);
-  CHECK(hear(denials, signed_by(SigningKey::generate(), denial(1, true, today))) == Hearsay::refused);
+  CHECK(hear(denials, denial(1, true, today)) == Hearsay::forged);
+  CHECK(hear(denials, signed_by(SigningKey::generate(), denial(1, true, today))) == Hearsay::forged);
   Denial moved = signed_by(authority, denial(1, true, today));
   moved.node = node_id(2);
-  CHECK(hear(denials, moved) == Hearsay::refused);
+  CHECK(hear(denials, moved) == Hearsay::forged);
   CHECK(denials.entries().empty());
   CHECK(hear(denials, signed_by(authority, denial(1, true, today))) == Hearsay::news);
   CHECK(hear(denials, denial(1, true, today)) == Hearsay::known);
-  CHECK(hear(denials, denial(1, false, today + 1)) == Hearsay::refused);
+  CHECK(hear(denials, denial(1, false, today + 1)) == Hearsay::forged);
   CHECK(denials.is_denied(node_id(1)));
   CHECK(hear(denials, signed_by(authority, denial(1, false, today + 1))) == Hearsay::news);
   CHECK_FALSE(denials.is_denied(node_id(1)));
@@ -195,7 +195,7 @@ TEST_CASE(
   auto again = Denials::parse(denials.text());
   REQUIRE(again);
   CHECK(again->text() == denials.text());
-  again->forget_other_signatures(authority.public_half());
+  again->settle(authority.public_half(), true);
   CHECK(again->entries().at(node_id(1)).denial == sound);
   CHECK(again->entries().at(node_id(2)).denial == denial(2, true, today, "forged"));
   for (const char* bad : {"signed", "signed 00", "signed  denied"})
@@ -222,6 +222,6 @@ TEST_CASE("what the authority has signed replaces what nobody has, whatever the 
   // The operator's own decision, too, is not dated after what was not signed.
   const Denial ours = denials.propose(node_id(7), false, "", today, true);
   CHECK(ours.decided_at == today);
-  CHECK(denials.decide(sign(ours), true));
+  CHECK(denials.decide(sign(ours), authority.public_half()));
   CHECK_FALSE(denials.is_denied(node_id(7)));
 }

@@ -391,31 +391,33 @@ TEST_CASE("a deputy signs what it may in the authority's place, until it is dism
   // Only the authority appoints, and a deputy does only what it may.
   CHECK(hear(appointed(anna, keys_power, anna)).forged);
   CHECK(hear(appointed(bert, deny_power, authority)).changed);
-  CHECK(hear(appointed(anna, keys_power, bert)).forged);
+  const KeyRing::Merge by_deputy = hear(appointed(anna, keys_power, bert));
+  CHECK((by_deputy.refused && !by_deputy.forged));  // it is known, and may not
   key.signature = bert.sign(key.statement());
-  CHECK(ring.merge({{key}, {}}, today).forged);
+  const KeyRing::Merge without_power = ring.merge({{key}, {}}, today);
+  CHECK((without_power.refused && !without_power.forged));
   CHECK(hear(appointed(anna, keys_power, authority)).changed);
   CHECK_FALSE(hear(appointed(anna, keys_power, authority)).changed);
   key.signature = anna.sign(key.statement());
   CHECK(ring.merge({{key}, {}}, today).changed);
   AdmissionRule rule = ring.propose_rule(true, today);
   rule.signature = anna.sign(rule.statement());
-  CHECK(ring.merge({{{key_of(1), 0}}, {}, {}, rule}, today).forged);
+  CHECK(ring.merge({{{key_of(1), 0}}, {}, {}, rule}, today).refused);
   const auto restored = KeyRing::restore(ring.cluster_keys(), ring.notes());
   REQUIRE(restored);
   CHECK(restored->notes() == ring.notes());
   CHECK(restored->deciders() == ring.deciders());
   CHECK(restored->keys().back().signature);
-  CHECK(KeyRing::adopt(ring.state(), ring.deputies())->notes() == ring.notes());
+  CHECK(KeyRing::adopt(ring.state(), ring.deputy_list())->notes() == ring.notes());
   // What it has signed counts no more, and nobody appoints it again with the old word.
   CHECK(hear(appointed(anna, 0, authority, today + 1)).changed);
   CHECK_FALSE(ring.keys().back().signature);
   CHECK_FALSE(hear(appointed(anna, keys_power, authority)).changed);
-  CHECK_FALSE(KeyRing::adopt({{key}, {}, authority.public_half()}, ring.deputies())->keys().front().signature);
+  CHECK_FALSE(KeyRing::adopt({{key}, {}, authority.public_half()}, ring.deputy_list())->keys().front().signature);
   CHECK(ring.propose_deputy(anna.public_half(), keys_power, "anna", today).decided_at > today + 1);
   // Another authority has other deputies.
   ring.set_authority(bert.public_half());
-  CHECK(ring.deputies().records.empty());
+  CHECK(ring.deputy_list().records.empty());
 }
 
 TEST_CASE("deputies are told with their authority, and there are so many at most") {
@@ -427,11 +429,18 @@ TEST_CASE("deputies are told with their authority, and there are so many at most
   CHECK_FALSE(ring.merge({SigningKey::generate().public_half(), {appointed(anna, 0, authority)}}, today).changed);
   CHECK(
       ring.merge({authority.public_half(), {appointed(anna, 0, authority, today + 2 * max_ahead_us)}}, today).refused);
-  while (ring.deputies().records.size() < max_deputies)
+  while (ring.deputy_list().records.size() < max_deputies)
     REQUIRE(ring.set_deputy(appointed(SigningKey::generate(), keys_power, authority)));
   CHECK_THAT(ring.set_deputy(appointed(SigningKey::generate(), keys_power, authority)).error(),
              Catch::Contains("which is the most"));
   CHECK(ring.set_deputy(appointed(anna, deny_power, authority, today + 1)));
+  CHECK_THAT(ring.set_deputy(appointed(anna, deny_power, authority, today)).error(), Catch::Contains("try again"));
+  // What cannot be taken keeps nobody from the rest, and powers that this version does not know are kept.
+  const Deputy ahead = appointed(SigningKey::generate(), keys_power, authority, today + 2 * max_ahead_us);
+  const Deputy later = appointed(anna, 128, authority, today + 2);
+  const KeyRing::Merge merge = ring.merge({authority.public_half(), {ahead, later}}, today);
+  CHECK((merge.refused && merge.changed));
+  CHECK(KeyRing::restore(ring.cluster_keys(), ring.notes())->deciders() == ring.deciders());
 }
 
 TEST_CASE("notes about deputies that make no sense are no notes") {

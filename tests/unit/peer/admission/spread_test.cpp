@@ -279,13 +279,28 @@ TEST_CASE("deputies are told before what they have signed, also to whoever knows
     CHECK(b.ring().deciders() == a.ring().deciders());
     CHECK(b.denials().entries().at(node_id(9)).denial.signature);
     CHECK(b.certificates().of(node_id(8)) != nullptr);
-    // When the deputy is dismissed, the denial stays, and nobody has signed it.
+    // When the deputy is dismissed, what it has decided is forgotten, and who still tells of it is no forger.
     Deputy dismissed{.key = deputy.key, .powers = 0, .decided_at = begun_at + 1, .name = "anna"};
     dismissed.signature = authority.sign(dismissed.statement());
     CHECK(b.heard(node_id(1), DeputyList{authority.public_half(), {dismissed}}, begun_at, 0) == Hearsay::news);
-    CHECK(b.denials().is_denied(node_id(9)));
-    CHECK_FALSE(b.denials().entries().at(node_id(9)).denial.signature);
+    CHECK_FALSE(b.denials().is_denied(node_id(9)));
     CHECK(b.certificates().of(node_id(8)) == nullptr);
+    Denial sound{node_id(7), true, begun_at, ""};
+    sound.signature = authority.sign(sound.statement());
+    for (std::uint32_t i = 0; i < 2 * forgery_burst; ++i) {
+      DenialList told{{denial}};
+      CHECK(b.heard(node_id(1), told, begun_at, 0) == Hearsay::refused);
+      CertificateList certificates{{certificate_of(8, anna)}};
+      CHECK(b.heard(node_id(1), certificates, begun_at, 0) == Hearsay::known);
+    }
+    DenialList both{{denial, sound}};
+    CHECK(b.heard(node_id(1), both, begun_at, 0) == Hearsay::news);
+    CHECK(b.denials().is_denied(node_id(7)));
+    // All is told again, since the other may have refused what it takes now.
+    b.said(node_id(1));
+    const auto first = b.next_for(node_id(1), 0);
+    REQUIRE(first);
+    CHECK(std::holds_alternative<DeputyList>(*first));
   }
 }
 

@@ -94,6 +94,7 @@ TEST_CASE("docs/reference/wire.md: the limits are the code's") {
       {"max_denials", max_denials},
       {"max_denials_in_message", max_denials_in_message},
       {"max_deputies", max_deputies},
+      {"max_deputies_in_hello", max_deputies_in_hello},
       {"max_certificates", max_certificates},
       {"max_certificates_in_message", max_certificates_in_message},
       {"max_certificate_bytes", max_certificate_bytes},

@@ -568,9 +568,12 @@ nlohmann::json Node::answer_layout(const nlohmann::json& request) {
 std::vector<ControlCommand> Node::control_commands() {
   std::vector<ControlCommand> table = commands_->control_commands();
   for (ControlCommand& command : table) {
+    if (command.whom == CommandFor::everyone) continue;
     command.answer = [this, decide = std::move(command.answer)](const nlohmann::json& request) {
       auto answer = decide(request);
-      keep_decisions();  // written before the operator gets the answer
+      // Written before the operator gets the answer. The overlay says in its next turn only what has changed.
+      denials_to_keep_ = certificates_to_keep_ = true;
+      keep_decisions();
       return answer;
     };
   }

@@ -57,7 +57,7 @@ inline constexpr std::size_t max_listening_keys = 32;
 inline constexpr std::size_t max_denials = 1024;
 inline constexpr std::size_t max_denials_in_message = 64;
 /// Deputies of the authority, those that are none any more among them, and how many a hello shows.
-inline constexpr std::size_t max_deputies = 16;
+inline constexpr std::size_t max_deputies = 32;
 inline constexpr std::size_t max_deputies_in_hello = 3;
 /// Certificates that are kept, and told in one message.
 inline constexpr std::size_t max_certificates = 1024;

@@ -171,7 +171,7 @@ void ClientListener::end_not_permitted() {
     ClientSession* const session = connection->session.get();
     const auto why = session == nullptr ? std::nullopt : objection_to(session->caller(), session->memory().job());
     if (!why) continue;
-    log_.warn("a training process is let go: {}", *why);
+    log_.warn("process {} is let go: {}", session->pid(), *why);
     session->close();
   }
 }

@@ -178,8 +178,7 @@ bool ClusterCommands::is_known(const NodeId& node) const {
     return NodeId{entry.second.certificate.warrant.invitation} == node;
   };
   return std::ranges::any_of(overlay_.links(), is_it) || std::ranges::any_of(overlay_.members(), is_it) ||
-         std::ranges::any_of(overlay_.waiting(), is_it) || overlay_.denials().entries().contains(node) ||
-         overlay_.certificates().of(node) != nullptr ||
+         std::ranges::any_of(overlay_.waiting(), is_it) || overlay_.certificates().of(node) != nullptr ||
          std::ranges::any_of(overlay_.certificates().entries(), came_by_it);
 }
 
@@ -314,9 +313,17 @@ json ClusterCommands::deputy_set(const json& request) {
   if (!overlay_.authority())
     return failure("this cluster has no authority: make one first (gossamerctl authority create)");
   if (key == *overlay_.authority()) return failure("that is the authority itself, which may do everything");
+  const std::string name = text_in(request, "name");
   const auto powers = request.at("powers").get<unsigned>();
+  const auto has_name = [&](const peer::Deputy& deputy) {
+    return deputy.powers != 0 && deputy.key != key && deputy.name == name;
+  };
+  if (powers != 0 && name.find_first_not_of(' ') == std::string::npos)
+    return failure("a deputy has a name, for people");
+  if (powers != 0 && std::ranges::any_of(overlay_.deciders()->deputies, has_name))
+    return failure("another deputy has that name: give this one another");
   if (powers > peer::all_powers) return failure("a deputy has powers that this gossamerd does not know: update it");
-  peer::Deputy deputy = overlay_.propose_deputy(key, static_cast<std::uint8_t>(powers), text_in(request, "name"));
+  peer::Deputy deputy = overlay_.propose_deputy(key, static_cast<std::uint8_t>(powers), name);
   if (asks_to_sign(request)) return to_sign_answer(json::array({to_sign(deputy)}));
   deputy.decided_at = request.value("at_us", deputy.decided_at);
   deputy = with_signature(std::move(deputy), request);

@@ -16,7 +16,7 @@ static_assert(crypto_sign_BYTES == std::tuple_size_v<Signature>);
 
 constexpr std::string_view first_word = "gossamer-authority ";
 constexpr std::string_view authority_comment =
-    "# The authority of a Gossamer cluster. Whoever holds this file decides who is denied and which keys admit.\n"
+    "# Decides for a Gossamer cluster: as its authority, or as a deputy that the authority has appointed.\n"
     "# Keep it where only operators can read it, off the machines that train if you can. gossamerd never reads it.\n";
 
 /// libsodium's secret key, which is the seed and the public key; wiped when it goes.

@@ -81,10 +81,10 @@ bool Rights::allow_job(std::string_view name) const {
 }
 
 std::string jobs_problem(std::string_view patterns) {
-  const bool good =
-      !patterns.empty() && patterns.size() <= max_jobs_text_bytes && std::ranges::all_of(patterns, is_pattern);
-  return good ? ""
-              : "names of jobs are expected, with * and ?, and commas between them, without spaces: 'vision-*,speech'";
+  if (patterns.size() > max_jobs_text_bytes)
+    return "names of jobs take more than " + std::to_string(max_jobs_text_bytes) + " bytes: use * and ?";
+  if (!patterns.empty() && std::ranges::all_of(patterns, is_pattern)) return "";
+  return "names of jobs are expected, with * and ?, and commas between them, without spaces: 'vision-*,speech'";
 }
 
 Statement Warrant::statement() const {

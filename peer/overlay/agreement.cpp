@@ -56,7 +56,6 @@ void Agreement::tick() {
     self_.log->info("this node now listens with the cluster key {}", hex(*key));
   }
   listen_with_slot();
-  enforce_certificates();
   remind_of_end();
   for (const LinkPtr& link : table_.links()) {
     if (!link->is_up() || !link->broken.empty()) continue;
@@ -65,6 +64,8 @@ void Agreement::tick() {
       spread_.said(link->node);
     }
   }
+  // Whose certificate counts no more has been told why, and tells others.
+  enforce_certificates();
 }
 
 void Agreement::hear(const NodeId& from, DenialList list) {

@@ -30,7 +30,17 @@ void use(const KeyRing& ring) {
 }
 
 void hear(const InvitationGrant& grant) {
-  if (const auto adopted = KeyRing::adopt(grant.ring)) use(*adopted);
+  if (const auto adopted = KeyRing::adopt(grant.ring, grant.deputies)) use(*adopted);
+}
+
+void hear(const DeputyList& heard) {
+  KeyRing ring(ClusterKeys({cluster_key(30)}));
+  (void)ring.merge(heard, now);
+  for (const Deputy& deputy : heard.records) {
+    if (ring.deciders()) (void)ring.set_deputy(deputy);  // as if the authority had signed it
+  }
+  GOSSAMER_CHECK(ring.deputy_list().records.size() <= max_deputies);
+  (void)ring.notes();
 }
 
 void hear(const RingState& heard) {

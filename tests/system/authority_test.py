@@ -125,16 +125,18 @@ class Authority(OperatedTest):
         old = self.fingerprints(nodes[0])[0]
         new = self.ask(nodes[2], "key", "rotate", *bert)["fingerprint"]
         for command, key in (
-            (["deny", "bb" * 16], bert), (["key", "rotate"], anna),
             (["authority", "require", "certificates", "--yes"], anna), (["authority", "dismiss", keys["bert"]], anna),
             (["authority", "appoint", keys["anna"], "--name", "anna", "--may", "keys"], anna),
         ):
             self.assertIn("nor a deputy who may", self.error_of(nodes[0], *command, *key), command)
+        for command, key in ((["deny", "bb" * 16], bert), (["key", "rotate"], anna), (["invite"], bert)):
+            self.assertIn("a deputy who may not sign that", self.error_of(nodes[0], *command, *key), command)
         wait_until(lambda: all(self.denied(node) == ["aa" * 16] for node in nodes), PATIENCE_S, "all follow anna")
         wait_until(lambda: all(self.fingerprints(node) == [new, old] for node in nodes), PATIENCE_S, "all follow bert")
         client = self.attach(nodes[0], np.zeros(2000))
         self.step_until(lambda: client.job()["state"] == "running", "it runs")
-        self.assertIn("nobody who may has signed", self.error_of(nodes[0], "job", "set", JOB, "codec=q4", *anna))
+        said = self.error_of(nodes[0], "job", "set", JOB, "codec=q4", *anna)
+        self.assertIn("a deputy who may not sign that", said)
         self.ask(nodes[0], "job", "set", JOB, "codec=q4", *bert)
 
         # A node that joins learns of them with its invitation, which a deputy may sign.

@@ -135,7 +135,7 @@ class Json(SystemTest):
         named = ["--name", "anna", "--may", "deny,keys"]
         appointed = self.print_json(first, "authority", "appoint", deputy, *named, *signed)
         self.assertEqual([(one["name"], one["may"]) for one in appointed["deputies"]], [("anna", "deny, keys")])
-        self.assertEqual(self.print_json(first, "authority", "dismiss", "anna", *signed)["deputies"], [])
+        self.assertEqual(self.print_json(first, "authority", "dismiss", deputy, *signed)["deputies"], [])
         self.assertTrue(self.print_json(first, "pending")["waiting"])
         self.assertEqual(len(self.print_json(first, "approve", "--all", "--yes", *signed)["nodes"]), 2)
         self.assertEqual(len(self.print_json(first, "certificates")["certificates"]), 2)

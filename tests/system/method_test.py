@@ -237,8 +237,15 @@ class Method(SystemTest):
         first.start()
         second.start()
         wait_until(lambda: len(first.by_round.keys() & second.by_round.keys()) > 20, PATIENCE_S, "both average together")
-        for parameter in first.model[0].parameters():
-            parameter.requires_grad_(False)
+
+        step = first.step
+
+        def freeze_and_step() -> None:
+            for parameter in first.model[0].parameters():  # between two steps, as a program does
+                parameter.requires_grad_(False)
+            step()
+
+        first.step = freeze_and_step  # type: ignore[method-assign]
         wait_until(lambda: any("not at all of the other" in text for text in first.told), PATIENCE_S, "it says so")
         steps = first.steps, second.steps
         wait_until(lambda: first.steps > steps[0] and second.steps > steps[1], PATIENCE_S, "both train on")

@@ -83,6 +83,14 @@ class Rights(OperatedTest):
         client = self.attach(node, np.zeros(1000))
         self.step_until(lambda: client.job()["state"] == "running", "root trains")
 
+    def test_a_keeper_that_is_refused_says_so(self) -> None:
+        node = self.started([f"{ANNA}: *"], [])
+        self.attach(node, np.zeros(1000), job="speech")
+        keep = [str(BUILD / "bin" / "gossamerctl"), "--socket", str(node.control_socket), "keep", "speech"]
+        program = self.program(node, [*keep, "--client-socket", str(node.client_socket)], BERT, [])
+        assert program.stdout is not None
+        self.assertTrue(any("may not train the job speech" in line for line in iter(program.stdout.readline, "")))
+
     def test_rights_that_change_hold_at_once(self) -> None:
         node = self.started(["*: *"], [])
         program = self.program(node, [sys.executable, "-B", "-c", TRAINER, "speech"], ANNA, [])

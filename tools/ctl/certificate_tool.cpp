@@ -29,8 +29,8 @@ struct Granted {
 };
 
 void add_granted(CLI::App& command, Granted& granted) {
-  CLI::Option* const signs =
-      command.add_option("--authority", granted.key_file, "The key file of the cluster's authority, which signs");
+  CLI::Option* const signs = command.add_option("--authority", granted.key_file,
+                                                "The key file of the cluster's authority, or of a deputy, which signs");
   signs->type_name("FILE");
   command
       .add_option("--jobs", granted.jobs,

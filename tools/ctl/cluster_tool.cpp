@@ -48,9 +48,11 @@ std::string line_from(const std::string& argument) {
 
 std::string decision_words(const json& answer, bool) {
   const json& denial = answer.at("denial");
-  return fmt::format(
-      "node {} is {} from now on\n{}", text_in(denial, "node"), denial.at("denied").get<bool>() ? "denied" : "allowed",
-      answer.value("known", true) ? "" : "(No node, and no used invitation, of this id is known here.)\n");
+  return fmt::format("node {} is {} from now on\n{}", text_in(denial, "node"),
+                     denial.at("denied").get<bool>() ? "denied" : "allowed",
+                     answer.value("known", true) || !denial.at("denied").get<bool>()
+                         ? ""
+                         : "(No node, and no used invitation, of this id is known here.)\n");
 }
 
 void add_denials(CLI::App& app, CommandAction& chosen) {
@@ -274,6 +276,23 @@ struct Appointment {
   bool yes = false;
 };
 
+/// The nodes whose certificates the deputy has signed, which it is to sign no more, are shown to the operator.
+std::expected<void, ControlError> ask_about_nodes(const Appointment& wanted, const Invocation& call) {
+  if (std::ranges::find(wanted.may, "invite") != wanted.may.end()) return {};
+  const auto held = call.ask("certificates");
+  if (!held) return std::unexpected(held.error());
+  bool any = false;
+  for (const json& certificate : held->at("certificates")) {
+    if (certificate.value("signer", "") != digits_of(wanted.key) || !certificate.at("counts").get<bool>()) continue;
+    fmt::print(stderr, "Has its certificate from this deputy: {}\n", text_in(certificate, "node"));
+    any = true;
+  }
+  if (!any || wanted.yes || is_confirmed("Put these nodes out, if the cluster asks for certificates?")) return {};
+  return failure(
+      "nothing has changed: first approve these nodes with another key ('gossamerctl approve NODE'), or add "
+      "--yes");
+}
+
 JsonAnswer set_deputy(const Appointment& wanted, const Invocation& call) {
   const json request{
       {"command", "deputy_set"}, {"key", wanted.key}, {"name", wanted.name}, {"powers", powers_of(wanted.may)}};
@@ -333,6 +352,7 @@ JsonAnswer dismiss(const Appointment& named, const Invocation& call) {
   if (wanted->key != digits_of(named.key) && !named.yes &&
       !is_confirmed(fmt::format("Dismiss {} ({})?", safe_text(wanted->name), safe_text(wanted->key))))
     return failure("nothing has changed: give the deputy's key, or add --yes");
+  if (const auto agreed = ask_about_nodes(*wanted, call); !agreed) return std::unexpected(agreed.error());
   if (auto kept = take_over_denials(*wanted, call); !kept) return std::unexpected(kept.error());
   auto done = set_deputy(*wanted, call);
   if (!done || done->at("not_signed") == 0) return done;
@@ -370,11 +390,16 @@ void add_deputies(CLI::App& authority, CommandAction& chosen) {
   appoint->add_option("--authority", wanted->key_file, "The key file of the cluster's authority")
       ->type_name("FILE")
       ->required();
+  appoint->add_flag("--yes", wanted->yes, "Do not ask about nodes that this puts out");
   appoint->footer(
       "Only the authority itself appoints, and asks for certificates. Update all members before: an older gossamerd\n"
       "takes nothing that a deputy has signed.");
   appoint->callback([wanted, &chosen] {
-    chosen = [wanted](const Invocation& call) { return call.end(set_deputy(*wanted, call), authority_words); };
+    chosen = [wanted](const Invocation& call) {
+      const auto agreed = ask_about_nodes(*wanted, call);
+      return call.end(agreed ? set_deputy(*wanted, call) : JsonAnswer(std::unexpected(agreed.error())),
+                      authority_words);
+    };
   });
   CLI::App* dismiss_it = authority.add_subcommand("dismiss", "Let a deputy sign nothing any more");
   dismiss_it->add_option("DEPUTY", wanted->key, "Its key or its name, as 'gossamerctl authority show' prints them")
@@ -424,6 +449,7 @@ void add_authority(CLI::App& app, CommandAction& chosen) {
       "Members that follow none take it from this node. With none, this node takes the first one that a neighbour\n"
       "tells of.");
   use->callback([wanted, &chosen] {
+    if (wanted->empty()) throw CLI::ValidationError("AUTHORITY", "64 hexadecimal digits, or none, are expected");
     const std::string digits = *wanted == "none" ? "" : *wanted;
     chosen =
         asking({{"command", "authority_set"}, {"authority", digits}, {"signatures", json::object()}}, authority_words);

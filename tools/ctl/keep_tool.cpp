@@ -26,6 +26,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds ask_poll{50};
 constexpr std::chrono::milliseconds look_poll{500};
+/// Before this nothing is said of a daemon that does not serve it yet.
+constexpr std::chrono::seconds patience{3};
 constexpr std::chrono::milliseconds clock_poll{1000};
 constexpr std::chrono::milliseconds least_pause{1};
 constexpr std::chrono::milliseconds most_pause{16};
@@ -194,7 +196,7 @@ class Keeper {
  private:
   void tell(const gossamer_run_info& now) {
     std::string text;
-    if (now.attached == 0 && now.attachments == 0 && told_.empty()) {
+    if (now.attached == 0 && now.attachments == 0 && told_.empty() && Clock::now() - begun_ < patience) {
       return;  // it has just begun
     } else if (now.attached == 0) {
       text = std::string("no daemon serves it: ") + now.message;
@@ -216,6 +218,7 @@ class Keeper {
   std::vector<gossamer_tensor> tensors_;
   gossamer_run* run_ = nullptr;
   std::string told_;
+  const Clock::time_point begun_ = Clock::now();
 };
 
 CommandResult keep(const KeepOptions& options, const Invocation& call) {

@@ -108,7 +108,7 @@ std::expected<peer::SigningKey, ControlError> signing_key(const std::string& key
   if (key_file.empty())
     return failure(
         "this cluster has an authority, without whose signature no member follows: add --authority FILE, "
-        "the file that 'gossamerctl authority create' made");
+        "the file that 'gossamerctl authority create' made, or a deputy's");
   const auto key = peer::SigningKey::read(key_file);
   if (!key) return failure(key.error());
   const std::string own = peer::hex(key->public_half());
@@ -124,11 +124,23 @@ std::expected<peer::SigningKey, ControlError> signing_key(const std::string& key
   return *key;
 }
 
+namespace {
+
+/// What a deputy must be allowed to sign for it, as the daemon writes it; empty: the daemon decides.
+std::string power_for(const json& items) {
+  const std::string kind = items.empty() ? "" : items.front().at("kind").get<std::string>();
+  if (kind == "denial") return "deny";
+  if (kind == "key" || kind == "retirement") return "keys";
+  return kind == "job_settings" ? "settings" : "";
+}
+
+}  // namespace
+
 JsonAnswer decide(json request, const std::string& key_file, const IsAsAsked& is_as_asked, const Invocation& call) {
   auto answer = call.request(request);
   if (!answer || !answer->contains("to_sign")) return answer;
   const json& items = answer->at("to_sign");
-  const auto key = signing_key(key_file, *answer);
+  const auto key = signing_key(key_file, *answer, power_for(items));
   if (!key) return std::unexpected(key.error());
   if (items.size() != 1 || !is_as_asked(items.front()))
     return failure("the daemon asks to sign something else than was asked for: it was not signed");

@@ -114,6 +114,9 @@ denied = ["000102030405060708090a0b0c0d0e0f"]
     jobs_per_user = 5
     memory_per_user_mib = 6
     memory_per_client_mib = 7
+    [rights]
+    train = ["anna: *"]
+    steer = ["@vision: a,b"]
     [metrics]
     listen = "[::1]:0"
     [checkpoints]
@@ -181,6 +184,8 @@ denied = ["000102030405060708090a0b0c0d0e0f"]
   CHECK(config->limits.jobs_per_user == 5);
   CHECK(config->limits.memory_per_user_mib == 6);
   CHECK(config->limits.memory_per_client_mib == 7);
+  CHECK(config->rights.train == std::vector<std::string>{"anna: *"});
+  CHECK(config->rights.steer == std::vector<std::string>{"@vision: a,b"});
   CHECK(config->metrics.listen == "[::1]:0");
   CHECK(config->checkpoints.folder == "/d");
   CHECK(config->checkpoints.period_s == 600);

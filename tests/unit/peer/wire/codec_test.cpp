@@ -215,6 +215,17 @@ std::vector<ControlMessage> all_control() {
 
 }  // namespace
 
+TEST_CASE("the longest hello is no longer than a member reads") {
+  Hello hello = hello_of_test();
+  hello.address = "tcp://" + std::string(253, 'a') + ":26746";
+  hello.name.assign(max_name_bytes, 'n');
+  Certificate& certificate = hello.certificate.emplace();
+  certificate.warrant.rights.jobs.assign(max_jobs_text_bytes, 'j');
+  hello.deputies = deputies_of_test();
+  hello.deputies.records.resize(max_deputies_in_hello);
+  CHECK(encode(ControlMessage(hello)).header.data.size() <= max_hello_bytes);
+}
+
 TEST_CASE("every message comes back as it was") {
   for (const Message& message : all_messages()) {
     INFO(message.index());

@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "peer/limits.hpp"
+#include "tools/ctl/fields.hpp"
 #include "tools/ctl/format.hpp"
 
 namespace gossamer::ctl {

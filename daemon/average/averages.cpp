@@ -159,7 +159,7 @@ void Averages::accept_some() {
     }
     if (!socket) break;
     const auto session = std::make_shared<Session>(loop_, std::move(socket));
-    session->caller = caller_of(session->socket.native_handle()).value_or(Caller{});
+    session->caller = caller_of(session->socket.native_handle());
     const auto users = [](const auto& other) { return other->caller.user; };
     auto opening = sessions_ | std::views::filter([](const auto& other) { return !other->member; });
     if (!may_connect(session->caller.user, max_opening, opening | std::views::transform(users))) {

@@ -41,7 +41,6 @@ void ClientSession::close() {
 struct ClientListener::Asking {
   AttachOffer offer;
   ClientMemory memory;
-  Caller caller;
 };
 
 struct ClientListener::Connection {
@@ -52,7 +51,7 @@ struct ClientListener::Connection {
   std::optional<Asking> asking;         // what the client asked for; empty once it is attached
   std::shared_ptr<ClientSession> session;
   std::uint64_t inode = 0;  // the inode of its memory
-  uid_t user = 0;           // that connected
+  Caller caller;
 };
 
 std::expected<std::shared_ptr<ClientListener>, std::string> ClientListener::open(asio::io_context& loop,
@@ -177,11 +176,11 @@ void ClientListener::end_not_permitted() {
 }
 
 void ClientListener::begin(FileDescriptor socket) {
-  const uid_t user = caller_of(socket.get()).value_or(Caller{}).user;
+  Caller caller = caller_of(socket.get());
   const auto waits = [](const auto& connection) { return connection->session == nullptr; };
-  if (!may_connect(user, max_pending_attaches,
+  if (!may_connect(caller.user, max_pending_attaches,
                    connections_ | std::views::values | std::views::filter(waits) |
-                       std::views::transform([](const auto& connection) { return connection->user; }))) {
+                       std::views::transform([](const auto& connection) { return connection->caller.user; }))) {
     ++refused_;
     return send_reply(socket.get(), options_.node, AttachStatus::limit_reached,
                       "too many clients are attaching at once: try again");
@@ -189,7 +188,7 @@ void ClientListener::begin(FileDescriptor socket) {
   const std::uint64_t number = next_number_++;
   Connection& connection =
       *connections_.emplace(number, std::make_unique<Connection>(loop_, std::move(socket))).first->second;
-  connection.user = user;
+  connection.caller = std::move(caller);
   connection.deadline.expires_after(options_.attach_timeout);
   connection.deadline.async_wait(on(number, [number](ClientListener& self, Connection& late) {
     if (late.session) return;
@@ -219,13 +218,14 @@ void ClientListener::receive(std::uint64_t number, Connection& connection) {
 std::expected<ClientListener::Asking, AttachRefusal> ClientListener::look_at(Connection& connection,
                                                                              AttachOffer offer) {
   if (refusing_) return cannot_attach(AttachStatus::stopping, "the daemon is going down: try again when it is back");
-  auto caller = caller_of(connection.socket.native_handle());
-  if (!caller) return cannot_attach(AttachStatus::bad_layout, "the kernel does not say who is asking");
-  if (auto objection = ledger_.objection(caller->user, 0))
+  const Caller& caller = connection.caller;
+  if (caller.user == Caller::nobody)
+    return cannot_attach(AttachStatus::bad_layout, "the kernel does not say who is asking");
+  if (auto objection = ledger_.objection(caller.user, 0))
     return cannot_attach(AttachStatus::limit_reached, *std::move(objection));
   std::expected<ClientMemory, AttachRefusal> memory =
       ClientMemory::map(offer.memory.get(), offer.memory_bytes,
-                        [&](std::uint64_t bytes) { return ledger_.objection(caller->user, bytes); });
+                        [&](std::uint64_t bytes) { return ledger_.objection(caller.user, bytes); });
   if (!memory) return std::unexpected(std::move(memory.error()));
   if (memory->on_device() != offer.device.has_value()) {
     return cannot_attach(AttachStatus::bad_layout,
@@ -237,8 +237,8 @@ std::expected<ClientListener::Asking, AttachRefusal> ClientListener::look_at(Con
     return cannot_attach(AttachStatus::bad_layout, fmt::format("the GPU's memory has {} bytes; the buffers need {}",
                                                                offer.device->bytes, memory->device_bytes()));
   }
-  if (const auto why = objection_to(*caller, memory->job())) return cannot_attach(AttachStatus::not_permitted, *why);
-  return Asking{std::move(offer), std::move(*memory), std::move(*caller)};
+  if (const auto why = objection_to(caller, memory->job())) return cannot_attach(AttachStatus::not_permitted, *why);
+  return Asking{std::move(offer), std::move(*memory)};
 }
 
 /// The answer may come before this returns; the connection may then be gone.
@@ -278,9 +278,10 @@ Devices::Answer ClientListener::when_shared(std::uint64_t number) {
 }
 
 std::expected<std::shared_ptr<ClientSession>, AttachRefusal> ClientListener::make_session(std::uint64_t number,
-                                                                                          Asking& asking) {
+                                                                                          Connection& connection) {
   if (refusing_) return cannot_attach(AttachStatus::stopping, "the daemon is going down: try again when it is back");
-  const Caller& caller = asking.caller;
+  Asking& asking = *connection.asking;
+  const Caller& caller = connection.caller;
   // Rights may have changed while a GPU's driver was waited for.
   if (const auto why = objection_to(caller, asking.memory.job()))
     return cannot_attach(AttachStatus::not_permitted, *why);
@@ -305,7 +306,7 @@ std::expected<std::shared_ptr<ClientSession>, AttachRefusal> ClientListener::mak
 }
 
 void ClientListener::take(std::uint64_t number, Connection& connection) {
-  auto session = make_session(number, *connection.asking);
+  auto session = make_session(number, connection);
   if (!session) return refuse(number, connection, session.error());
   AttachOffer offer = std::move(connection.asking->offer);
   connection.asking.reset();

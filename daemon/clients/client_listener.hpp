@@ -182,7 +182,8 @@ class ClientListener : public std::enable_shared_from_this<ClientListener> {
   std::expected<Asking, AttachRefusal> look_at(Connection& connection, AttachOffer offer);
   void share(std::uint64_t number, Connection& connection);
   Devices::Answer when_shared(std::uint64_t number);
-  std::expected<std::shared_ptr<ClientSession>, AttachRefusal> make_session(std::uint64_t number, Asking& asking);
+  std::expected<std::shared_ptr<ClientSession>, AttachRefusal> make_session(std::uint64_t number,
+                                                                            Connection& connection);
   void take(std::uint64_t number, Connection& connection);
   void refuse(std::uint64_t number, Connection& connection, const AttachRefusal& why);
   void warn_of_limits();

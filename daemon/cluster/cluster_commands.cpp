@@ -163,10 +163,10 @@ json ClusterCommands::decide(const json& request, bool denied) {
   if (!node) return failure(node.error());
   auto denial = overlay_.propose(*node, denied, text_in(request, "reason"));
   if (!denial) return failure(denial.error());
-  const bool known = is_known(*node);
   if (asks_to_sign(request)) return to_sign_answer(json::array({to_sign(*denial)}));
   if (overlay_.authority()) denial->decided_at = request.value("at_us", denial->decided_at);
   denial = with_signature(*std::move(denial), request);
+  const bool known = is_known(*node);  // the decision may end its link
   if (const auto decided = overlay_.decide(*denial); !decided) return failure(decided.error());
   return {{"denial", answer_of(overlay_.denials().entries().at(*node))}, {"known", known}};
 }
@@ -291,7 +291,7 @@ json ClusterCommands::authority_set(const json& request) {
   return this->authority();
 }
 
-/// Those that may sign something.
+/// Returns the deputies that may sign at least one kind of decision.
 json ClusterCommands::deputies() const {
   json deputies = json::array();
   if (!overlay_.deciders()) return deputies;

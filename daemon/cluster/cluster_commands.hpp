@@ -58,7 +58,7 @@ class ClusterCommands {
   /// Joins by the configuration's line, and tries again until it is granted.
   void join_until_granted(const std::string& line);
   void stop() { timer_.cancel(); }
-  /// What is to be signed before it is done, and who may.
+  /// The answer that asks gossamerctl to sign these items: it names the authority and its deputies, too.
   [[nodiscard]] nlohmann::json to_sign_answer(nlohmann::json items) const;
 
  private:

@@ -22,9 +22,10 @@ nlohmann::json answer_from(const std::vector<ControlCommand>& table, const nlohm
                                   name, fmt::join(everyones, ", "), fmt::join(owners, ", "))}};
   }
   if (!may(row->whom)) {
-    return {{"error", fmt::format("this command is for root{} the user that gossamerd runs as{}: try it with sudo",
-                                  row->whom == CommandFor::steerers ? "," : " and",
-                                  row->whom == CommandFor::steerers ? " and whom [rights] steer names" : "")}};
+    return {{"error", fmt::format("this command is for {}: try it with sudo",
+                                  row->whom == CommandFor::steerers
+                                      ? "root, the user that gossamerd runs as and whom [rights] steer names"
+                                      : "root and the user that gossamerd runs as")}};
   }
   return row->answer(request);
 }

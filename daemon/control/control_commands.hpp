@@ -22,7 +22,7 @@ struct ControlCommand {
   std::function<nlohmann::json(const nlohmann::json& request)> answer;
 };
 
-/// Answers a request that has a string "command". `may`: whether the caller is one of those.
+/// Answers a request that has a string "command". `may`: whether its sender is among these.
 [[nodiscard]] nlohmann::json answer_from(const std::vector<ControlCommand>& table, const nlohmann::json& request,
                                          const std::function<bool(CommandFor)>& may);
 

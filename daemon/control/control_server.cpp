@@ -124,7 +124,7 @@ void ControlServer::Core::accept_some() {
         if (self && !error && self->listening_) self->accept_some();
       });
     }
-    Caller caller = caller_of(socket.get()).value_or(Caller{});
+    Caller caller = caller_of(socket.get());
     if (!may_connect(caller.user, max_control_clients,
                      connections_ | std::views::values | std::views::transform(user_at))) {
       const std::string line = error_line("too many control connections are open: try again");

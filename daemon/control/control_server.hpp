@@ -28,8 +28,7 @@ inline constexpr std::size_t max_control_clients = 32;
 inline constexpr std::size_t max_control_line_bytes = 64 * 1024;
 inline constexpr std::chrono::milliseconds default_control_timeout{10'000};
 
-/// Gets a JSON object with a string "command", and whether root or the daemon's own user has sent it; returns an
-/// object.
+/// Gets a JSON object with a string "command", and the process that has sent it; returns an object.
 using ControlHandler = std::function<nlohmann::json(const nlohmann::json& request, const Caller& caller)>;
 
 /// The answer to one line, as a line: without anything that JSON throws.

@@ -5,10 +5,10 @@
 
 namespace gossamer::daemon {
 
-std::optional<Caller> caller_of(int socket) {
+Caller caller_of(int socket) {
   ucred process{};
   socklen_t size = sizeof process;
-  if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &process, &size) != 0) return std::nullopt;
+  if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &process, &size) != 0) return {};
   Caller caller{process.pid, process.uid, {}};
   // With too little room the kernel says how much it takes.
   size = 0;

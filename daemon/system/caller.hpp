@@ -4,19 +4,19 @@
 
 #include <sys/types.h>
 
-#include <optional>
 #include <vector>
 
 namespace gossamer::daemon {
 
 struct Caller {
+  static constexpr uid_t nobody = static_cast<uid_t>(-1);
   pid_t process = 0;
-  uid_t user = static_cast<uid_t>(-1);  ///< -1: nobody
-  std::vector<gid_t> groups = {};       ///< its own group, and the supplementary ones
+  uid_t user = nobody;             ///< nobody: the kernel does not say
+  std::vector<gid_t> groups = {};  ///< its own group, and the supplementary ones
 };
 
-/// Who connected; nothing if the kernel does not say.
-[[nodiscard]] std::optional<Caller> caller_of(int socket);
+/// Returns the process that connected.
+[[nodiscard]] Caller caller_of(int socket);
 /// Root, and who runs the daemon.
 [[nodiscard]] bool is_owner(uid_t user);
 

@@ -15,7 +15,7 @@
 
 namespace gossamer::daemon {
 
-/// What is wrong with an entry; empty: nothing.
+/// Returns a phrase that says what is wrong with the entry, and an empty string if it is sound.
 [[nodiscard]] std::string grant_problem(const std::string& entry);
 
 class UserRights {

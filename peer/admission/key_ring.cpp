@@ -65,7 +65,7 @@ std::optional<Deputy> parse_deputy(std::string_view line) {
   return deputy;
 }
 
-/// Of two about the same key, the larger one holds.
+/// Compares two records about the same key: the larger one holds.
 auto rank(const Deputy& deputy) {
   return std::tie(deputy.decided_at, deputy.powers, deputy.name);
 }
@@ -205,16 +205,27 @@ std::expected<void, std::string> KeyRing::set_deputy(const Deputy& deputy) {
 
 KeyRing::Put KeyRing::put_deputy(const Deputy& deputy) {
   GOSSAMER_CHECK(deciders_);
+  if (holds(deputy)) return Put::known;
   auto& deputies = deciders_->deputies;
-  const auto known = std::ranges::find(deputies, deputy.key, &Deputy::key);
-  if (known == deputies.end()) {
+  const auto earlier = std::ranges::find(deputies, deputy.key, &Deputy::key);
+  if (earlier != deputies.end()) {
+    *earlier = deputy;
+  } else {
     if (deputies.size() == max_deputies) return Put::no_room;
     deputies.push_back(deputy);
-    return Put::taken;
   }
-  if (rank(*known) >= rank(deputy)) return Put::known;
-  *known = deputy;
   return Put::taken;
+}
+
+bool KeyRing::holds(const Deputy& deputy) const {
+  return std::ranges::any_of(
+      deciders_->deputies, [&](const Deputy& known) { return known.key == deputy.key && rank(known) >= rank(deputy); });
+}
+
+bool KeyRing::knows(const DeputyList& heard) const {
+  if (!deciders_) return !heard.authority;
+  return heard.authority != authority() ||
+         std::ranges::all_of(heard.records, [this](const Deputy& deputy) { return holds(deputy); });
 }
 
 AdmissionRule KeyRing::propose_rule(bool certificates, TimeUs time_of_day) const {
@@ -317,9 +328,7 @@ KeyRing::Merge KeyRing::merge(const DeputyList& heard, TimeUs time_of_day) {
   if (!heard.authority || heard.authority != authority()) return merge;
   bool changed = false;
   for (const Deputy& deputy : heard.records) {
-    const auto& known = deciders_->deputies;
-    const auto same = std::ranges::find(known, deputy.key, &Deputy::key);
-    if (same != known.end() && rank(*same) >= rank(deputy)) continue;
+    if (holds(deputy)) continue;
     const bool taken =
         deputy.decided_at <= time_of_day + max_ahead_us && is_sound(deputy, merge) && put_deputy(deputy) == Put::taken;
     (taken ? changed : merge.refused) = true;

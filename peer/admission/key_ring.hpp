@@ -56,6 +56,8 @@ class KeyRing {
   void take_signatures(const Signatures& signatures);
   /// Everything in it is held here, and nothing is signed there that is not signed here.
   [[nodiscard]] bool knows(const RingState& heard) const;
+  /// Everything in it is held here, or it is about another authority.
+  [[nodiscard]] bool knows(const DeputyList& heard) const;
   /// The text for the state folder has one line for each key, and no secrets.
   [[nodiscard]] std::string notes() const;
   [[nodiscard]] bool holds(const Fingerprint& fingerprint) const;
@@ -70,7 +72,7 @@ class KeyRing {
   /// Takes what another member holds. If the key that we listen with is retired, its successor takes its place. If
   /// every key is retired, the newest stays.
   [[nodiscard]] Merge merge(const RingState& heard, TimeUs time_of_day);
-  /// Likewise. What a former deputy has signed counts no more.
+  /// Takes what another member holds of the deputies. Signatures of those who may not sign any more are forgotten.
   [[nodiscard]] Merge merge(const DeputyList& heard, TimeUs time_of_day);
   /// A new key, later than all others. An error if the ring is full.
   [[nodiscard]] std::expected<RingKey, std::string> propose(TimeUs time_of_day) const;
@@ -99,6 +101,7 @@ class KeyRing {
   [[nodiscard]] bool is_accepted(const Item& heard, Merge& merge) const;
   enum class Put { taken, known, no_room };
   Put put_deputy(const Deputy& deputy);
+  [[nodiscard]] bool holds(const Deputy& deputy) const;
   void drop_retired();
   void drop_one_not_signed();
   void remember_retired(const RetiredKey& key);

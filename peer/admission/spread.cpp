@@ -11,34 +11,32 @@ namespace gossamer::peer {
 std::optional<ControlMessage> Spread::next_for(const NodeId& node, TimeUs now) {
   const auto link = links_.find(node);
   if (link == links_.end()) return std::nullopt;
-  Told& told = link->second;
-  const TimeUs since = now - told.told_at;
-  if (since >= retell_us || (told.wants_all && since >= retell_pause_us)) {
-    told.wants_all = false;
-    told.denial_change = told.ring_version = told.deputies_version = told.certificate_change = 0;
-    told.told_at = now;
+  Told& neighbour = link->second;
+  Cursor& told = neighbour.told;
+  const TimeUs since = now - neighbour.told_at;
+  if (since >= retell_us || (neighbour.wants_all && since >= retell_pause_us)) {
+    neighbour.wants_all = false;
+    told = {};
+    neighbour.told_at = now;
   }
-  told.next_denial_change = told.denial_change;
-  told.next_ring_version = told.ring_version;
-  told.next_deputies_version = told.deputies_version;
-  told.next_certificate_change = told.certificate_change;
+  Cursor& next = neighbour.next = told;
   // Deputies go first, since they may have signed the rest. An older node takes no notice.
-  if (std::exchange(told.next_deputies_version, deputies_version_) != deputies_version_) {
+  if (std::exchange(next.deputies_version, deputies_version_) != deputies_version_) {
     DeputyList deputies = ring_.deputy_list();
     if (!deputies.records.empty()) return deputies;
   }
   // Denials go next: a node that was denied before the key was changed must not be told the new one.
   DenialList list;
   if (told.denial_change != denials_.last_change())
-    list.records = denials_.since(told.next_denial_change, max_denials_in_message);
+    list.records = denials_.since(next.denial_change, max_denials_in_message);
   if (!list.records.empty()) return list;
   // The ring goes before certificates: it names the authority that has signed them.
   if (told.ring_version != ring_version_) {
-    told.next_ring_version = ring_version_;
+    next.ring_version = ring_version_;
     return ring_.state();
   }
   if (!ring_.deciders() || told.certificate_change == certificates_.last_change()) return std::nullopt;
-  CertificateList certificates{certificates_.since(told.next_certificate_change, max_certificates_in_message)};
+  CertificateList certificates{certificates_.since(next.certificate_change, max_certificates_in_message)};
   if (!certificates.records.empty()) return certificates;
   told.certificate_change = certificates_.last_change();
   return std::nullopt;
@@ -46,11 +44,7 @@ std::optional<ControlMessage> Spread::next_for(const NodeId& node, TimeUs now) {
 
 void Spread::said(const NodeId& node) {
   const auto link = links_.find(node);
-  if (link == links_.end()) return;
-  link->second.denial_change = link->second.next_denial_change;
-  link->second.ring_version = link->second.next_ring_version;
-  link->second.deputies_version = link->second.next_deputies_version;
-  link->second.certificate_change = link->second.next_certificate_change;
+  if (link != links_.end()) link->second.told = link->second.next;
 }
 
 Hearsay Spread::heard(const NodeId& from, DenialList& list, TimeUs time_of_day, TimeUs now) {
@@ -58,7 +52,7 @@ Hearsay Spread::heard(const NodeId& from, DenialList& list, TimeUs time_of_day, 
   const auto link = links_.find(from);
   if (link == links_.end()) return Hearsay::known;
   const auto& deciders = ring_.deciders();
-  if (deciders && now < link->second.banned_until) {
+  if (is_banned(link->second, now)) {
     list.records.clear();
     return Hearsay::refused;
   }
@@ -77,7 +71,8 @@ Hearsay Spread::heard(const NodeId& from, DenialList& list, TimeUs time_of_day, 
     const Hearsay merged = denials_.merge(denial, time_of_day, links_.contains(denial.node), deciders);
     if (merged == Hearsay::news) news.push_back(std::move(denial));
     refused = refused || merged == Hearsay::refused || merged == Hearsay::forged;
-    // What a deputy has signed that may not is no forgery: who tells it may not have heard that. To look takes time.
+    // A record that a deputy has signed without the right is no forgery, since its teller may not know that yet.
+    // Looking at signatures takes time, so such records are counted.
     if (deciders && merged == Hearsay::refused && !link->second.looks.take(now)) break;
     if (merged != Hearsay::forged) continue;
     note_forgery(link->second, now);
@@ -146,19 +141,12 @@ Hearsay Spread::heard(const NodeId& from, const RingState& state, TimeUs time_of
   const bool is_other = std::exchange(link->second.authority, state.authority) != state.authority;
   if (std::exchange(link->second.has_told_ring, true) && is_other) link->second.wants_all = true;
   if (ring_.knows(state)) return Hearsay::known;
-  if (ring_.deciders() && now < link->second.banned_until) return Hearsay::refused;
-  KeyRing merged = ring_;
-  const KeyRing::Merge merge = merged.merge(state, time_of_day);
-  return take_merged(std::move(merged), merge, link->second, now);
+  return merge_into_ring(link->second, state, time_of_day, now);
 }
 
 Hearsay Spread::heard(const NodeId& from, const DeputyList& list, TimeUs time_of_day, TimeUs now) {
   const auto link = links_.find(from);
-  if (link == links_.end()) return Hearsay::known;
-  if (ring_.deciders() && now < link->second.banned_until) return Hearsay::refused;
-  KeyRing merged = ring_;
-  const KeyRing::Merge merge = merged.merge(list, time_of_day);
-  return take_merged(std::move(merged), merge, link->second, now);
+  return link == links_.end() ? Hearsay::known : merge_into_ring(link->second, list, time_of_day, now);
 }
 
 Hearsay Spread::shown(const DeputyList& list, TimeUs time_of_day, TimeUs now) {
@@ -169,7 +157,11 @@ Hearsay Spread::shown(const DeputyList& list, TimeUs time_of_day, TimeUs now) {
   return Hearsay::news;
 }
 
-Hearsay Spread::take_merged(KeyRing&& merged, const KeyRing::Merge& merge, Told& from, TimeUs now) {
+template <class Heard>
+Hearsay Spread::merge_into_ring(Told& from, const Heard& heard, TimeUs time_of_day, TimeUs now) {
+  if (is_banned(from, now)) return Hearsay::refused;
+  KeyRing merged = ring_;
+  const KeyRing::Merge merge = merged.merge(heard, time_of_day);
   if (merge.forged) note_forgery(from, now);
   if (!merge.changed) return merge.refused ? Hearsay::refused : Hearsay::known;
   if (!ring_.deciders() && !ring_throttle_.take(now)) return Hearsay::refused;
@@ -188,8 +180,8 @@ void Spread::set_ring(KeyRing ring, TimeUs now) {
     settle(ring, ring.authority() != ring_.authority());
     ++deputies_version_;
     // What a neighbour has not taken for want of the deputies, it takes now.
-    for (auto& [node, told] : links_)
-      told.denial_change = told.certificate_change = 0;
+    for (auto& [node, link] : links_)
+      link.told.denial_change = link.told.certificate_change = 0;
   }
   ring_ = std::move(ring);
   ++ring_version_;

@@ -83,11 +83,16 @@ class Spread {
   [[nodiscard]] std::size_t holders(const Fingerprint& fingerprint) const;
 
  private:
-  struct Told {
+  /// How far the other end of a link has been told.
+  struct Cursor {
     std::uint64_t denial_change = 0;
     std::uint64_t ring_version = 0;
     std::uint64_t deputies_version = 0;
     std::uint64_t certificate_change = 0;
+  };
+  struct Told {
+    Cursor told;
+    Cursor next;         ///< after what next_for() gave last
     TimeUs told_at = 0;  ///< when it began to be told everything
     std::vector<Fingerprint> holds;
     std::optional<PublicKey> authority = {};  ///< that the other end follows, once it has told its ring
@@ -96,16 +101,16 @@ class Spread {
     Throttle forgeries{forgery_burst, forgeries_per_s};
     Throttle looks{certificate_look_burst, certificate_looks_per_s};
     TimeUs banned_until = 0;
-    // What next_for() gave last.
-    std::uint64_t next_denial_change = 0;
-    std::uint64_t next_ring_version = 0;
-    std::uint64_t next_deputies_version = 0;
-    std::uint64_t next_certificate_change = 0;
   };
 
   void settle(const KeyRing& ring, bool new_authority);
-  Hearsay take_merged(KeyRing&& merged, const KeyRing::Merge& merge, Told& from, TimeUs now);
+  template <class Heard>
+  Hearsay merge_into_ring(Told& from, const Heard& heard, TimeUs time_of_day, TimeUs now);
   static void note_forgery(Told& by, TimeUs now);
+  /// True for a while after too many forgeries, of which there are none without an authority.
+  [[nodiscard]] bool is_banned(const Told& link, TimeUs now) const {
+    return ring_.deciders() && now < link.banned_until;
+  }
   Hearsay merge(const Certificate& genuine, const PublicKey& signer, Certificates::Source source, TimeUs now);
 
   KeyRing ring_;

@@ -115,7 +115,7 @@ DeputyList Agreement::deputies_to_show() const {
 }
 
 void Agreement::take_shown(const NodeId& node, const DeputyList& list) {
-  if (list.records.empty()) return;
+  if (spread_.ring().knows(list)) return;
   const KeyRing before = spread_.ring();
   if (spread_.shown(list, self_.time_of_day(), self_.now()) == Hearsay::news) follow_change(node, before);
 }
@@ -141,7 +141,8 @@ void Agreement::follow_change(const NodeId& from, const KeyRing& before) {
   forget_of_former(before);
 }
 
-/// What deputies have decided who may not any more holds no more.
+/// After a change of who may sign: decisions of deputies who may not any more are no longer enforced, and no longer
+/// kept.
 void Agreement::forget_of_former(const KeyRing& before) {
   if (spread_.ring().deciders() == before.deciders()) return;
   enforce_denials();
@@ -193,7 +194,7 @@ void Agreement::listen_with_slot() {
 
 // --- who has decided what -------------------------------------------------------------------------------------------
 
-/// Who has signed it, where that is not the authority itself.
+/// Words for the log: whether the decision is signed, and by whom if not by the authority itself.
 template <class Decision>
 std::string Agreement::signed_words(const Decision& decision) const {
   const auto& deciders = spread_.ring().deciders();

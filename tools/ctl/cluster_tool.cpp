@@ -55,6 +55,17 @@ std::string decision_words(const json& answer, bool) {
                          : "(No node, and no used invitation, of this id is known here.)\n");
 }
 
+/// Denies the node, or allows it again. `node`: its id, or the first digits of it.
+JsonAnswer decide_about_node(bool denied, const std::string& node, const std::string& reason,
+                             const std::string& key_file, const Invocation& call) {
+  const auto is_as_asked = [&](const json& item) {
+    return item.at("kind") == "denial" && item.at("denied") == denied && item.at("reason") == reason &&
+           item.at("node").get<std::string>().starts_with(digits_of(node));
+  };
+  return decide({{"command", denied ? "deny" : "allow"}, {"node", node}, {"reason", reason}}, key_file, is_as_asked,
+                call);
+}
+
 void add_denials(CLI::App& app, CommandAction& chosen) {
   struct Named {
     std::string node;
@@ -70,23 +81,17 @@ void add_denials(CLI::App& app, CommandAction& chosen) {
   deny->footer(
       "Keeps out an honest node that is not wanted. Whoever holds the cluster key can come back under\n"
       "another id: for a lost machine, also run 'gossamerctl key rotate' and retire the old key.");
-  const auto decision = [named, key_file](const char* command) {
+  const auto decision = [named, key_file](bool denied) {
     return [=](const Invocation& call) {
-      const auto is_as_asked = [&](const json& item) {
-        return item.at("kind") == "denial" && item.at("denied") == (command == std::string_view("deny")) &&
-               item.at("reason") == named->reason &&
-               item.at("node").get<std::string>().starts_with(digits_of(named->node));
-      };
-      const json request{{"command", command}, {"node", named->node}, {"reason", named->reason}};
-      return call.end(decide(request, *key_file, is_as_asked, call), decision_words);
+      return call.end(decide_about_node(denied, named->node, named->reason, *key_file, call), decision_words);
     };
   };
-  deny->callback([=, &chosen] { chosen = decision("deny"); });
+  deny->callback([=, &chosen] { chosen = decision(true); });
   CLI::App* allow = app.add_subcommand("allow", "Take back a denial, in the whole cluster");
   allow->add_option("NODE", named->node, "The id of the denied node")->required();
   allow->add_option("--authority", *key_file, key_file_help)->type_name("FILE");
   allow->footer("A denial under [overlay] denied in a member's configuration stays in force there.");
-  allow->callback([=, &chosen] { chosen = decision("allow"); });
+  allow->callback([=, &chosen] { chosen = decision(false); });
   app.add_subcommand("denials", "The nodes that the cluster denies, or allowed again")->callback([&chosen] {
     chosen = asking({{"command", "denials"}}, denials_table);
   });
@@ -251,12 +256,19 @@ void add_require(CLI::App& authority, CommandAction& chosen) {
 /// Makes the file if it is not there.
 JsonAnswer own_key(const std::string& path) {
   std::error_code ignored;
-  const bool is_made = std::filesystem::exists(path, ignored);
-  const auto key = is_made ? peer::SigningKey::read(path) : peer::SigningKey::generate();
+  if (!std::filesystem::exists(path, ignored)) {
+    if (const auto made = peer::SigningKey::generate().create(path); !made) return failure(made.error());
+  }
+  const auto key = peer::SigningKey::read(path);
   if (!key) return failure(key.error());
-  if (const auto made = is_made ? std::expected<void, std::string>() : key->create(path); !made)
-    return failure(made.error());
   return json{{"key", peer::hex(key->public_half())}};
+}
+
+std::vector<std::string> words_for_powers() {
+  std::vector<std::string> words;
+  for (const auto& [power, word] : peer::names_of_powers)
+    words.emplace_back(word);
+  return words;
 }
 
 std::uint8_t powers_of(const std::vector<std::string>& words) {
@@ -309,19 +321,18 @@ std::expected<void, ControlError> take_over_denials(const Appointment& wanted, c
   if (!held) return std::unexpected(held.error());
   for (const json& denial : held->at("denials")) {
     if (denial.value("signer", "") != wanted.key) continue;
-    const bool denied = denial.at("denied").get<bool>();
-    const auto node = denial.at("node").get<std::string>();
-    const auto reason = denial.at("reason").get<std::string>();
-    const std::string words = fmt::format("{} node {}{}{}", denied ? "deny" : "allow", safe_text(node),
-                                          reason.empty() ? "" : ": ", safe_text(reason));
-    fmt::print(stderr, "{} has decided: {}\n", wanted.name, words);
+    NodeId node;  // an id as a whole: of the first digits alone the daemon could make any node
+    if (!peer::parse_hex(denial.at("node").get<std::string>(), node.bytes))
+      return failure("the daemon tells of a denial of what is no node: the deputy is not dismissed");
+    json decision = denial;
+    decision["kind"] = "denial";
+    fmt::print(stderr, "{} has decided: {}\n", wanted.name, words_of_decision(decision));
     if (!wanted.yes && !is_confirmed("Keep this, as the authority's decision?")) continue;
-    const json request{{"command", denied ? "deny" : "allow"}, {"node", node}, {"reason", reason}};
-    const auto is_it = [&](const json& item) {
-      return item.at("kind") == "denial" && item.at("denied") == denied && item.at("node") == node &&
-             item.at("reason") == reason;
-    };
-    if (auto done = decide(request, wanted.key_file, is_it, call); !done) return std::unexpected(done.error());
+    if (auto done = decide_about_node(denial.at("denied").get<bool>(), node.full(),
+                                      denial.at("reason").get<std::string>(), wanted.key_file, call);
+        !done) {
+      return std::unexpected(done.error());
+    }
   }
   return {};
 }
@@ -385,7 +396,7 @@ void add_deputies(CLI::App& authority, CommandAction& chosen) {
                    "(of jobs), invite (and approve nodes)")
       ->type_name("WHAT")
       ->delimiter(',')
-      ->check(CLI::IsMember({"deny", "keys", "settings", "invite"}))
+      ->check(CLI::IsMember(words_for_powers()))
       ->required();
   appoint->add_option("--authority", wanted->key_file, "The key file of the cluster's authority")
       ->type_name("FILE")

@@ -57,6 +57,14 @@ bool is_dated_soundly(const json& item) {
   return item.at("at_us").get<TimeUs>() <= time_of_day() + peer::max_ahead_us;
 }
 
+/// What a deputy must be allowed to sign for it, as the daemon writes it; empty: the daemon decides.
+std::string power_for(const json& items) {
+  const std::string kind = items.empty() ? "" : items.front().at("kind").get<std::string>();
+  if (kind == "denial") return "deny";
+  if (kind == "key" || kind == "retirement") return "keys";
+  return kind == "job_settings" ? "settings" : "";
+}
+
 }  // namespace
 
 TimeUs time_of_day() {
@@ -124,18 +132,6 @@ std::expected<peer::SigningKey, ControlError> signing_key(const std::string& key
                                key_file, own, safe_text(authority)));
   return *key;
 }
-
-namespace {
-
-/// What a deputy must be allowed to sign for it, as the daemon writes it; empty: the daemon decides.
-std::string power_for(const json& items) {
-  const std::string kind = items.empty() ? "" : items.front().at("kind").get<std::string>();
-  if (kind == "denial") return "deny";
-  if (kind == "key" || kind == "retirement") return "keys";
-  return kind == "job_settings" ? "settings" : "";
-}
-
-}  // namespace
 
 JsonAnswer decide(json request, const std::string& key_file, const IsAsAsked& is_as_asked, const Invocation& call) {
   auto answer = call.request(request);

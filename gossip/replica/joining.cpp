@@ -155,7 +155,11 @@ void Joining::decide(TimeUs now_us, Actions& out) {
     const bool before_us = neighbour.info->clock != own_clock_ ? neighbour.info->clock > own_clock_ : node < self_;
     if (before_us) return;  // that node begins; this one pulls from it
   }
-  if (!wanted || (keeps_ && own_clock_ == 0)) return;
+  if (!wanted || (keeps_ && own_clock_ == 0)) {  // the model has to come from a neighbour, which may be well again
+    for (auto& [node, neighbour] : neighbours_)
+      neighbour.failed_pulls = 0;
+    return;
+  }
   // Nobody is left to pull from. Values pulled from donors now gone are mixed with this node's own. They are good
   // enough to train on, and gossip evens them out.
   finished_ = out.finished = true;

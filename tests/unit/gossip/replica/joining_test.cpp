@@ -475,6 +475,21 @@ TEST_CASE("a donor that declines for ever is passed over, also by one that keeps
   CHECK(one.out.finished);
 }
 
+TEST_CASE("who has to have the model of others asks a donor with NaN until it is well", "[joining]") {
+  Newcomer one(1, 1, 0, true);
+  one.meet_donor();
+  for (int i = 0; i < 20; ++i) {
+    one.pulled(2, {.job = job, .fragment = 0, .reason = RefuseReason::quarantined});
+    one.forget();
+    one.tick(us_per_s);
+  }
+  REQUIRE_FALSE(one.out.finished);
+  one.tick(us_per_s);
+  one.pulled(2, values_of(0, 2, 22));
+  CHECK(one.out.finished);
+  CHECK(one.joining.fragments_pulled() == 1);
+}
+
 TEST_CASE("a donor that leaves says so, and is asked no more", "[joining]") {
   Newcomer one(1, 4);
   one.link_up(2);

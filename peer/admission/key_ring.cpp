@@ -13,6 +13,7 @@ namespace {
 constexpr std::string_view made_word = "made ";
 constexpr std::string_view retired_word = "retired ";
 constexpr std::string_view authority_word = "authority ";
+constexpr std::string_view dropped_word = "dropped ";
 constexpr std::string_view rule_word = "rule ";
 constexpr std::string_view deputy_word = "deputy ";
 constexpr std::string_view certificates_word = "certificates";
@@ -86,6 +87,10 @@ std::expected<KeyRing, std::string> KeyRing::restore(const ClusterKeys& keys, st
       ring.deciders_ = authority;
       continue;
     }
+    if (line.starts_with(dropped_word) && parse_hex(line.substr(dropped_word.size()), authority)) {
+      ring.dropped_ = authority;
+      continue;
+    }
     if (line.starts_with(deputy_word) && ring.deciders_) {
       const auto deputy = parse_deputy(line);
       if (deputy && ring.deciders_->have_signed(*deputy) && ring.put_deputy(*deputy) == Put::taken) continue;
@@ -148,6 +153,7 @@ std::string KeyRing::notes() const {
     text.append("\n");
   };
   if (deciders_) text.append(authority_word).append(hex(deciders_->authority)).append("\n");
+  if (dropped_) text.append(dropped_word).append(hex(*dropped_)).append("\n");
   for (const Deputy& deputy : deputy_list().records) {
     text.append(deputy_word).append(hex(deputy.key)).append(" ").append(std::to_string(deputy.powers)).append(" ");
     text.append(std::to_string(deputy.decided_at)).append(" ").append(hex(deputy.signature)).append(" ");
@@ -169,8 +175,15 @@ bool KeyRing::holds(const Fingerprint& fingerprint) const {
 }
 
 void KeyRing::set_authority(const std::optional<PublicKey>& authority) {
+  if (authority || deciders_) dropped_ = authority ? std::nullopt : this->authority();
   if (!authority || authority != this->authority()) deciders_ = authority;
   forget_other_signatures();
+}
+
+bool KeyRing::follow(const std::optional<PublicKey>& heard) {
+  if (!heard || deciders_ || heard == dropped_) return false;
+  set_authority(heard);
+  return true;
 }
 
 void KeyRing::forget_other_signatures() {
@@ -223,7 +236,7 @@ bool KeyRing::holds(const Deputy& deputy) const {
 }
 
 bool KeyRing::knows(const DeputyList& heard) const {
-  if (!deciders_) return !heard.authority;
+  if (!deciders_) return !heard.authority || heard.authority == dropped_;
   return heard.authority != authority() ||
          std::ranges::all_of(heard.records, [this](const Deputy& deputy) { return holds(deputy); });
 }
@@ -303,7 +316,7 @@ std::optional<Fingerprint> KeyRing::successor() const {
 KeyRing::Merge KeyRing::merge(const RingState& heard, TimeUs time_of_day) {
   const std::string before = notes();
   Merge merge;
-  if (heard.authority && !deciders_) set_authority(heard.authority);
+  follow(heard.authority);
   if (heard.authority && heard.authority != authority()) merge.refused = true;
   if (heard.rule && !merge_rule(*heard.rule, time_of_day, merge)) merge.refused = true;
   for (const RetiredKey& key : heard.retired) {
@@ -321,10 +334,7 @@ KeyRing::Merge KeyRing::merge(const RingState& heard, TimeUs time_of_day) {
 
 KeyRing::Merge KeyRing::merge(const DeputyList& heard, TimeUs time_of_day) {
   Merge merge;
-  if (heard.authority && !deciders_) {
-    set_authority(heard.authority);
-    merge.changed = true;
-  }
+  merge.changed = follow(heard.authority);
   if (!heard.authority || heard.authority != authority()) return merge;
   bool changed = false;
   for (const Deputy& deputy : heard.records) {

@@ -7,7 +7,7 @@
 // none of them retired; at most max_retired_keys retired ones. The ring also knows the
 // cluster's authority, if it has one (peer/keys/authority.hpp): from then on no key and no retirement of another member
 // is taken that it has not signed, or one of its deputies. It may also rule that nodes must show certificates. The
-// first authority that is heard of is the one. The secrets are in the operator's key file, what is known about them in
+// first authority that is heard of is the one, unless the operator has dropped it here. The secrets are in the operator's key file, what is known about them in
 // the state folder (notes()).
 
 #pragma once
@@ -46,7 +46,8 @@ class KeyRing {
   void set_rule(const AdmissionRule& rule) { rule_ = rule; }
   /// This rule, or a later one.
   [[nodiscard]] bool is_held(const AdmissionRule& rule) const;
-  /// Signatures of any other are forgotten, and so are its rule and deputies. Keys and retirements stay.
+  /// Signatures of any other are forgotten, and so are its rule and deputies. Keys and retirements stay. Nothing: the
+  /// present one is dropped, so that it is not taken again from others.
   void set_authority(const std::optional<PublicKey>& authority);
   /// What the authority says about a key, later than what is known. An error if it is not, or if there are too many.
   [[nodiscard]] Deputy propose_deputy(const PublicKey& key, std::uint8_t powers, std::string name,
@@ -102,6 +103,8 @@ class KeyRing {
   enum class Put { taken, known, no_room };
   Put put_deputy(const Deputy& deputy);
   [[nodiscard]] bool holds(const Deputy& deputy) const;
+  /// The authority is followed from now on if this node follows none, and has not dropped this one.
+  bool follow(const std::optional<PublicKey>& heard);
   void drop_retired();
   void drop_one_not_signed();
   void remember_retired(const RetiredKey& key);
@@ -109,6 +112,7 @@ class KeyRing {
   std::vector<RingKey> keys_;
   std::vector<RetiredKey> retired_;
   std::optional<Deciders> deciders_;
+  std::optional<PublicKey> dropped_;  ///< the authority that the operator has dropped here
   std::optional<AdmissionRule> rule_;
 };
 

@@ -87,7 +87,7 @@ void Agreement::hear(const NodeId& from, DenialList list) {
 void Agreement::hear(const NodeId& from, const RingState& state) {
   const KeyRing before = spread_.ring();
   const Hearsay outcome = spread_.heard(from, state, self_.time_of_day(), self_.now());
-  if (before.authority() && state.authority && state.authority != before.authority()) {
+  if (state.authority && state.authority != authority()) {
     note_refused(from, "another authority than this node follows (gossamerctl authority use says whom to follow)");
   } else if (outcome == Hearsay::refused) {
     note_refused(from, std::string("cluster keys that are ") + refused_as(authority()));
@@ -303,7 +303,8 @@ std::expected<void, std::string> Agreement::set_authority(const std::optional<Pu
   ring.take_signatures(signatures);
   if (auto changed = change_ring(std::move(ring)); !changed) return changed;
   if (!authority) {
-    self_.log->warn("nobody's signature is asked for here any more: every member decides, until a neighbour says who");
+    self_.log->warn(
+        "nobody's signature is asked for here any more: every member decides, until a neighbour names another authority");
     return {};
   }
   self_.log->info("{} decides in this cluster: every member is told", hex(*authority));

@@ -287,6 +287,18 @@ class Authority(OperatedTest):
         shown = self.ask(node, "authority", "create", str(self.key), "--yes")
         self.assertEqual((shown["authority"], shown["not_signed"]), (first, 0))
 
+    def test_members_that_drop_an_authority_one_by_one_do_not_hear_it_from_each_other(self) -> None:
+        nodes = self.start_nodes(2)
+        self.create(nodes)
+        for node in nodes:
+            self.ask(node, "authority", "use", "none")
+            node.stop()
+            node.start()  # links are made anew, with all that there is to tell
+            self.wait_for_links(nodes)
+        self.assertEqual([self.authority_of(node) for node in nodes], ["", ""])
+        made = self.ask(nodes[0], "authority", "create", str(self.folder / "new.authority"), "--yes")["authority"]
+        wait_until(lambda: self.authority_of(nodes[1]) == made, PATIENCE_S, "the other follows the new one")
+
     def test_all_that_a_full_table_holds_is_signed(self) -> None:
         """More signatures than one request of the control socket has room for."""
         (node,) = self.start_nodes(1)

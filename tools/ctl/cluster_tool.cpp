@@ -457,8 +457,8 @@ void add_authority(CLI::App& app, CommandAction& chosen) {
   CLI::App* use = authority->add_subcommand("use", "Follow this authority at this node, whatever others say");
   use->add_option("AUTHORITY", *wanted, "As 'gossamerctl authority show' prints it elsewhere, or none")->required();
   use->footer(
-      "Members that follow none take it from this node. With none, this node takes the first one that a neighbour\n"
-      "tells of.");
+      "Members that follow none take it from this node. With none, this node drops its own, and takes the first\n"
+      "other one that a neighbour tells of.");
   use->callback([wanted, &chosen] {
     if (wanted->empty()) throw CLI::ValidationError("AUTHORITY", "64 hexadecimal digits, or none, are expected");
     const std::string digits = *wanted == "none" ? "" : *wanted;

@@ -259,6 +259,30 @@ TEST_CASE("where the cluster has an authority, members add and retire only keys 
   CHECK(restored->authority() == authority.public_half());
 }
 
+TEST_CASE("an authority that the operator has dropped is not taken again from others") {
+  const PublicKey first = SigningKey::generate().public_half();
+  const PublicKey second = SigningKey::generate().public_half();
+  KeyRing ring = ring_of({key_of(1)});
+  const auto announced = [](const PublicKey& authority) { return RingState{{{key_of(1), 0}}, {}, authority}; };
+  ring.set_authority(first);
+  ring.set_authority(std::nullopt);
+  ring.set_authority(std::nullopt);  // nobody else is dropped by that
+  const auto check_that_it_is_not_followed = [&](KeyRing& by) {
+    CHECK_FALSE(by.merge(announced(first), today).changed);
+    CHECK(by.knows(DeputyList{first, {}}));
+    CHECK_FALSE(by.merge(DeputyList{first, {}}, today).changed);
+    CHECK_FALSE(by.authority());
+  };
+  check_that_it_is_not_followed(ring);
+  auto restored = KeyRing::restore(ring.cluster_keys(), ring.notes());
+  REQUIRE(restored);
+  check_that_it_is_not_followed(*restored);
+  CHECK(restored->merge(announced(second), today).changed);
+  CHECK(restored->authority() == second);
+  ring.set_authority(first);  // by the operator's word
+  CHECK(ring.authority() == first);
+}
+
 TEST_CASE("what holds when an authority is made is signed by it, and members that hold the same take its signatures") {
   const SigningKey authority = SigningKey::generate();
   KeyRing ring = ring_of({key_of(1), key_of(2)});

@@ -56,18 +56,20 @@ def subcommands(*of: str) -> List[str]:
 class Json(SystemTest):
     def print_json(self, node: Node, *arguments: str) -> Dict[str, Any]:
         """The command as the schema names it: its first words that are not options."""
-        with tempfile.TemporaryFile("w+") as out:
+        with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
             tool = subprocess.Popen(
                 [BUILD / "bin" / "gossamerctl", "--socket", node.control_socket, "--json", *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=out,
+                stderr=err,
             )
             self.addCleanup(tool.kill)
             # A checkpoint waits for the clients.
             self.step_until(lambda: tool.poll() is not None, f"gossamerctl {' '.join(arguments)} has ended")
             out.seek(0)
             said = out.read()
-        self.assertEqual(tool.returncode, 0, (arguments, said))
+            err.seek(0)
+            self.assertEqual(tool.returncode, 0, (arguments, said, err.read()))
         self.assertTrue(said.endswith("\n"))
         command = " ".join(arguments[:2]) if arguments[0] in GROUPS else arguments[0]
         for line in said.splitlines():

@@ -22,7 +22,7 @@ from network import Host, Network, NetworkUnavailable
 from shaping_proxy import ShapingProxy
 
 LINK_MBIT_S = 50
-CAP_MBIT_S = 40
+CAP_MBIT_S = 20
 MEASURED_S = 4.0
 HEARTBEATS = 60
 CAP_MEASURED_S = 10.0
@@ -184,12 +184,12 @@ class Links(SystemTest):
 
     def test_the_cap_on_a_node_holds_over_all_its_links(self) -> None:
         nodes = self.start_nodes(3, capped("max_mbit_s"))
-        self.load(nodes)
+        self.load(nodes, fragment_elements=1 << 17)
         self.check_cap(lambda: [node.status()["bytes_sent"] for node in nodes])
 
     def test_the_cap_on_a_link_holds_on_each(self) -> None:
         nodes = self.start_nodes(3, capped("link_max_mbit_s"))
-        self.load(nodes)
+        self.load(nodes, fragment_elements=1 << 17)
         self.check_cap(
             lambda: [
                 peer["bytes_sent"] for node in nodes for peer in sorted(node.peers(), key=lambda peer: peer["node"])
@@ -255,7 +255,7 @@ class Links(SystemTest):
 
 def capped(option: str) -> Options:
     """With so many exchanges under way that a link seldom waits for the next."""
-    return {**LOAD, "gossip": {**LOAD["gossip"], option: CAP_MBIT_S, "in_flight": 16}}
+    return {**LOAD, "gossip": {**LOAD["gossip"], option: CAP_MBIT_S, "in_flight": 48}}
 
 
 def middle(ordered: List[float]) -> float:

@@ -42,6 +42,9 @@ class Core : public ClientEvents {
   /// Applies the options that may change at run time; see reload() in config.hpp.
   virtual void reconfigure(const Config& config) = 0;
 
+  /// Who gives the command that is answered from now on, for the audit; empty: nobody.
+  virtual void set_operator(std::string /*who*/) {}
+
   /// Drained: the node takes part in no exchange, while links and clients stay. A restart ends it.
   virtual void set_drained(bool drained) = 0;
   [[nodiscard]] virtual bool drained() const = 0;

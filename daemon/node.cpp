@@ -66,13 +66,6 @@ std::vector<NodeId> denied_by(const Config& config) {
   return nodes;
 }
 
-AverageLimits average_limits(const Config& config) {
-  AverageLimits limits;
-  if (config.limits.clients > 0) limits.clients = static_cast<std::size_t>(config.limits.clients);
-  limits.memory_bytes = config.limits.memory_bytes();
-  return limits;
-}
-
 const JobKey* key_of(const Message& message) {
   return std::visit(
       [](const auto& m) -> const JobKey* {
@@ -131,7 +124,7 @@ std::expected<std::unique_ptr<Node>, std::string> Node::open(asio::io_context& l
       gossip::Random(node->random_.next()), [raw = node.get()] { return raw->now_us(); },
       [] { return static_cast<TimeUs>(time_of_day_us()); });
   if (auto started = node->overlay_->start(); !started) return std::unexpected(started.error());
-  node->job_rights_ = std::make_unique<JobRights>(*node->overlay_, log);
+  node->job_rights_ = std::make_unique<JobRights>(*node->overlay_);
   node->commands_ = std::make_unique<ClusterCommands>(loop, *node->overlay_, node->cluster_, config.node.name, log);
   if (node->cluster_.waits_to_join()) node->commands_->join_until_granted(config.overlay.join);
   node->schedule_tick();
@@ -154,7 +147,7 @@ Node::Node(asio::io_context& loop, const Config& config, const StateFolder& stat
       counter_(incarnation),  // above all counters of earlier lives
       incarnation_(incarnation),
       acquaintances_(state, checkpoints.disk(), log),
-      averages_(loop, *this, incarnation, average_limits(config), log),
+      averages_(loop, *this, incarnation, config.limits.for_clients(), log),
       cluster_view_(loop, identity_.node, cluster_view_host(), gossip::Random(random_.next())),
       timer_(loop) {}
 
@@ -301,6 +294,17 @@ void Node::node_dead(const NodeId& node) {
   averages_.node_dead(node);
 }
 
+void Node::settings_followed(const std::string& job, const JobSettings& settings) {
+  if (settings.version == 0) return;
+  const std::string what = fmt::format("settings of the job {}, version {}: {}{}", job, settings.version,
+                                       settings_text(settings.values), settings.signature ? " (signed)" : "");
+  // A daemon that starts again follows them again.
+  const auto is_the_same = [&](const peer::AuditRecord& record) {
+    return record.told_by == settings.author && record.what.starts_with(what);
+  };
+  if (std::ranges::none_of(overlay_->audit().records(), is_the_same)) overlay_->note_taken(settings.author, what);
+}
+
 bool Node::may_train(const NodeId& node, std::string_view job) const {
   return job_rights_->may_train(node, job);
 }
@@ -312,8 +316,8 @@ bool Node::admits(const NodeId& from, Message& message) {
   return job == nullptr || job_rights_->admit(from, message,
                                               {.name = job->name(),
                                                .settings = job->options().settings(),
-                                               .gives_only = [job] { return gives_only(*job); }},
-                                              now_us());
+                                               .joins = [job] { return job->info().state == ReplicaState::joining; },
+                                               .gives_only = [job] { return gives_only(*job); }});
 }
 
 void Node::received(const NodeId& from, Message&& message) {
@@ -592,7 +596,7 @@ void Node::reconfigure(const Config& config) {
     log_.error("the peers stay as they were: {}", set.error());
   if (auto set = overlay_->set_advertise(config.overlay.advertise); !set)
     log_.error("others are told to dial the same address as before: {}", set.error());
-  averages_.set_limits(average_limits(config));
+  averages_.set_limits(config.limits.for_clients());
   averages_.end_not_permitted();
   overlay_->set_denied(denied_by(config));
   overlay_->set_rates(config.gossip.max_mbit_s * bytes_per_mbit, config.gossip.link_max_mbit_s * bytes_per_mbit);
@@ -633,7 +637,7 @@ NodeStatus Node::node_status() const {
   status.messages_rejected = counters.malformed + job_rights_->refused();
   status.links_lost = counters.links_lost;
   status.decisions_refused = counters.decisions_refused;
-  status.admissions_refused = counters.admissions_refused;
+  status.admissions_refused = counters.admissions_refused + counters.hellos_throttled;
   status.handshakes_failed = counters.handshakes_failed;
   status.strangers_closed = counters.strangers_closed;
   status.link_attempts = counters.attempts;

@@ -53,6 +53,7 @@ class Node final : public Core, private JobHost, private AveragesHost, private p
   [[nodiscard]] Devices* devices() override { return &devices_; }
   [[nodiscard]] std::vector<ControlCommand> control_commands() override;
   void reconfigure(const Config& config) override;
+  void set_operator(std::string who) override { overlay_->set_operator(std::move(who)); }
   void set_drained(bool drained) override;
   [[nodiscard]] bool drained() const override { return drained_; }
   void begin_leave(std::chrono::microseconds patience, std::function<void()> stopped) override;
@@ -80,6 +81,7 @@ class Node final : public Core, private JobHost, private AveragesHost, private p
   [[nodiscard]] std::vector<NodeId> neighbours() const override;
   [[nodiscard]] std::map<NodeId, TimeUs> round_trips_us() const override;
   [[nodiscard]] double capacity_bytes_s() const override;
+  void settings_followed(const std::string& job, const JobSettings& settings) override;
   [[nodiscard]] gossip::LinkLoad link_load(const NodeId& node) const override { return overlay_->load(node); }
   [[nodiscard]] Workers& workers() override { return workers_; }
   [[nodiscard]] spdlog::logger& log() override { return log_; }

@@ -33,22 +33,6 @@ std::uint64_t heap_bytes() {
   return heap.uordblks + heap.hblkhd;
 }
 
-ClientLimits client_limits(const LimitOptions& options) {
-  const auto bytes = [](std::int64_t mebibytes) {
-    return mebibytes == 0 ? ClientLimits::none : static_cast<std::uint64_t>(mebibytes) << 20;
-  };
-  const auto number = [](std::int64_t limit) {
-    return limit == 0 ? ClientLimits::none : static_cast<std::uint64_t>(limit);
-  };
-  return {.clients = number(options.clients),
-          .jobs = number(options.jobs),
-          .memory_bytes = options.memory_bytes(),
-          .clients_per_user = number(options.clients_per_user),
-          .jobs_per_user = number(options.jobs_per_user),
-          .memory_per_user_bytes = bytes(options.memory_per_user_mib),
-          .memory_per_client_bytes = bytes(options.memory_per_client_mib)};
-}
-
 std::string count(std::size_t number, const char* noun) {
   return fmt::format("{} {}{}", number, noun, number == 1 ? "" : "s");
 }
@@ -96,7 +80,7 @@ std::expected<std::unique_ptr<Shell>, std::string> Shell::open(asio::io_context&
   ClientListenerOptions options;
   options.socket = socket_folder / layout::client_socket_name;
   options.node = core.id();
-  options.limits = client_limits(shell->config_.limits);
+  options.limits = shell->config_.limits.for_clients();
   options.rights = &shell->rights_;
   options.kept = &shell->kept_;
   options.devices = core.devices();
@@ -243,6 +227,12 @@ nlohmann::json Shell::answer_drain(const nlohmann::json& request) {
 }
 
 nlohmann::json Shell::answer(const nlohmann::json& request, const Caller& caller) const {
+  struct Operator {
+    Core& core;
+    ~Operator() { core.set_operator({}); }
+  };
+  core_.set_operator(caller.user == 0 ? "root" : fmt::format("user {}", caller.user));
+  const Operator until_answered{core_};
   return answer_from(commands_, request, [&](CommandFor whom) {
     return whom == CommandFor::everyone || is_owner(caller.user) ||
            (whom == CommandFor::steerers && layout::is_job_name(request.value("job", "")) &&

@@ -59,6 +59,8 @@ inline constexpr std::size_t max_denials_in_message = 64;
 /// Deputies of the authority, those that are none any more among them, and how many a hello shows.
 inline constexpr std::size_t max_deputies = 32;
 inline constexpr std::size_t max_deputies_in_hello = 3;
+/// Authorities that an operator has dropped at a node and that are remembered there.
+inline constexpr std::size_t max_dropped_authorities = 8;
 /// Certificates that are kept, and told in one message.
 inline constexpr std::size_t max_certificates = 1024;
 inline constexpr std::size_t max_certificates_in_message = 32;
@@ -76,10 +78,13 @@ inline constexpr std::size_t max_strangers = 256;
 inline constexpr TimeUs stranger_patience_us = 10 * us_per_s;
 /// A connection that has brought more than this and is not admitted is closed. ZeroMQ keeps what it has of a frame,
 /// whose size bounds what admitted nodes send.
-inline constexpr std::uint64_t max_stranger_bytes = 64 * 1024;
-/// At most hello_burst hellos are handled at once, and then hellos_per_s a second. The rest are dropped; diallers try
-/// again.
-inline constexpr std::uint32_t hello_burst = 128;
-inline constexpr std::uint32_t hellos_per_s = 128;
+inline constexpr std::uint64_t max_stranger_bytes = 16 * 1024;
+/// Hellos and claims of one key that are looked at at once, and then in a second; and those from one address. The rest
+/// are dropped; diallers try again. So many of both are remembered.
+inline constexpr std::uint32_t hello_burst = 16;
+inline constexpr std::uint32_t hellos_per_s = 4;
+inline constexpr std::uint32_t hello_burst_of_host = 1024;
+inline constexpr std::uint32_t hellos_per_s_of_host = 1024;
+inline constexpr std::size_t max_throttled = 1024;
 
 }  // namespace gossamer::peer

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <algorithm>
+#include <string>
+#include <unordered_map>
 
 #include "gossip/types.hpp"
 
@@ -28,6 +30,32 @@ class Throttle {
   double tokens_;
   TimeUs last_ = 0;
   bool started_ = false;
+};
+
+/// A throttle for each of many who ask, of whom the `most` latest are remembered.
+class ThrottleForEach {
+ public:
+  ThrottleForEach(double burst, double per_s, std::size_t most) : burst_(burst), per_s_(per_s), most_(most) {}
+
+  [[nodiscard]] bool take(const std::string& who, TimeUs now) {
+    const auto [of, is_new] = each_.try_emplace(who, Asked{Throttle(burst_, per_s_), 0});
+    of->second.last = now;
+    const bool may_pass = of->second.throttle.take(now);
+    if (is_new && each_.size() > most_)
+      each_.erase(std::ranges::min_element(each_, {}, [](const auto& item) { return item.second.last; }));
+    return may_pass;
+  }
+
+ private:
+  struct Asked {
+    Throttle throttle;
+    TimeUs last = 0;
+  };
+
+  double burst_;
+  double per_s_;
+  std::size_t most_;
+  std::unordered_map<std::string, Asked> each_;
 };
 
 }  // namespace gossamer::peer

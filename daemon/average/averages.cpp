@@ -104,8 +104,8 @@ struct Averages::Session {
   TimeUs since_us = 0;
   Caller caller;
   std::optional<CollectiveMember> member;
-  std::uint64_t memory_bytes = 0;  // the most that the member takes
-  std::uint64_t number = 0;        // of the last call
+  std::uint64_t id = 0;      // in the ledger
+  std::uint64_t number = 0;  // of the last call
   std::string job = {};
   std::string name = {};                    // of the job and the average, for the log
   TimeUs told_us = 0;                       // when the call began, or the process was told whom it waits for
@@ -115,12 +115,12 @@ struct Averages::Session {
   TimeUs gone_us = 0;                       // when
 };
 
-Averages::Averages(asio::io_context& loop, AveragesHost& host, std::uint64_t first_life, AverageLimits limits,
+Averages::Averages(asio::io_context& loop, AveragesHost& host, std::uint64_t first_life, const ClientLimits& limits,
                    spdlog::logger& log)
     : loop_(loop),
       host_(host),
       next_life_(std::max(first_life, gossip::nobodys_life + 1)),
-      limits_(limits),
+      ledger_(limits),
       log_(log),
       acceptor_(loop),
       retry_(loop) {}
@@ -166,11 +166,12 @@ void Averages::accept_some() {
       refuse(*session, "too many processes begin to average at once: try again");
       continue;
     }
-    if (sessions_.size() >= limits_.clients) {
-      refuse(*session, fmt::format("this daemon averages for {} processes, which is its limit; raise [limits] clients",
-                                   sessions_.size()));
+    if (const auto why = ledger_.objection(session->caller.user, 0)) {
+      refuse(*session, "exact averages: " + *why);
       continue;
     }
+    session->id = ++accepted_;
+    ledger_.enter(session->id, {.user = session->caller.user});
     session->since_us = host_.now_us();
     sessions_.push_back(session);
     watch_process(session);
@@ -246,8 +247,10 @@ std::expected<void, std::string> Averages::begin(const std::shared_ptr<Session>&
   const auto form = layout::AverageFormWord::unpack(open.form);
   const std::uint64_t needed =
       (form.eight_bits ? copies_of_rounded_values : copies_of_values) * open.elements * sizeof(float);
-  if (needed > limits_.memory_bytes || memory_bytes() > limits_.memory_bytes - needed)
-    return cannot("averaging needs more memory than the daemon may take: raise [limits] memory_mib");
+  const ClientLedger::Entry entry{
+      .user = session.caller.user, .job = std::hash<std::string_view>{}(job), .memory_bytes = needed};
+  ledger_.leave(session.id);  // it is entered with its memory, or ends
+  if (const auto why = ledger_.objection(entry)) return cannot("exact averages: " + *why);
   if (const std::uint64_t available = available_memory(); needed > available) {
     return cannot(fmt::format("averaging {} numbers takes {} MiB, and this machine has {} MiB left", open.elements,
                               needed >> 20, available >> 20));
@@ -255,7 +258,7 @@ std::expected<void, std::string> Averages::begin(const std::shared_ptr<Session>&
   auto values = map(memory, open.elements);
   if (!values) return std::unexpected(std::move(values.error()));
   const Participant self{host_.id(), next_life_++};
-  session.memory_bytes = needed;
+  ledger_.enter(session.id, entry);
   session.job = job;
   session.name = fmt::format("job {}, average {}", job, name);
   session.member.emplace(
@@ -358,13 +361,6 @@ std::string Averages::waits_for(const Session& session) const {
   for (const Participant& one : late | std::views::take(8))
     text += fmt::format("{} {}", &one == &late.front() ? "" : ",", one.node.brief());
   return text;
-}
-
-std::uint64_t Averages::memory_bytes() const {
-  std::uint64_t bytes = 0;
-  for (const auto& session : sessions_)
-    if (session->member) bytes += session->memory_bytes;
-  return bytes;
 }
 
 // --- other nodes --------------------------------------------------------------------------------------------------
@@ -470,9 +466,11 @@ void Averages::after_event() {
   for (const auto& session : sessions_)
     if (session->member) answer(*session);
   const TimeUs now_us = host_.now_us();
-  std::erase_if(sessions_, [now_us](const auto& session) {
-    return session->gone &&
-           (!session->member || session->member->has_left() || now_us - session->gone_us > leave_patience_us);
+  std::erase_if(sessions_, [this, now_us](const auto& session) {
+    const bool over = session->gone && (!session->member || session->member->has_left() ||
+                                        now_us - session->gone_us > leave_patience_us);
+    if (over) ledger_.leave(session->id);
+    return over;
   });
   if (to_self_.empty() || std::exchange(delivering_, true)) return;
   asio::post(loop_, [this, alive = alive_] {

@@ -14,10 +14,10 @@
 #include <asio/steady_timer.hpp>
 #include <expected>
 #include <filesystem>
-#include <limits>
 #include <list>
 
 #include "daemon/average/collective_member.hpp"
+#include "daemon/system/client_ledger.hpp"
 #include "daemon/system/unix_socket.hpp"
 #include "daemon/system/user_rights.hpp"
 #include "daemon/system/workers.hpp"
@@ -38,15 +38,10 @@ class AveragesHost {
   [[nodiscard]] virtual bool may_train(const NodeId& /*node*/, std::string_view /*job*/) const { return true; }
 };
 
-struct AverageLimits {
-  std::size_t clients = 64;
-  std::uint64_t memory_bytes = std::numeric_limits<std::uint64_t>::max();
-};
-
 class Averages {
  public:
   /// `first_life`: above all of this node's earlier lives, and not 0. The others outlive this object.
-  Averages(asio::io_context& loop, AveragesHost& host, std::uint64_t first_life, AverageLimits limits,
+  Averages(asio::io_context& loop, AveragesHost& host, std::uint64_t first_life, const ClientLimits& limits,
            spdlog::logger& log);
   ~Averages();
 
@@ -55,7 +50,7 @@ class Averages {
   [[nodiscard]] std::expected<void, std::string> open(const std::filesystem::path& socket, const UserRights& rights);
   /// Lets go of processes whose users may not train their jobs any more.
   void end_not_permitted();
-  void set_limits(const AverageLimits& limits) { limits_ = limits; }
+  void set_limits(const ClientLimits& limits) { ledger_.set_limits(limits); }
 
   void link_up(const NodeId& node);
   void link_down(const NodeId& node);
@@ -89,12 +84,11 @@ class Averages {
   void deliver(const NodeId& from, const Received& message);
   void after_event();
   void deliver_here();
-  [[nodiscard]] std::uint64_t memory_bytes() const;
-
   asio::io_context& loop_;
   AveragesHost& host_;
   std::uint64_t next_life_;
-  AverageLimits limits_;
+  ClientLedger ledger_;  ///< by Session::id
+  std::uint64_t accepted_ = 0;
   spdlog::logger& log_;
   const UserRights* rights_ = nullptr;  // set by open()
   std::optional<UnixSocket> listening_;

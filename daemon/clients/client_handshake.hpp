@@ -51,7 +51,8 @@ struct NothingYet {};
 void send_reply(int socket, const NodeId& node, layout::AttachStatus status, std::string_view message,
                 int to_keep = -1);
 
-/// Empties an eventfd without ever blocking, whatever flags the client has set. False: it was empty.
-[[nodiscard]] bool drain_eventfd(int eventfd);
+enum class Rung : std::uint8_t { no, yes, without_end };
+/// Empties an eventfd without ever blocking, whatever flags the client has set.
+[[nodiscard]] Rung drain_eventfd(int eventfd);
 
 }  // namespace gossamer::daemon

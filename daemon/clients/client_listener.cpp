@@ -373,11 +373,18 @@ void ClientListener::watch_socket(std::uint64_t number) {
 void ClientListener::watch_wake(std::uint64_t number) {
   connections_.at(number)->wake.async_wait(asio::posix::stream_descriptor::wait_read,
                                            on(number, [number](ClientListener& self, Connection& connection) {
-                                             const bool rung = drain_eventfd(connection.wake.native_handle());
-                                             self.watch_wake(number);
+                                             const Rung rung = drain_eventfd(connection.wake.native_handle());
                                              const std::shared_ptr<ClientSession> session = connection.session;
-                                             if (rung) self.events_.woken(*session);
+                                             if (rung == Rung::without_end) return self.end_without_end(number);
+                                             self.watch_wake(number);
+                                             if (rung == Rung::yes) self.events_.woken(*session);
                                            }));
+}
+
+/// Its eventfd would keep this thread busy for ever: it is made with EFD_SEMAPHORE, or rung all the time.
+void ClientListener::end_without_end(std::uint64_t number) {
+  log_.warn("process {} is let go: it rings without end", connections_.at(number)->session->pid());
+  finish(number);
 }
 
 void ClientListener::finish(std::uint64_t number) {

@@ -29,12 +29,12 @@
 
 #include "daemon/clients/attached_clients.hpp"
 #include "daemon/clients/client_handshake.hpp"
-#include "daemon/clients/client_ledger.hpp"
 #include "daemon/clients/client_memory.hpp"
 #include "daemon/clients/devices.hpp"
 #include "daemon/clients/kept_memory.hpp"
 #include "daemon/clients/node_memory.hpp"
 #include "daemon/system/caller.hpp"
+#include "daemon/system/client_ledger.hpp"
 #include "daemon/system/unix_socket.hpp"
 #include "daemon/system/user_rights.hpp"
 #include "gossip/types.hpp"
@@ -189,6 +189,7 @@ class ClientListener : public std::enable_shared_from_this<ClientListener> {
   void warn_of_limits();
   void watch_socket(std::uint64_t number);
   void watch_wake(std::uint64_t number);
+  void end_without_end(std::uint64_t number);
   void finish(std::uint64_t number);
 
   auto later(void (ClientListener::*action)());

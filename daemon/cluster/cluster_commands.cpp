@@ -413,6 +413,8 @@ json ClusterCommands::invite(const json& request) {
     places.push_back(address.text());
     reachable = reachable || !address.is_loopback();
   }
+  overlay_.note_taken(overlay_.node(), fmt::format("the invitation {}, until {}", peer::hex(invitation->id),
+                                                   peer::date_text(invitation->expires_at)));
   return {{"invitation", peer::invitation_line(*invitation)},
           {"id", peer::hex(invitation->id)},
           {"expires_at_us", invitation->expires_at},

@@ -27,6 +27,23 @@ std::invoke_result_t<Parse, std::string> read_as(const StateFolder& state, const
   return std::unexpected(fmt::format("{}: {}; {}", (state.path() / name).string(), parsed.error(), advice));
 }
 
+/// Without the notes the node would follow no authority, and let anybody in who has the cluster key, until a neighbour
+/// tells whose. They are written with the first change of the keys, and never empty.
+std::expected<void, std::string> check_notes(const StateFolder& state) {
+  const auto notes = state.load(notes_name);
+  const auto certificates = state.load(certificates_name);
+  if (!notes || !certificates) return {};  // told when they are read
+  const bool missing = !*notes && *certificates && !(*certificates)->empty();
+  const bool empty = *notes && (*notes)->empty();
+  if (!missing && !empty) return {};
+  return std::unexpected(fmt::format(
+      "{} is {}, and with it whose signature this node asks for: bring it back from a copy of the state folder. To "
+      "start "
+      "without, remove it and {} beside it, and then run 'gossamerctl authority use' with what 'gossamerctl authority "
+      "show' prints on another member",
+      (state.path() / notes_name).string(), missing ? "missing" : "empty", certificates_name));
+}
+
 std::expected<std::vector<std::string>, std::string> parse_addresses(std::string_view text) {
   std::vector<std::string> addresses;
   while (!text.empty()) {
@@ -48,6 +65,7 @@ std::expected<ClusterState, std::string> ClusterState::load(const StateFolder& s
   const bool waits = wait_to_join && !std::filesystem::exists(key_file, ignored);
   auto keys = waits ? peer::ClusterKeys({peer::ClusterKey::generate()}) : peer::load_or_create_cluster_keys(key_file);
   if (!keys) return std::unexpected(keys.error());
+  if (auto checked = check_notes(state); !checked) return std::unexpected(checked.error());
   auto ring = read_as(
       state, notes_name, [&](const std::string& notes) { return peer::KeyRing::restore(*keys, waits ? "" : notes); },
       "without the file the keys in the cluster key file are taken as they are");

@@ -21,25 +21,27 @@ bool JobRights::may_train(const NodeId& node, std::string_view job) const {
   return rights.trains && rights.allow_job(job);
 }
 
-bool JobRights::admit(const NodeId& from, Message& message, const JobHere& job, TimeUs now) {
+bool JobRights::admit(const NodeId& from, Message& message, const JobHere& job) {
   const peer::Rights rights = overlay_.rights_of(from);
   if (!may_say(rights, message, job.name, !rights.trains && job.gives_only())) {
-    note_refused(from, job.name, "its certificate does not allow", now);
+    note_refused(from, fmt::format("the job {} what its certificate does not allow", job.name));
     return false;
   }
   if (auto* info = std::get_if<JobInfo>(&message)) {
     if (!rights.trains) *info = as_follower(std::move(*info));
-    if (!may_set(job.settings, info->settings, overlay_.deciders(), job.name)) {
+    // A signature that nobody can tell the worth of is none.
+    if (!overlay_.deciders()) info->settings.signature.reset();
+    if (!may_set(job.settings, info->settings, overlay_.deciders(), job.name, job.joins())) {
       info->settings = job.settings;
-      note_refused(from, job.name, "the cluster's authority has not signed", now);
+      note_refused(from, fmt::format("settings of the job {} that nobody who may has signed", job.name));
     }
   }
   return true;
 }
 
-void JobRights::note_refused(const NodeId& from, const std::string& job, std::string_view why, TimeUs now) {
+void JobRights::note_refused(const NodeId& from, const std::string& what) {
   ++refused_;
-  if (warnings_.take(now)) log_.warn("{} says of the job {} what {}", from.brief(), job, why);
+  overlay_.note_refused(from, what);
 }
 
 bool JobRights::own_have_changed() {

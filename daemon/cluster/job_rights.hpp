@@ -20,34 +20,32 @@ namespace gossamer::daemon {
 struct JobHere {
   const std::string& name;
   const JobSettings& settings;
+  std::function<bool()> joins;       ///< it does not run yet
   std::function<bool()> gives_only;  ///< see may_say()
 };
 
 class JobRights {
  public:
-  /// Both outlive this object.
-  JobRights(const peer::Overlay& overlay, spdlog::logger& log)
-      : overlay_(overlay), log_(log), own_(overlay.rights_of(overlay.node())) {}
+  /// It outlives this object.
+  explicit JobRights(peer::Overlay& overlay) : overlay_(overlay), own_(overlay.rights_of(overlay.node())) {}
 
   /// Why this node may not train the job, or keep it, for people; nothing if it may.
   [[nodiscard]] std::optional<std::string> objection_to(std::string_view job, bool keeps) const;
   [[nodiscard]] bool may_train(const NodeId& node, std::string_view job) const;
   /// False if the sender's certificate does not let it say that about the job. Of a JobInfo only what is believed
   /// stays.
-  [[nodiscard]] bool admit(const NodeId& from, Message& message, const JobHere& job, TimeUs now);
+  [[nodiscard]] bool admit(const NodeId& from, Message& message, const JobHere& job);
   /// Messages that were not admitted, or not as they were.
   [[nodiscard]] std::uint64_t refused() const { return refused_; }
   /// True if this node's own rights are others than when this was asked last.
   [[nodiscard]] bool own_have_changed();
 
  private:
-  void note_refused(const NodeId& from, const std::string& job, std::string_view why, TimeUs now);
+  void note_refused(const NodeId& from, const std::string& what);
 
-  const peer::Overlay& overlay_;
-  spdlog::logger& log_;
+  peer::Overlay& overlay_;
   peer::Rights own_;
   std::uint64_t refused_ = 0;
-  peer::Throttle warnings_{16, 0.1};
 };
 
 }  // namespace gossamer::daemon

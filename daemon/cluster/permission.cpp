@@ -41,9 +41,11 @@ JobInfo as_follower(JobInfo info) {
 }
 
 bool may_set(const JobSettings& present, const JobSettings& heard, const std::optional<peer::Deciders>& deciders,
-             std::string_view job) {
-  if (!deciders || heard <= present || present.version == 0) return true;
-  if (!present.signature && !heard.signature && present.version == 1 && heard.version == 1) return true;
+             std::string_view job, bool joins) {
+  if (!deciders || heard <= present) return true;
+  // Programs that found a job together each give it the same settings.
+  if (!present.signature && heard.version == present.version && heard.values == present.values) return true;
+  if (joins && !present.signature) return true;
   return deciders->have_signed(peer::Power::settings, peer::settings_statement(job, heard), heard.signature);
 }
 

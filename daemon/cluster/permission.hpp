@@ -19,9 +19,9 @@ namespace gossamer::daemon {
 [[nodiscard]] JobInfo as_follower(JobInfo info);
 
 /// Whether settings that another node tells of a job take the place of the present ones, as far as signatures go. With
-/// an authority only it and its deputies change settings. What the job's programs have given at its founding (version
-/// 1) is not signed; nor is what a node takes that has none yet.
+/// an authority only it and its deputies change settings. What the job's programs have given at its founding is not
+/// signed; nor is what a node takes that `joins`, and knows of nothing signed.
 [[nodiscard]] bool may_set(const JobSettings& present, const JobSettings& heard,
-                           const std::optional<peer::Deciders>& deciders, std::string_view job);
+                           const std::optional<peer::Deciders>& deciders, std::string_view job, bool joins);
 
 }  // namespace gossamer::daemon

@@ -291,6 +291,22 @@ std::uint64_t LimitOptions::memory_bytes() const {
   return pages * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE)) / 5 * 4;
 }
 
+ClientLimits LimitOptions::for_clients() const {
+  const auto bytes = [](std::int64_t mebibytes) {
+    return mebibytes == 0 ? ClientLimits::none : static_cast<std::uint64_t>(mebibytes) << 20;
+  };
+  const auto number = [](std::int64_t limit) {
+    return limit == 0 ? ClientLimits::none : static_cast<std::uint64_t>(limit);
+  };
+  return {.clients = number(clients),
+          .jobs = number(jobs),
+          .memory_bytes = memory_bytes(),
+          .clients_per_user = number(clients_per_user),
+          .jobs_per_user = number(jobs_per_user),
+          .memory_per_user_bytes = bytes(memory_per_user_mib),
+          .memory_per_client_bytes = bytes(memory_per_client_mib)};
+}
+
 std::expected<Config, std::string> parse(std::string_view text, std::string_view source) {
   if (text.size() > max_config_bytes)
     return std::unexpected(

@@ -14,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include "daemon/system/client_ledger.hpp"
 #include "gossip/messages.hpp"
 #include "gossip/replica/partners.hpp"
 #include "gossip/types.hpp"
@@ -102,6 +103,7 @@ struct LimitOptions {
 
   /// What `memory_mib` says, or four fifths of the machine's memory.
   [[nodiscard]] std::uint64_t memory_bytes() const;
+  [[nodiscard]] ClientLimits for_clients() const;
 };
 
 /// Entries "WHO: JOBS" (daemon/system/user_rights.hpp).

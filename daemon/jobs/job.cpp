@@ -280,6 +280,7 @@ void Job::apply_options() {
   replica_.set_options(replica_options(options_.get()));
   if (!newer) return;
   memory_.node()->store_settings(options_.settings());
+  host_.settings_followed(name(), options_.settings());
   if (options_.objection().empty()) {
     host_.log().info("job {}: follows settings of version {}, from node {}", name(), options_.settings().version,
                      options_.settings().author.brief());
@@ -295,11 +296,13 @@ void Job::apply_options() {
 std::expected<void, AttachRefusal> Job::check(const ClientMemory& memory) const {
   using layout::AttachStatus;
   if (memory.key() != key()) {
+    const Caller owner = clients_.empty() ? Caller{} : clients_.front()->session().caller();
     return cannot_attach(
         AttachStatus::bad_layout,
-        fmt::format("job {} has clients here whose tensors differ from this one's in names, shapes, types or "
-                    "order: give this one another job name, or the same model",
-                    name()));
+        fmt::format("job {} has clients here (process {} of user {}) whose tensors differ from this one's in names, "
+                    "shapes, types or "
+                    "order: give this one another job name, or the same model; [rights] train keeps names for users",
+                    name(), owner.process, owner.user));
   }
   if (ended_ || leaving_ ||
       (replica_.state() == ReplicaState::draining && !(replica_.phase() == gossip::Phase::drained)))

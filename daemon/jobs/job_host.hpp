@@ -34,6 +34,8 @@ class JobHost {
   [[nodiscard]] virtual gossip::LinkLoad link_load(const NodeId& node) const = 0;
   [[nodiscard]] virtual Workers& workers() = 0;
   [[nodiscard]] virtual spdlog::logger& log() = 0;
+  /// The job follows these settings from now on.
+  virtual void settings_followed(const std::string& /*job*/, const JobSettings& /*settings*/) {}
   /// Null if the node keeps no checkpoints.
   [[nodiscard]] virtual Checkpoints* checkpoints() { return nullptr; }
   /// Null: models on several GPUs are summed through the host's memory.

@@ -136,12 +136,14 @@ constexpr Row<NodeStatus> node_rows[] = {
      "Not 0: a faulty or hostile member; the log names it, gossamerctl deny excludes it.",
      &NodeStatus::messages_rejected},
     {"gossamer_decisions_refused_total", counter, "",
-     "Messages with denials or cluster keys that were not followed: not signed by the cluster's authority, or out of "
-     "bounds.",
+     "Messages with decisions for the cluster (denials, keys, deputies, certificates, settings of jobs) that were not "
+     "followed: not signed by whoever may, or out of bounds.",
      "Grows: a member decides what it may not, or is older than the authority; gossamerctl audit names it.",
      &NodeStatus::decisions_refused},
     {"gossamer_admissions_refused_total", counter, "",
-     "Nodes that were refused because of their key, their version or a denial.",
+     "Nodes that were refused because of their key, invitation, certificate, version or a denial, or because they "
+     "asked "
+     "too often.",
      "Grows: somebody with an old key, or who does not belong here; the log says from where.",
      &NodeStatus::admissions_refused},
     {"gossamer_handshakes_failed_total", counter, "",

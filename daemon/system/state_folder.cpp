@@ -78,9 +78,12 @@ std::expected<StateFolder, std::string> StateFolder::open(const std::filesystem:
 std::expected<std::optional<std::string>, std::string> StateFolder::load(std::string_view name) const {
   GOSSAMER_CHECK(!name.empty() && name.find('/') == std::string_view::npos);
   const std::filesystem::path file = path_ / name;
-  const FileDescriptor fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC));
+  const FileDescriptor fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));  // a pipe is not waited for
   if (!fd && errno == ENOENT) return std::nullopt;
   if (!fd) return std::unexpected(failed(file, "cannot be read", errno));
+  struct stat kind {};
+  if (::fstat(fd.get(), &kind) != 0) return std::unexpected(failed(file, "cannot be read", errno));
+  if (!S_ISREG(kind.st_mode)) return std::unexpected(fmt::format("{}: is no ordinary file", file.string()));
   std::string content(max_file_bytes + 1, '\0');
   std::size_t size = 0;
   while (size < content.size()) {

@@ -28,6 +28,17 @@ std::optional<AuditRecord> parse_audit_record(std::string_view line) {
   return record;
 }
 
+/// As much of it as a record may hold, so that what is written can be read.
+std::string fit(std::string what) {
+  if (what.size() > max_what_bytes) {
+    std::size_t end = max_what_bytes - 3;
+    while (end > 0 && (static_cast<unsigned char>(what[end]) & 0xc0) == 0x80)
+      --end;  // inside a character
+    what = what.substr(0, end) + "...";
+  }
+  return is_plain_text(what, max_what_bytes) ? what : "(not plain text)";
+}
+
 void push(std::deque<AuditRecord>& records, AuditRecord record, std::size_t most) {
   records.push_back(std::move(record));
   if (records.size() > most) records.pop_front();
@@ -36,11 +47,11 @@ void push(std::deque<AuditRecord>& records, AuditRecord record, std::size_t most
 }  // namespace
 
 void Audit::note_taken(TimeUs at, const NodeId& told_by, std::string what) {
-  push(taken_, {.at = at, .told_by = told_by, .is_taken = true, .what = std::move(what)}, max_audit_taken);
+  push(taken_, {.at = at, .told_by = told_by, .is_taken = true, .what = fit(std::move(what))}, max_audit_taken);
 }
 
 void Audit::note_refused(TimeUs at, const NodeId& told_by, std::string what) {
-  AuditRecord record{.at = at, .told_by = told_by, .what = std::move(what)};
+  AuditRecord record{.at = at, .told_by = told_by, .what = fit(std::move(what))};
   const auto before = std::ranges::find_if(
       refused_, [&](const AuditRecord& one) { return one.told_by == told_by && one.what == record.what; });
   if (before != refused_.end()) {

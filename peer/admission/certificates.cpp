@@ -21,7 +21,7 @@ bool was_made_before(const Certificate& a, const Certificate& b) {
 
 }  // namespace
 
-Hearsay Certificates::merge(const Certificate& heard, Source source, TimeUs now,
+Hearsay Certificates::merge(const Certificate& heard, Source source, TimeUs now, TimeUs time_of_day,
                             const std::function<bool(const NodeId&)>& is_to_be_kept,
                             const std::optional<PublicKey>& signer) {
   if (knows(heard, source)) return Hearsay::known;
@@ -33,9 +33,9 @@ Hearsay Certificates::merge(const Certificate& heard, Source source, TimeUs now,
         entries_, {}, [&](const auto& entry) { return rank(entry.second.certificate, is_to_be_kept(entry.first)); });
     const bool would_go = rank(heard, false) <= rank(first->second.certificate, is_to_be_kept(first->first));
     if (would_go && source == Source::hearsay) return Hearsay::known;
-    if (!make_room_in_invitation(heard, now)) return Hearsay::refused;
+    if (!make_room_in_invitation(heard, now, time_of_day)) return Hearsay::refused;
     if (entries_.size() == max_certificates) entries_.erase(first);
-  } else if (!make_room_in_invitation(heard, now)) {
+  } else if (!make_room_in_invitation(heard, now, time_of_day)) {
     return Hearsay::refused;
   }
   entries_[heard.node] = {heard, ++last_change_, now, signer};
@@ -44,7 +44,7 @@ Hearsay Certificates::merge(const Certificate& heard, Source source, TimeUs now,
 }
 
 /// True if the invitation is for one node more, after a later one has gone if need be.
-bool Certificates::make_room_in_invitation(const Certificate& coming, TimeUs now) {
+bool Certificates::make_room_in_invitation(const Certificate& coming, TimeUs now, TimeUs time_of_day) {
   if (coming.warrant.nodes == 0) return true;
   std::size_t others = 0;
   auto last = entries_.end();
@@ -52,7 +52,7 @@ bool Certificates::make_room_in_invitation(const Certificate& coming, TimeUs now
     const Certificate& known = entry->second.certificate;
     if (known.node == coming.node || known.warrant.invitation != coming.warrant.invitation) continue;
     ++others;
-    const bool settled = now - entry->second.heard_at >= settle_us;
+    const bool settled = now - entry->second.heard_at >= settle_us || time_of_day - known.made_at >= settled_age_us;
     if (!settled && (last == entries_.end() || was_made_before(last->second.certificate, known))) last = entry;
   }
   if (others < coming.warrant.nodes) return true;

@@ -19,7 +19,11 @@
 
 namespace gossamer::peer {
 
-inline constexpr TimeUs settle_us = 60 * us_per_s;
+inline constexpr TimeUs settle_us = 20 * us_per_s;
+/// Certificates that were made longer ago than this are settled, also for who hears of them only now: otherwise whoever
+/// has a used invitation could date a certificate of his own before it, and put its node out at each new member. Clocks
+/// may be apart by the difference.
+inline constexpr TimeUs settled_age_us = settle_us + 60 * us_per_s;
 
 class Certificates {
  public:
@@ -35,7 +39,7 @@ class Certificates {
   /// Takes a genuine certificate. Refused if its invitation has been used by as many others as it is for. If the table
   /// is full, the oldest goes that is not to be kept, and what came by invitations before the others; what would go
   /// itself is taken only if its node has shown it.
-  Hearsay merge(const Certificate& heard, Source source, TimeUs now,
+  Hearsay merge(const Certificate& heard, Source source, TimeUs now, TimeUs time_of_day,
                 const std::function<bool(const NodeId&)>& is_to_be_kept, const std::optional<PublicKey>& signer = {});
   /// It changes nothing here.
   [[nodiscard]] bool knows(const Certificate& heard, Source source) const;
@@ -54,7 +58,7 @@ class Certificates {
   [[nodiscard]] static std::expected<Certificates, std::string> parse(std::string_view text);
 
  private:
-  bool make_room_in_invitation(const Certificate& coming, TimeUs now);
+  bool make_room_in_invitation(const Certificate& coming, TimeUs now, TimeUs time_of_day);
 
   std::map<NodeId, Entry> entries_;
   std::uint64_t last_change_ = 0;

@@ -88,7 +88,7 @@ std::expected<KeyRing, std::string> KeyRing::restore(const ClusterKeys& keys, st
       continue;
     }
     if (line.starts_with(dropped_word) && parse_hex(line.substr(dropped_word.size()), authority)) {
-      ring.dropped_ = authority;
+      ring.drop(authority);
       continue;
     }
     if (line.starts_with(deputy_word) && ring.deciders_) {
@@ -153,7 +153,8 @@ std::string KeyRing::notes() const {
     text.append("\n");
   };
   if (deciders_) text.append(authority_word).append(hex(deciders_->authority)).append("\n");
-  if (dropped_) text.append(dropped_word).append(hex(*dropped_)).append("\n");
+  for (const PublicKey& dropped : dropped_)
+    text.append(dropped_word).append(hex(dropped)).append("\n");
   for (const Deputy& deputy : deputy_list().records) {
     text.append(deputy_word).append(hex(deputy.key)).append(" ").append(std::to_string(deputy.powers)).append(" ");
     text.append(std::to_string(deputy.decided_at)).append(" ").append(hex(deputy.signature)).append(" ");
@@ -175,13 +176,25 @@ bool KeyRing::holds(const Fingerprint& fingerprint) const {
 }
 
 void KeyRing::set_authority(const std::optional<PublicKey>& authority) {
-  if (authority || deciders_) dropped_ = authority ? std::nullopt : this->authority();
+  if (authority) std::erase(dropped_, *authority);
+  if (!authority && deciders_) drop(deciders_->authority);
   if (!authority || authority != this->authority()) deciders_ = authority;
   forget_other_signatures();
 }
 
+/// The latest are remembered.
+void KeyRing::drop(const PublicKey& authority) {
+  std::erase(dropped_, authority);
+  if (dropped_.size() == max_dropped_authorities) dropped_.erase(dropped_.begin());
+  dropped_.push_back(authority);
+}
+
+bool KeyRing::has_dropped(const PublicKey& authority) const {
+  return std::ranges::find(dropped_, authority) != dropped_.end();
+}
+
 bool KeyRing::follow(const std::optional<PublicKey>& heard) {
-  if (!heard || deciders_ || heard == dropped_) return false;
+  if (!heard || deciders_ || has_dropped(*heard)) return false;
   set_authority(heard);
   return true;
 }
@@ -236,7 +249,7 @@ bool KeyRing::holds(const Deputy& deputy) const {
 }
 
 bool KeyRing::knows(const DeputyList& heard) const {
-  if (!deciders_) return !heard.authority || heard.authority == dropped_;
+  if (!deciders_) return !heard.authority || has_dropped(*heard.authority);
   return heard.authority != authority() ||
          std::ranges::all_of(heard.records, [this](const Deputy& deputy) { return holds(deputy); });
 }

@@ -7,8 +7,8 @@
 // none of them retired; at most max_retired_keys retired ones. The ring also knows the
 // cluster's authority, if it has one (peer/keys/authority.hpp): from then on no key and no retirement of another member
 // is taken that it has not signed, or one of its deputies. It may also rule that nodes must show certificates. The
-// first authority that is heard of is the one, unless the operator has dropped it here. The secrets are in the operator's key file, what is known about them in
-// the state folder (notes()).
+// first authority that is heard of is the one, unless the operator has dropped it here. The secrets are in the
+// operator's key file, what is known about them in the state folder (notes()).
 
 #pragma once
 
@@ -104,6 +104,8 @@ class KeyRing {
   Put put_deputy(const Deputy& deputy);
   [[nodiscard]] bool holds(const Deputy& deputy) const;
   /// The authority is followed from now on if this node follows none, and has not dropped this one.
+  void drop(const PublicKey& authority);
+  [[nodiscard]] bool has_dropped(const PublicKey& authority) const;
   bool follow(const std::optional<PublicKey>& heard);
   void drop_retired();
   void drop_one_not_signed();
@@ -112,7 +114,7 @@ class KeyRing {
   std::vector<RingKey> keys_;
   std::vector<RetiredKey> retired_;
   std::optional<Deciders> deciders_;
-  std::optional<PublicKey> dropped_;  ///< the authority that the operator has dropped here
+  std::vector<PublicKey> dropped_;  ///< authorities that the operator has dropped here, at most max_dropped_authorities
   std::optional<AdmissionRule> rule_;
 };
 

@@ -103,7 +103,8 @@ Hearsay Spread::heard(const NodeId& from, CertificateList& list, TimeUs time_of_
       break;  // the rest is not looked at, because looking takes time
     }
     if (!deciders->may_sign(*signer, Warrant::power)) continue;
-    if (merge(certificate, *signer, Certificates::Source::hearsay, now) == Hearsay::news) news.push_back(certificate);
+    if (merge(certificate, *signer, Certificates::Source::hearsay, now, time_of_day) == Hearsay::news)
+      news.push_back(certificate);
   }
   list.records = std::move(news);
   if (!list.records.empty()) return Hearsay::news;
@@ -118,14 +119,15 @@ std::expected<Hearsay, std::string> Spread::take(const Certificate& certificate,
   const auto signer = signer_of(certificate, *ring_.deciders());
   if (!signer || !ring_.deciders()->may_sign(*signer, Warrant::power))
     return std::unexpected("nobody who decides in the cluster stands behind the certificate");
-  const Hearsay merged = merge(certificate, *signer, Certificates::Source::itself, now);
+  const Hearsay merged = merge(certificate, *signer, Certificates::Source::itself, now, time_of_day);
   if (merged != Hearsay::refused) return merged;
   return std::unexpected("its invitation has been used by as many other nodes as it is for");
 }
 
-Hearsay Spread::merge(const Certificate& genuine, const PublicKey& signer, Certificates::Source source, TimeUs now) {
+Hearsay Spread::merge(const Certificate& genuine, const PublicKey& signer, Certificates::Source source, TimeUs now,
+                      TimeUs time_of_day) {
   const auto is_to_be_kept = [this](const NodeId& node) { return node == own_ || links_.contains(node); };
-  return certificates_.merge(genuine, source, now, is_to_be_kept, signer);
+  return certificates_.merge(genuine, source, now, time_of_day, is_to_be_kept, signer);
 }
 
 void Spread::note_forgery(Told& by, TimeUs now) {

@@ -111,7 +111,8 @@ class Spread {
   [[nodiscard]] bool is_banned(const Told& link, TimeUs now) const {
     return ring_.deciders() && now < link.banned_until;
   }
-  Hearsay merge(const Certificate& genuine, const PublicKey& signer, Certificates::Source source, TimeUs now);
+  Hearsay merge(const Certificate& genuine, const PublicKey& signer, Certificates::Source source, TimeUs now,
+                TimeUs time_of_day);
 
   KeyRing ring_;
   Denials denials_;

@@ -6,8 +6,7 @@ namespace gossamer::peer {
 
 std::optional<Connections::Closing> Connections::opened(int descriptor, End end, TimeUs now) {
   const auto known = connections_.find(descriptor);
-  const bool admitted = known != connections_.end() && known->second.end == end && !known->second.routing_id.empty();
-  if (admitted) return std::nullopt;
+  if (is_admitted(descriptor, end)) return std::nullopt;
   const bool spoke = known != connections_.end() && known->second.end == end && known->second.spoke;
   connections_[descriptor] = {
       .end = std::move(end), .routing_id = {}, .since = now, .order = ++opened_, .spoke = spoke};
@@ -48,6 +47,11 @@ std::optional<Connections::Ended> Connections::closed(int descriptor) {
 bool Connections::has_spoken(int descriptor) const {
   const auto found = connections_.find(descriptor);
   return found != connections_.end() && found->second.spoke;
+}
+
+bool Connections::is_admitted(int descriptor, const End& end) const {
+  const auto found = connections_.find(descriptor);
+  return found != connections_.end() && found->second.end == end && !found->second.routing_id.empty();
 }
 
 void Connections::spoke(int descriptor, const End& end, TimeUs now) {

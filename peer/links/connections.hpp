@@ -49,6 +49,7 @@ class Connections {
   std::optional<Ended> closed(int descriptor);
   /// Whether a message has come on it.
   [[nodiscard]] bool has_spoken(int descriptor) const;
+  [[nodiscard]] bool is_admitted(int descriptor, const End& end) const;
   /// The first message has come on it. May come before opened().
   void spoke(int descriptor, const End& end, TimeUs now);
   /// `routing_id` is not empty. May come before opened(), since messages and events come by different ways.

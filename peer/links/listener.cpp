@@ -1,6 +1,7 @@
 #include "peer/links/listener.hpp"
 
 #include <linux/filter.h>
+#include <linux/socket.h>
 #include <sodium.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -36,6 +37,12 @@ constexpr int handshake_timeout_ms = 5000;
 constexpr int connection_backlog = 256;
 constexpr int unanswered_keepalives = 2;
 constexpr std::size_t routing_id_bytes = 16;
+/// How often it is looked at what strangers have sent. In the meantime ZeroMQ reads as fast as the data come.
+constexpr std::chrono::milliseconds strangers_pause{10};
+/// What the kernel receives for a stranger before ZeroMQ has read it, so that data come slowly; and for an admitted
+/// node at first, which is Linux's default. Linux doubles both.
+constexpr int stranger_buffer_bytes = 4 << 10;
+constexpr int first_buffer_bytes = 64 << 10;
 /// Sealed connections that are there or expected.
 constexpr std::size_t max_sealed = 4 * max_links;
 
@@ -90,6 +97,24 @@ std::optional<Connections::End> end_of(int descriptor, decltype(&::getpeername) 
   if (family != AF_INET && family != AF_INET6) return std::nullopt;
   endpoint.resize(size);
   return Connections::End{endpoint.address().to_string(), endpoint.port()};
+}
+
+/// Receives little at a time on the connection. Linux adapts no buffer whose size was set, until it is told to
+/// (SO_BUF_LOCK, 5.14). Where it cannot be told, the size stays its own.
+void receive_slowly(int descriptor) {
+  int lock = 0;
+  socklen_t size = sizeof lock;
+  if (::getsockopt(descriptor, SOL_SOCKET, SO_BUF_LOCK, &lock, &size) != 0) return;
+  (void)::setsockopt(descriptor, SOL_SOCKET, SO_RCVBUF, &stranger_buffer_bytes, sizeof stranger_buffer_bytes);
+}
+
+void receive_fast(int descriptor) {
+  int lock = 0;
+  socklen_t size = sizeof lock;
+  if (::getsockopt(descriptor, SOL_SOCKET, SO_BUF_LOCK, &lock, &size) != 0 || (lock & SOCK_RCVBUF_LOCK) == 0) return;
+  lock &= ~SOCK_RCVBUF_LOCK;
+  (void)::setsockopt(descriptor, SOL_SOCKET, SO_RCVBUF, &first_buffer_bytes, sizeof first_buffer_bytes);
+  (void)::setsockopt(descriptor, SOL_SOCKET, SO_BUF_LOCK, &lock, sizeof lock);
 }
 
 /// Resolves a host to bind to.
@@ -367,7 +392,10 @@ void Listener::note(SocketEvent event) {
       vanished_.insert(descriptor);
       return;
     }
+    const bool admitted = connections_.is_admitted(descriptor, *end);
+    if (!admitted) receive_slowly(descriptor);
     if (const auto closing = connections_.opened(descriptor, std::move(*end), handlers_.now())) hang_up(*closing);
+    if (!watches_strangers_) watch_strangers();
   } else if (event.kind == ZMQ_EVENT_DISCONNECTED) {
     note_end(descriptor);
   } else if (event.kind == ZMQ_EVENT_HANDSHAKE_SUCCEEDED) {
@@ -403,6 +431,7 @@ void Listener::note_end(int descriptor) {
 void Listener::admit(const Arrival& arrival) {
   if (const auto end = end_of(arrival.descriptor, &::getpeername)) {
     connections_.admit(arrival.descriptor, *end, arrival.routing_id);
+    receive_fast(arrival.descriptor);
   }
   if (const auto sealed = sealed_.find(arrival.routing_id); sealed != sealed_.end()) sealed->second.admitted = true;
 }
@@ -410,15 +439,26 @@ void Listener::admit(const Arrival& arrival) {
 void Listener::dismiss(const std::string& routing_id) {
   connections_.dismiss(routing_id, handlers_.now());
   sealed_.erase(routing_id);
+  if (!watches_strangers_) watch_strangers();
 }
 
 void Listener::tend() {
   for (const Connections::Closing& closing : connections_.take_late(handlers_.now()))
     hang_up(closing);
-  for (const Connections::Closing& closing : connections_.take_greedy(received_bytes))
-    hang_up(closing);
   std::erase_if(sealed_, [now = handlers_.now()](const auto& entry) {
     return !entry.second.admitted && entry.second.expires_at < now;
+  });
+}
+
+/// Closes those that have sent much, as long as there are strangers.
+void Listener::watch_strangers() {
+  for (const Connections::Closing& closing : connections_.take_greedy(received_bytes))
+    hang_up(closing);
+  watches_strangers_ = connections_.strangers() > 0;
+  if (!watches_strangers_) return;
+  strangers_timer_.expires_after(strangers_pause);
+  strangers_timer_.async_wait([this, alive = std::weak_ptr(alive_)](const asio::error_code& error) {
+    if (!error && !alive.expired()) watch_strangers();
   });
 }
 
@@ -488,6 +528,8 @@ void Listener::close(int linger_ms) {
   }
   close_watched(router_, events_, linger_ms);
   doorkeeper_timer_.cancel();
+  strangers_timer_.cancel();
+  alive_.reset();
   if (doorkeeper_) doorkeeper_->close(0);
 }
 

@@ -141,6 +141,7 @@ class Listener {
   void hand_on(Arrival&& arrival, Received&& received);
   void note(SocketEvent event);
   void note_end(int descriptor);
+  void watch_strangers();
   void hang_up(const Connections::Closing& closing);
 
   asio::io_context& loop_;
@@ -167,6 +168,9 @@ class Listener {
   std::shared_ptr<std::vector<Answer>> answers_ = std::make_shared<std::vector<Answer>>();  ///< not sent yet
   asio::steady_timer doorkeeper_timer_{loop_};
   std::shared_ptr<PolledSocket> events_;
+  asio::steady_timer strangers_timer_{loop_};
+  bool watches_strangers_ = false;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  ///< until close()
 };
 
 }  // namespace gossamer::peer

@@ -204,16 +204,17 @@ std::string Agreement::signed_words(const Decision& decision) const {
   return *signer == deciders->authority ? " (signed)" : " (signed by " + deciders->name_of(*signer) + ")";
 }
 
-void Agreement::note_taken(const NodeId& told_by, std::string what) {
-  audit_.note_taken(self_.time_of_day(), told_by, std::move(what));
+void Agreement::note_taken(const NodeId& by, std::string what) {
+  if (by == self_.identity.node && !operator_.empty()) what += ", by " + operator_;
+  audit_.note_taken(self_.time_of_day(), by, std::move(what));
   self_.turns->happened(DenialsChanged{});
 }
 
-void Agreement::note_refused(const NodeId& told_by, std::string what) {
+void Agreement::note_refused(const NodeId& told_by, const std::string& what) {
   ++self_.counters.decisions_refused;
-  if (!self_.log_throttle.take(self_.now())) return;
+  audit_.note_refused(self_.time_of_day(), told_by, what);
+  if (!self_.log_throttle.take(self_.now())) return;  // it is written with the next change
   self_.log->warn("{} tells of {}", told_by.brief(), what);
-  audit_.note_refused(self_.time_of_day(), told_by, std::move(what));
   self_.turns->happened(DenialsChanged{});
 }
 
@@ -304,7 +305,8 @@ std::expected<void, std::string> Agreement::set_authority(const std::optional<Pu
   if (auto changed = change_ring(std::move(ring)); !changed) return changed;
   if (!authority) {
     self_.log->warn(
-        "nobody's signature is asked for here any more: every member decides, until a neighbour names another authority");
+        "nobody's signature is asked for here any more: every member decides, until a neighbour names another "
+        "authority");
     return {};
   }
   self_.log->info("{} decides in this cluster: every member is told", hex(*authority));
@@ -353,8 +355,14 @@ std::optional<std::string> Agreement::objection_to(const WaitingNode& node, cons
     waiting_.erase(node.node);
     return std::nullopt;
   }
-  if (waiting_.size() == max_waiting && !waiting_.contains(node.node))
-    waiting_.erase(std::ranges::min_element(waiting_, {}, [](const auto& known) { return known.second.last_at; }));
+  if (waiting_.size() == max_waiting && !waiting_.contains(node.node)) {
+    // The oldest of the host with the most: whoever invents nodes drives out his own.
+    std::map<std::string, std::ptrdiff_t> of_host;
+    for (const auto& [known, waits] : waiting_)
+      ++of_host[waits.host];
+    waiting_.erase(std::ranges::min_element(
+        waiting_, {}, [&](const auto& known) { return std::pair(-of_host[known.second.host], known.second.last_at); }));
+  }
   WaitingNode& waiting = waiting_[node.node] = node;
   waiting.why = why;
   waiting.last_at = self_.time_of_day();
@@ -391,7 +399,9 @@ std::expected<void, std::string> Agreement::certify(const Certificate& certifica
     return std::unexpected("another certificate of node " + certificate.node.full() +
                            " holds, which is later: see gossamerctl certificates");
   waiting_.erase(certificate.node);
-  note_taken(self_.identity.node, "node " + certificate.node.full() + " has a certificate (signed)");
+  const auto signer = signer_of(certificate, *spread_.ring().deciders());
+  note_taken(self_.identity.node, "node " + certificate.node.full() + " has a certificate, signed by " +
+                                      (signer ? spread_.ring().deciders()->name_of(*signer) : "nobody"));
   return {};
 }
 

@@ -95,6 +95,11 @@ class Agreement {
   /// `ended` is called once, within a turn, unless close() comes first.
   [[nodiscard]] std::expected<void, std::string> join(const Invitation& invitation, Joined ended);
   void close();
+  /// Keeps for people, in Audit, what has been decided, or what was not followed. What is decided here meanwhile is the
+  /// operator's; empty: nobody's.
+  void note_taken(const NodeId& by, std::string what);
+  void note_refused(const NodeId& told_by, const std::string& what);
+  void set_operator(std::string who) { operator_ = std::move(who); }
 
  private:
   [[nodiscard]] std::expected<void, std::string> change_ring(KeyRing ring);
@@ -103,8 +108,6 @@ class Agreement {
   [[nodiscard]] std::expected<void, std::string> adopt(std::expected<InvitationGrant, std::string> grant,
                                                        const std::optional<Certificate>& certificate);
   void use_ring();
-  void note_taken(const NodeId& told_by, std::string what);
-  void note_refused(const NodeId& told_by, std::string what);
   void follow_change(const NodeId& from, const KeyRing& before);
   void forget_of_former(const KeyRing& before);
   template <class Decision>
@@ -125,6 +128,7 @@ class Agreement {
   ClusterKeys keys_;  ///< the keys of spread_'s ring
   Spread spread_;
   Audit audit_;
+  std::string operator_;
   std::set<NodeId> denied_here_;  ///< by configuration
   std::set<NodeId> denied_;       ///< by configuration, and by spread_
   /// Turned away for want of a certificate, by node; at most max_waiting.

@@ -69,7 +69,7 @@ class Overlay {
   /// The authority and its deputies.
   [[nodiscard]] const std::optional<Deciders>& deciders() const { return agreement_.deciders(); }
   /// Whose signatures are asked for from now on, by every member that has no authority yet, and what it has signed of
-  /// the decisions that hold here. None: nobody's, at this node, until a neighbour tells of one.
+  /// the decisions that hold here. None: nobody's, at this node, until a neighbour tells of another.
   [[nodiscard]] std::expected<void, std::string> set_authority(const std::optional<PublicKey>& authority,
                                                                const Signatures& signatures) {
     return agreement_.set_authority(authority, signatures);
@@ -88,8 +88,12 @@ class Overlay {
   /// denials_changed() tells of it, too.
   [[nodiscard]] std::expected<void, std::string> decide(const Denial& denial) { return agreement_.decide(denial); }
   [[nodiscard]] const Denials& denials() const { return agreement_.denials(); }
-  /// What this node has followed and refused of such decisions.
+  /// What this node has followed and refused of such decisions, and of others that are noted.
   [[nodiscard]] const Audit& audit() const { return agreement_.audit(); }
+  void note_taken(const NodeId& by, std::string what) { agreement_.note_taken(by, std::move(what)); }
+  void note_refused(const NodeId& told_by, const std::string& what) { agreement_.note_refused(told_by, what); }
+  /// Who gives the command that is answered now, for the audit; empty: nobody.
+  void set_operator(std::string who) { agreement_.set_operator(std::move(who)); }
   [[nodiscard]] std::vector<KeyStatus> key_ring() const { return agreement_.key_ring(); }
   /// Adds a new key to the ring of every member. Members listen with it when their neighbours hold it.
   [[nodiscard]] std::expected<void, std::string> add_key(const RingKey& key) { return agreement_.add_key(key); }

@@ -25,24 +25,22 @@ void Strangers::receive(Arrival&& arrival) {
     ++self_.counters.strangers;
     return;
   }
-  if (!hello_throttle_.take(self_.now())) {
-    ++self_.counters.hellos_throttled;
-    return;
-  }
   const auto packet = decode(delivery.frames);
   const auto* control = packet ? std::get_if<ControlMessage>(&*packet) : nullptr;
   const auto* hello = control ? std::get_if<Hello>(control) : nullptr;
-  if (listener_.form_of(arrival.routing_id) && (hello == nullptr || hello->channel != Channel::bulk)) {
-    return refuse(arrival, {RejectReason::bad_proof, "all but bulk goes through CURVE"});
-  }
-  if (const auto* claim = control ? std::get_if<InvitationClaim>(control) : nullptr) {
-    answer_claim(*claim, arrival);
-    return;
-  }
-  if (hello == nullptr) {
+  const auto* claim = control ? std::get_if<InvitationClaim>(control) : nullptr;
+  if (hello == nullptr && claim == nullptr) {
     ++self_.counters.strangers;  // the last messages of a link that has just ended count, too
     return;
   }
+  if (!key_throttle_.take(arrival.user_id, self_.now()) || !host_throttle_.take(arrival.host, self_.now())) {
+    ++self_.counters.hellos_throttled;
+    return;
+  }
+  if (listener_.form_of(arrival.routing_id) && (hello == nullptr || hello->channel != Channel::bulk)) {
+    return refuse(arrival, {RejectReason::bad_proof, "all but bulk goes through CURVE"});
+  }
+  if (claim != nullptr) return answer_claim(*claim, arrival);
   auto refusal = refusal_of(*hello, arrival);
   if (!refusal) {
     refusal = hello->channel == Channel::control ? admit_control(*hello, arrival) : admit_bulk(*hello, arrival);

@@ -46,7 +46,8 @@ class Strangers {
   Listener& listener_;
   Agreement& agreement_;
   const OwnAddress& own_address_;
-  Throttle hello_throttle_{hello_burst, hellos_per_s};
+  ThrottleForEach key_throttle_{hello_burst, hellos_per_s, max_throttled};  ///< by the connection's key, in hex
+  ThrottleForEach host_throttle_{hello_burst_of_host, hellos_per_s_of_host, max_throttled};
 };
 
 }  // namespace gossamer::peer

@@ -1,5 +1,6 @@
 """The authority of a cluster: only who has its key denies nodes and changes cluster keys, on whatever member."""
 
+import os
 import stat
 import unittest
 from typing import Any, Dict, List
@@ -10,6 +11,8 @@ from hostile_test import hostile_member
 from support import JOB, PATIENCE_S, Node, OperatedTest, wait_until
 
 INVENTED = "ee" * 16  # the node that hostile_member.cpp denies
+# As audit names who typed a command.
+OPERATOR = "root" if os.geteuid() == 0 else f"user {os.geteuid()}"
 
 
 class Authority(OperatedTest):
@@ -77,7 +80,7 @@ class Authority(OperatedTest):
         decided = [one["what"] for one in self.ask(nodes[2], "audit")["records"] if one["followed"]]
         self.assertIn(f"cluster key {new} admits (signed)", decided)
         self.assertIn(f"cluster key {old} is retired (signed)", decided)
-        self.assertIn("node " + "cc" * 16 + " is denied: sold (signed)", decided)
+        self.assertIn("node " + "cc" * 16 + f" is denied: sold (signed), by {OPERATOR}", decided)
         self.assertEqual(self.denied(nodes[0]), ["cc" * 16])
         self.assertIn("--authority", self.error_of(nodes[0], "key", "rotate"))
         newcomer = self.cluster.add(
@@ -221,7 +224,8 @@ class Authority(OperatedTest):
                 self.assertEqual(self.authority_of(node), authority)
         self.assertIn("not signed by whoever decides in the cluster", nodes[0].log.read_text())
         records = self.ask(nodes[0], "audit")["records"]
-        self.assertIn(f"{authority} decides in the cluster", [one["what"] for one in records if one["followed"]])
+        followed = [one["what"] for one in records if one["followed"]]
+        self.assertIn(f"{authority} decides in the cluster, by {OPERATOR}", followed)
         refused = [one for one in records if not one["followed"]]
         self.assertTrue(any("another authority" in one["what"] for one in refused), records)
         self.assertTrue(any("denials" in one["what"] and one["times"] > 1 for one in refused), records)
@@ -256,7 +260,7 @@ class Authority(OperatedTest):
         for node in nodes:
             hostile_member(self, node, "sets")
             self.assertGreater(node.status()["messages_rejected"], 20)
-            self.assertIn("what the cluster's authority has not signed", node.log.read_text())
+            self.assertIn("that nobody who may has signed", node.log.read_text())
         hold({"codec": "q4", "period_ms": "40"}, 3)
         foreign = ["--authority", self.foreign_key()]
         self.assertIn(authority, self.error_of(nodes[0], "job", "set", JOB, "clip=2", *foreign))
@@ -266,8 +270,25 @@ class Authority(OperatedTest):
         self.wait_for_links(nodes)
         self.step_until(lambda: (nodes[0].job(JOB) or {}).get("state") == "running", "it runs again")
         hold({"codec": "q4", "period_ms": "40"}, 3)
-        self.ask(nodes[0], "job", "set", JOB, "period_ms=", *key)
+        self.ask(nodes[0], "job", "set", JOB, "period_ms=", "--yes", *key)
         hold({"codec": "q4"}, 4)
+
+    def test_a_running_job_without_settings_gets_none_from_a_member(self) -> None:
+        nodes = self.start_nodes(2)
+        for node in nodes:
+            self.attach(node, np.zeros(2000))
+        self.create(nodes)
+        for node in nodes:
+            self.step_until(lambda n=node: (n.job(JOB) or {}).get("state") == "running", "it runs")  # type: ignore[misc]
+            hostile_member(self, node, "sets")
+            self.assertGreater(node.status()["messages_rejected"], 20)
+        self.assertEqual([self.settings(node)["values"] for node in nodes], [{}, {}])
+        records = self.ask(nodes[0], "audit")["records"]
+        self.assertTrue([one for one in records if f"settings of the job {JOB}" in one["what"] and not one["followed"]])
+        # The operator's own is noted with who typed it.
+        self.ask(nodes[0], "job", "set", JOB, "codec=q4", "--authority", str(self.key))
+        records = self.ask(nodes[0], "audit")["records"]
+        self.assertTrue([one for one in records if f"codec=q4 (signed), by {OPERATOR}" in one["what"]], records[-3:])
 
     def test_a_node_may_be_told_by_hand_whom_to_follow(self) -> None:
         (node,) = self.start_nodes(1)

@@ -6,12 +6,13 @@ the resources of his connections are bounded.
 import json
 import os
 import resource
+import select
 import socket
 import struct
 import subprocess
 import time
 import unittest
-from typing import Any, Dict
+from typing import Any, Dict, List
 
 import numpy as np
 
@@ -29,6 +30,8 @@ FEW_DESCRIPTORS = 240
 SEALED_BULK_MARK = 28
 FRAME_BYTES = 16 << 20
 FLOODS = 16
+FLOODS_AT_ONCE = 32
+FLOOD_S = 3.0
 
 
 class Stranger(SystemTest):
@@ -125,6 +128,38 @@ class Stranger(SystemTest):
             self.assertEqual(ended, FLOODS, mechanism)
         self.assertLess(most - before, 8 * FRAME_BYTES)
         self.assertGreaterEqual(node.status()["strangers_closed"], 2 * FLOODS)
+        self.assert_unmoved()
+
+    def test_sends_frames_that_do_not_end_on_many_connections_at_once(self) -> None:
+        """As fast as the daemon reads, for a while; each that is closed is made anew."""
+        node = self.nodes[0]
+        host, port = node.address.removeprefix("tcp://").split(":")
+        head = b"\xff" + bytes(8) + b"\x7f\x03\x01" + b"CURVE".ljust(52, b"\0")
+        head += b"\x06" + struct.pack(">Q", FRAME_BYTES)
+        piece = bytes(1 << 18)
+        before = private_bytes(node)
+        most = before
+        made: List[socket.socket] = []
+        end = time.monotonic() + FLOOD_S
+        while time.monotonic() < end:
+            while len(made) < FLOODS_AT_ONCE:
+                made.append(socket.create_connection((host, int(port)), PATIENCE_S))
+                made[-1].sendall(head)
+                made[-1].setblocking(False)
+            for stranger in select.select([], made, [], 0.1)[1]:
+                try:
+                    stranger.send(piece)
+                except BlockingIOError:
+                    pass
+                except OSError:
+                    stranger.close()
+                    made.remove(stranger)
+            most = max(most, private_bytes(node))
+        for stranger in made:
+            stranger.close()
+        print(f"grown by {(most - before) >> 20} MiB")
+        self.assertLess(most - before, 2 * FRAME_BYTES)
+        self.assertGreater(node.status()["strangers_closed"], FLOODS_AT_ONCE)
         self.assert_unmoved()
 
     def test_floods_the_port_of_one_with_few_descriptors(self) -> None:

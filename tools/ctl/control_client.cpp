@@ -84,7 +84,7 @@ JsonAnswer request(const std::vector<std::string>& sockets, const nlohmann::json
     nlohmann::json answer = nlohmann::json::parse(*line, nullptr, false);
     if (!answer.is_object()) return bad("the answer is not a JSON object: is this a control socket of gossamerd?");
     if (answer.contains("error"))
-      return bad(answer["error"].is_string() ? answer["error"].get<std::string>() : answer["error"].dump());
+      return bad(safe_text(answer["error"].is_string() ? answer["error"].get<std::string>() : answer["error"].dump()));
     return answer;
   }
   return std::unexpected(no_daemon(tried));

@@ -49,8 +49,10 @@ json as_json(const std::vector<Finding>& findings) {
 std::string as_text(const std::vector<Finding>& findings, bool colour) {
   Table table;
   for (const Finding& finding : findings) {
-    table.rows.push_back({{name_of(finding.grade), false, tone_of(finding.grade)}, {finding.topic}, {finding.text}});
-    if (!finding.advice.empty()) table.rows.push_back({{""}, {""}, {"-> " + finding.advice, false, Tone::dim}});
+    table.rows.push_back(
+        {{name_of(finding.grade), false, tone_of(finding.grade)}, {finding.topic}, {safe_text(finding.text)}});
+    if (!finding.advice.empty())
+      table.rows.push_back({{""}, {""}, {"-> " + safe_text(finding.advice), false, Tone::dim}});
   }
   return table.render(colour);
 }

@@ -7,6 +7,8 @@
 #include <charconv>
 #include <cmath>
 
+#include "gossip/plain_text.hpp"
+
 namespace gossamer::ctl {
 namespace {
 
@@ -53,9 +55,10 @@ std::string duration_text(double seconds) {
 }
 
 std::string safe_text(const std::string& text) {
+  if (is_plain_text(text, text.size())) return text;
   std::string safe = text;
   std::ranges::replace_if(
-      safe, [](unsigned char c) { return c < 0x20 || c == 0x7f; }, '?');
+      safe, [](unsigned char c) { return c < 0x20 || c >= 0x7f; }, '?');
   return safe;
 }
 

@@ -36,6 +36,17 @@ bool are_as_asked(const json& settings, const json& changes) {
   });
 }
 
+/// Nothing but what was asked for is to be signed.
+bool are_all_typed(const json& settings, const json& changes) {
+  return std::ranges::all_of(settings.items(), [&](const auto& one) { return changes.contains(one.key()); });
+}
+
+/// The job has other settings, too, of which only the daemon has told, and they are signed with the rest.
+bool is_confirmed_whole(const json& item) {
+  fmt::print(stderr, "To be signed: {}\n", words_of_decision(item));
+  return is_confirmed("Sign these, with what was there before?");
+}
+
 std::string settings_words(const json& answer, bool) {
   const std::string settings = settings_text(answer.at("values"));
   return fmt::format("version {}:{}\n", answer.at("version").get<std::uint64_t>(),
@@ -49,6 +60,7 @@ void add_job_commands(CLI::App& app, CommandAction& chosen) {
     std::string job;
     std::vector<std::string> assignments;
     std::string key_file;
+    bool yes = false;
   };
   CLI::App* job = app.add_subcommand("job", "Change a job at all of its nodes");
   job->require_subcommand(1);
@@ -58,6 +70,7 @@ void add_job_commands(CLI::App& app, CommandAction& chosen) {
   set->add_option("NAME=VALUE", options->assignments, "A setting and its value; no value takes the setting away")
       ->required();
   set->add_option("--authority", options->key_file, key_file_help)->type_name("FILE");
+  set->add_flag("--yes", options->yes, "Do not ask before signing settings that were not typed");
   set->footer(
       "A job's settings are options of [gossip]: codec, period_ms, mixing_budget, range, partners, clip,\n"
       "outer_momentum and outer_period_ms. They hold at every node that runs the job, within seconds, and take the\n"
@@ -68,7 +81,8 @@ void add_job_commands(CLI::App& app, CommandAction& chosen) {
       if (!values) return call.end(values, settings_words);
       const auto is_as_asked = [&](const json& item) {
         return item.at("kind") == "job_settings" && item.at("job") == options->job &&
-               are_as_asked(item.at("values"), *values);
+               are_as_asked(item.at("values"), *values) &&
+               (options->yes || are_all_typed(item.at("values"), *values) || is_confirmed_whole(item));
       };
       const json request{{"command", "job_set"}, {"job", options->job}, {"values", *values}};
       return call.end(decide(request, options->key_file, is_as_asked, call), settings_words);

@@ -53,7 +53,7 @@ std::optional<peer::Statement> statement_of(const json& item) {
 
 /// Nobody signs what is dated so far ahead of the clock here that no later decision would count.
 bool is_dated_soundly(const json& item) {
-  if (!item.contains("at_us")) return true;  // settings have a version
+  if (!item.contains("at_us")) return item.value("version", std::uint64_t{0}) < max_settings_version;
   return item.at("at_us").get<TimeUs>() <= time_of_day() + peer::max_ahead_us;
 }
 
@@ -140,7 +140,9 @@ JsonAnswer decide(json request, const std::string& key_file, const IsAsAsked& is
   const auto key = signing_key(key_file, *answer, power_for(items));
   if (!key) return std::unexpected(key.error());
   if (items.size() != 1 || !is_as_asked(items.front()))
-    return failure("the daemon asks to sign something else than was asked for: it was not signed");
+    return failure(
+        "the daemon asks to sign something else than was asked for, or nobody has confirmed the rest (--yes does): "
+        "nothing was signed");
   auto signatures = signatures_for(items, *key);
   if (!signatures) return signatures;
   if (items.front().contains("at_us")) request["at_us"] = items.front().at("at_us");

@@ -69,7 +69,7 @@ class TestMemory {
     }
     plan = layout::plan(elements, fragment_elements, static_cast<std::uint32_t>(tensors.size()), names.size());
     fd = FileDescriptor(::memfd_create("gossamer-test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-    REQUIRE(::ftruncate(fd.get(), static_cast<off_t>(plan.total_bytes)) == 0);
+    REQUIRE(::posix_fallocate(fd.get(), 0, static_cast<off_t>(plan.total_bytes)) == 0);
     base = static_cast<std::byte*>(::mmap(nullptr, plan.total_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0));
     REQUIRE(base != MAP_FAILED);
 

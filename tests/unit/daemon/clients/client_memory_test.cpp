@@ -106,6 +106,9 @@ constexpr std::uint64_t fragment_bytes = 3 * 4096;
 
 void make_lean(const test::TestMemory& memory, std::uint64_t window_bytes) {
   memory.header().window_bytes = window_bytes;
+  const auto begin = static_cast<off_t>(memory.plan.buffers_offset);
+  REQUIRE(::fallocate(memory.fd.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, begin,
+                      static_cast<off_t>(memory.plan.total_bytes) - begin) == 0);
   for (std::uint32_t f = 0; f < memory.plan.fragment_count; ++f)
     memory.fragment(f).word = layout::Word{.empty = true}.pack();
 }
@@ -264,6 +267,15 @@ TEST_CASE("descriptors that are no sealed memfd of the right size are refused") 
   if (huge && ::ftruncate(huge.get(), 2 << 20) == 0 &&
       ::fcntl(huge.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0)
     CHECK_THAT(refused(huge.get(), 2 << 20).message, Contains("MFD_HUGETLB"));
+}
+
+TEST_CASE("memory whose pages its client has not taken is refused, since they would be charged to the daemon") {
+  test::TestMemory raw;
+  raw.seal();
+  REQUIRE(map(raw).has_value());
+  REQUIRE(::fallocate(raw.fd.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                      static_cast<off_t>(raw.plan.buffers_offset), layout::page_bytes) == 0);
+  CHECK_THAT(map(raw).error().message, Contains("take them with fallocate()"));
 }
 
 TEST_CASE("words that change after the memory was looked at are looked at again before a job begins with them") {

@@ -61,9 +61,9 @@ TEST_CASE("with an authority only what it has signed changes the settings of a j
     return of;
   };
   const auto may = [&](const JobSettings& present, const JobSettings& heard) {
-    return may_set(present, heard, authority.public_half(), "job");
+    return may_set(present, heard, authority.public_half(), "job", false);
   };
-  CHECK(may_set(settings(3, "q4"), settings(4, "q8"), {}, "job"));
+  CHECK(may_set(settings(3, "q4"), settings(4, "q8"), {}, "job", false));
   CHECK_FALSE(may(settings(3, "q4"), settings(4, "q8")));
   CHECK(may(settings(3, "q4"), settings(3, "q4")));  // no news
   CHECK(may(settings(3, "q4"), settings(2, "q8")));
@@ -76,9 +76,18 @@ TEST_CASE("with an authority only what it has signed changes the settings of a j
   changed = sign(settings(4, "q8"), authority);
   changed.author.bytes[0] = 1;
   CHECK_FALSE(may(settings(3, "q4"), changed));
-  // Who has none takes what it is told; those who found the job at once agree.
-  CHECK(may({}, settings(7, "q8")));
-  CHECK(may(settings(1, "q4"), settings(1, "q8")));
-  CHECK_FALSE(may(sign(settings(1, "q4"), authority), settings(1, "q8")));
+  // Who joins takes what it is told, unless it knows of something signed. Who runs does not, also without any settings.
+  const auto may_joining = [&](const JobSettings& present, const JobSettings& heard) {
+    return may_set(present, heard, authority.public_half(), "job", true);
+  };
+  CHECK(may_joining({}, settings(7, "q8")));
+  CHECK(may_joining(settings(1, "q4"), settings(1, "q8")));
+  CHECK_FALSE(may_joining(sign(settings(1, "q4"), authority), settings(1, "q8")));
+  CHECK_FALSE(may({}, settings(7, "q8")));
+  CHECK_FALSE(may(settings(1, "q4"), settings(1, "q8")));
+  CHECK_FALSE(may(settings(1, "q4"), settings(9, "q4")));
+  JobSettings of_another_founder = settings(1, "q4");
+  of_another_founder.author.bytes[0] = 1;
+  CHECK(may(settings(1, "q4"), of_another_founder));
   CHECK_FALSE(may(settings(2, "q4"), settings(2, "q8")));
 }

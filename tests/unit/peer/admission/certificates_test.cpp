@@ -44,37 +44,42 @@ bool none_of_them(const NodeId&) {
 TEST_CASE("of a node's certificates its operator's holds, then the one that it shows") {
   Certificates held;
   const auto invitation_of = [&](std::uint64_t node) { return held.of(node_id(node))->warrant.invitation[0]; };
-  CHECK(held.merge(of(1, 1, 5, this_day), hearsay, 0, none_of_them) == Hearsay::news);
+  CHECK(held.merge(of(1, 1, 5, this_day), hearsay, 0, this_day, none_of_them) == Hearsay::news);
   // Whoever holds the line of another invitation could certify this node again, with other rights, at any date.
-  CHECK(held.merge(of(1, 2, 5, this_day + 1), hearsay, 0, none_of_them) == Hearsay::known);
-  CHECK(held.merge(of(1, 1, 5, this_day + 2), itself, 0, none_of_them) == Hearsay::known);
+  CHECK(held.merge(of(1, 2, 5, this_day + 1), hearsay, 0, this_day, none_of_them) == Hearsay::known);
+  CHECK(held.merge(of(1, 1, 5, this_day + 2), itself, 0, this_day, none_of_them) == Hearsay::known);
   CHECK(invitation_of(1) == 1);
-  CHECK(held.merge(of(1, 2, 5, this_day - 1), itself, 0, none_of_them) == Hearsay::news);
+  CHECK(held.merge(of(1, 2, 5, this_day - 1), itself, 0, this_day, none_of_them) == Hearsay::news);
   CHECK(invitation_of(1) == 2);
   // An operator's word is the last, and of two the later one.
-  CHECK(held.merge(named(1, 3, this_day - 9), hearsay, 0, none_of_them) == Hearsay::news);
-  CHECK(held.merge(of(1, 4, 5, this_day + 9), itself, 0, none_of_them) == Hearsay::known);
-  CHECK(held.merge(named(1, 5, this_day - 10), itself, 0, none_of_them) == Hearsay::known);
-  CHECK(held.merge(named(1, 6, this_day - 8), hearsay, 0, none_of_them) == Hearsay::news);
+  CHECK(held.merge(named(1, 3, this_day - 9), hearsay, 0, this_day, none_of_them) == Hearsay::news);
+  CHECK(held.merge(of(1, 4, 5, this_day + 9), itself, 0, this_day, none_of_them) == Hearsay::known);
+  CHECK(held.merge(named(1, 5, this_day - 10), itself, 0, this_day, none_of_them) == Hearsay::known);
+  CHECK(held.merge(named(1, 6, this_day - 8), hearsay, 0, this_day, none_of_them) == Hearsay::news);
   CHECK(invitation_of(1) == 6);
   CHECK(held.of(node_id(2)) == nullptr);
 }
 
 TEST_CASE("an invitation is for so many nodes, those that were heard of first") {
   Certificates held;
-  CHECK(held.merge(of(1, 1, 2, this_day + 1), itself, 0, none_of_them) == Hearsay::news);
-  CHECK(held.merge(of(2, 1, 2, this_day + 2), itself, 0, none_of_them) == Hearsay::news);
-  CHECK(held.merge(of(3, 1, 2, this_day + 3), itself, 0, none_of_them) == Hearsay::refused);
-  CHECK(held.merge(of(3, 2, 1, this_day + 3), itself, 0, none_of_them) == Hearsay::news);   // another invitation
-  CHECK(held.merge(of(2, 1, 2, this_day + 9), itself, 0, none_of_them) == Hearsay::known);  // who is in may come again
+  CHECK(held.merge(of(1, 1, 2, this_day + 1), itself, 0, this_day, none_of_them) == Hearsay::news);
+  CHECK(held.merge(of(2, 1, 2, this_day + 2), itself, 0, this_day, none_of_them) == Hearsay::news);
+  CHECK(held.merge(of(3, 1, 2, this_day + 3), itself, 0, this_day, none_of_them) == Hearsay::refused);
+  CHECK(held.merge(of(3, 2, 1, this_day + 3), itself, 0, this_day, none_of_them) ==
+        Hearsay::news);  // another invitation
+  CHECK(held.merge(of(2, 1, 2, this_day + 9), itself, 0, this_day, none_of_them) ==
+        Hearsay::known);  // who is in may come again
   // Whoever dates a certificate back gets no place that has been taken for a while.
-  CHECK(held.merge(of(4, 1, 2, this_day - 1000), itself, settle_us, none_of_them) == Hearsay::refused);
+  CHECK(held.merge(of(4, 1, 2, this_day - 1000), itself, settle_us, this_day, none_of_them) == Hearsay::refused);
+  // Nor at a member that hears of all of them only now, long after they were made.
+  CHECK(held.merge(of(4, 1, 2, this_day - 1000), itself, 0, this_day + settled_age_us + 2, none_of_them) ==
+        Hearsay::refused);
   for (std::uint64_t node = 10; node < 50; ++node)
-    CHECK(held.merge(of(node, 9, 0, this_day), itself, 0, none_of_them) == Hearsay::news);  // for any number
+    CHECK(held.merge(of(node, 9, 0, this_day), itself, 0, this_day, none_of_them) == Hearsay::news);  // for any number
   const auto restored = Certificates::parse(held.text());
   REQUIRE(restored);
   Certificates again = *restored;
-  CHECK(again.merge(of(4, 1, 2, this_day - 1000), itself, 0, none_of_them) == Hearsay::refused);
+  CHECK(again.merge(of(4, 1, 2, this_day - 1000), itself, 0, this_day, none_of_them) == Hearsay::refused);
 }
 
 TEST_CASE("members that hear of an invitation's nodes in another order agree on the first") {
@@ -87,7 +92,7 @@ TEST_CASE("members that hear of an invitation's nodes in another order agree on 
   for (int order = 0; order < 50; ++order) {
     Certificates held;
     for (const Certificate& certificate : heard)
-      (void)held.merge(certificate, hearsay, settle_us - 1, none_of_them);
+      (void)held.merge(certificate, hearsay, settle_us - 1, this_day, none_of_them);
     if (order == 0) first = held.text();
     CHECK(held.text() == first);
     CHECK(held.entries().size() == 4);
@@ -100,14 +105,15 @@ TEST_CASE("the table is bounded, and what is to be kept stays") {
   Certificates held;
   const auto is_odd = [](const NodeId& node) { return node.bytes[0] % 2 == 1; };
   for (std::uint64_t node = 0; node < max_certificates + 100; ++node)
-    CHECK(held.merge(of(node, 1, 0, this_day + static_cast<TimeUs>(node)), itself, 0, is_odd) == Hearsay::news);
+    CHECK(held.merge(of(node, 1, 0, this_day + static_cast<TimeUs>(node)), itself, 0, this_day, is_odd) ==
+          Hearsay::news);
   CHECK(held.entries().size() == max_certificates);
   CHECK(held.of(node_id(0)) == nullptr);
   CHECK(held.of(node_id(1)) != nullptr);
   CHECK(held.of(node_id(max_certificates + 99)) != nullptr);
   // By hearsay nothing comes in that would go at once: it would go round for ever.
-  CHECK(held.merge(of(5000, 1, 0, this_day - 1), hearsay, 0, is_odd) == Hearsay::known);
-  CHECK(held.merge(named(5000, 1, this_day - 1), hearsay, 0, is_odd) == Hearsay::news);
+  CHECK(held.merge(of(5000, 1, 0, this_day - 1), hearsay, 0, this_day, is_odd) == Hearsay::known);
+  CHECK(held.merge(named(5000, 1, this_day - 1), hearsay, 0, this_day, is_odd) == Hearsay::news);
   CHECK(held.of(node_id(5000)) != nullptr);
   CHECK(held.entries().size() == max_certificates);
   // What is told since a change comes in bounded parts, all of it once.

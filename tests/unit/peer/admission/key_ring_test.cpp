@@ -279,6 +279,8 @@ TEST_CASE("an authority that the operator has dropped is not taken again from ot
   check_that_it_is_not_followed(*restored);
   CHECK(restored->merge(announced(second), today).changed);
   CHECK(restored->authority() == second);
+  restored->set_authority(std::nullopt);  // now it has dropped both
+  check_that_it_is_not_followed(*restored);
   ring.set_authority(first);  // by the operator's word
   CHECK(ring.authority() == first);
 }

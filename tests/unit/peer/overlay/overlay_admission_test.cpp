@@ -353,7 +353,7 @@ TEST_CASE("from a connection that is not admitted nothing but a hello is read") 
   Insider insider(*a, keys);
   insider.send(encode(Message(JobQuery{{1, 2}})));
   insider.send(encode(ControlMessage(Heartbeat{})));
-  insider.send_raw({Bytes::adopt(std::vector<std::uint8_t>(100'000, 7))});
+  insider.send_raw({Bytes::adopt(std::vector<std::uint8_t>(8'000, 7))});
   insider.send_raw(std::vector<Bytes>(9, Bytes::adopt(std::vector<std::uint8_t>(8, 1))));
   run_until(loop, [&] { return a->overlay->counters().strangers == 4; });
   CHECK(a->messages.empty());
@@ -454,26 +454,40 @@ TEST_CASE("who floods the port closes his own connections, and others come in") 
   run_until(loop, [&] { return a->linked(*b) && b->linked(*a); });
 }
 
-TEST_CASE("hellos are looked at only so often") {
+TEST_CASE("hellos of one key are looked at only so often, and others come in meanwhile") {
   asio::io_context loop;
   const ClusterKeys keys = new_keys();
   const auto a = Node::started(loop, keys);
-  // Several of them: one that sent so much would be closed.
+  constexpr std::size_t insiders_count = 8;
   std::vector<std::unique_ptr<Insider>> insiders;
-  for (int each = 0; each < 8; ++each) {
+  for (std::size_t each = 0; each < insiders_count; ++each) {
     insiders.push_back(std::make_unique<Insider>(*a, keys));
     Hello hello = insiders.back()->hello(keys, Channel::control);
     hello.proof[0] ^= 1;
     const Frames frames = encode(ControlMessage(hello));
-    for (std::uint32_t i = 0; i < hello_burst / 2; ++i)
+    for (std::uint32_t i = 0; i < hello_burst + 4; ++i)
       insiders.back()->send(frames);
   }
   run_until(loop, [&] {
     const auto counters = a->overlay->counters();
-    return counters.admissions_refused + counters.hellos_throttled == 4 * hello_burst;
+    return counters.admissions_refused + counters.hellos_throttled == insiders_count * (hello_burst + 4);
   });
   CHECK(a->overlay->counters().hellos_throttled > 0);
   CHECK(a->logged("turned away") <= 30);
+  const auto b = Node::started(loop, keys, with_peers({a->overlay->address()}));
+  run_until(loop, [&] { return a->linked(*b) && b->linked(*a); });
+}
+
+TEST_CASE("what each may ask is counted for itself, for the latest of them") {
+  ThrottleForEach throttles(2, 1, 3);
+  CHECK((throttles.take("a", 0) && throttles.take("a", 0)));
+  CHECK_FALSE(throttles.take("a", 0));
+  CHECK(throttles.take("b", 1));
+  CHECK(throttles.take("a", us_per_s));
+  CHECK(throttles.take("c", us_per_s));
+  CHECK(throttles.take("d", us_per_s));  // b, whose last is longest ago, is forgotten
+  CHECK_FALSE(throttles.take("a", us_per_s));
+  CHECK((throttles.take("b", us_per_s) && throttles.take("b", us_per_s)));
 }
 
 TEST_CASE("an admitted node that sends nonsense is put out and kept out") {

@@ -104,6 +104,9 @@ TEST_CASE("docs/reference/wire.md: the limits are the code's") {
       {"max_malformed_messages", max_malformed_messages},
       {"hello_burst", hello_burst},
       {"hellos_per_s", hellos_per_s},
+      {"hello_burst_of_host", hello_burst_of_host},
+      {"hellos_per_s_of_host", hellos_per_s_of_host},
+      {"max_throttled", max_throttled},
   };
   CHECK(limits_in(wire_page()) == expected);
 }

@@ -1,7 +1,7 @@
 // The resources of attached clients, in all and by user: whether one more fits, which limits are nearly used up.
 //
-// Kept by the client listener, on the loop's thread. Invariant: no limit is exceeded if a client is entered only after
-// objection() has found nothing against it.
+// Kept by the client listener, and by the exact averages for theirs, on the loop's thread. Invariant: no limit is
+// exceeded if a client is entered only after objection() has found nothing against it.
 
 #pragma once
 
@@ -42,6 +42,8 @@ class ClientLedger {
   };
 
   explicit ClientLedger(const ClientLimits& limits) : limits_(limits) {}
+  /// What has been entered stays.
+  void set_limits(const ClientLimits& limits) { limits_ = limits; }
 
   /// The limit that one more client would exceed, how much of it is used, and what to set; nothing if the client fits.
   [[nodiscard]] std::optional<std::string> objection(const Entry& entry) const;

@@ -1,6 +1,6 @@
 // What is refused when a limit is reached, in which words, and what is warned of before.
 
-#include "daemon/clients/client_ledger.hpp"
+#include "daemon/system/client_ledger.hpp"
 
 #include <unistd.h>
 

@@ -1,6 +1,6 @@
 // The sums of client_ledger.hpp. There are few clients, so they are added up when asked for.
 
-#include "daemon/clients/client_ledger.hpp"
+#include "daemon/system/client_ledger.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

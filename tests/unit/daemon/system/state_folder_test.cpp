@@ -65,7 +65,9 @@ TEST_CASE("a file that is too large or no file is refused") {
   test::write_file(temporary.path() / "big", std::string(StateFolder::max_file_bytes + 1, 'x'));
   CHECK_THAT(folder->load("big").error(), Contains("more than"));
   std::filesystem::create_directory(temporary.path() / "sub");
-  CHECK_THAT(folder->load("sub").error(), Contains("cannot be read"));
+  CHECK_THAT(folder->load("sub").error(), Contains("no ordinary file"));
+  REQUIRE(::mkfifo((temporary.path() / "pipe").c_str(), 0600) == 0);
+  CHECK_THAT(folder->load("pipe").error(), Contains("no ordinary file"));  // and is not waited for
   CHECK_THAT(folder->store("sub", "x").error(), Contains("cannot be written"));
   CHECK_FALSE(std::filesystem::exists(temporary.path() / "sub.new"));
 }

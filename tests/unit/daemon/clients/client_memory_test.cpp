@@ -202,7 +202,7 @@ TEST_CASE("lean memory that breaks its own rules is refused") {
   for (std::uint32_t f = 0; f < 3; ++f)
     raw.fragment(f).word = layout::Word{.generation = 1}.pack();
   CHECK_THAT(why(), Contains("3 fragments are not empty; window_bytes allows 2"));
-  raw.header().window_bytes = 0;
+  make_lean(raw, 0);
   REQUIRE(::posix_fallocate(raw.fd.get(), 0, static_cast<off_t>(raw.plan.total_bytes)) == 0);
   CHECK_THAT(why(), Contains("the word of fragment 0 says that it is empty"));
   make_lean(raw, 2 * fragment_bytes);

@@ -1,4 +1,5 @@
 #include "daemon/node.hpp"
+#include "gossip/job_settings.hpp"
 
 #include <fmt/format.h>
 

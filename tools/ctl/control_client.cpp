@@ -14,6 +14,7 @@
 #include "sdk/layout/file_descriptor.hpp"
 #include "sdk/layout/socket_path.hpp"
 #include "tools/ctl/commands.hpp"
+#include "tools/ctl/format.hpp"
 
 namespace gossamer::ctl {
 namespace {

@@ -1,5 +1,4 @@
 #include "daemon/node.hpp"
-#include "gossip/job_settings.hpp"
 
 #include <fmt/format.h>
 
@@ -10,6 +9,7 @@
 #include <set>
 
 #include "daemon/cluster/incarnation.hpp"
+#include "gossip/job_settings.hpp"
 #include "peer/admission/denials.hpp"
 
 namespace gossamer::daemon {

@@ -84,6 +84,7 @@ class Averages {
   void deliver(const NodeId& from, const Received& message);
   void after_event();
   void deliver_here();
+
   asio::io_context& loop_;
   AveragesHost& host_;
   std::uint64_t next_life_;

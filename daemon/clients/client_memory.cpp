@@ -167,6 +167,18 @@ Checked check_tensor(const TensorEntry& entry, std::uint32_t index, std::string_
   return {};
 }
 
+/// The client has taken the pages that the daemon reads and writes. Otherwise the kernel would charge the daemon with
+/// each page that it is the first to touch.
+Checked check_pages(int memfd, std::uint64_t needed) {
+  struct stat file {};
+  if (::fstat(memfd, &file) != 0) return bad(fmt::format("the memfd cannot be examined: {}", std::strerror(errno)));
+  const std::uint64_t taken = static_cast<std::uint64_t>(file.st_blocks) * 512;
+  if (taken >= needed) return {};
+  return bad(fmt::format(
+      "only {} bytes of the memfd have pages, and {} are needed: take them with fallocate() before attaching", taken,
+      needed));
+}
+
 }  // namespace
 
 std::uint64_t job_name_hash(std::string_view job) {
@@ -245,7 +257,8 @@ Checked ClientMemory::take_header(const Objection& objection) {
     return bad(fmt::format("buffers_in is {}; it must be 0, in this memory, or 1, in a GPU's", declared.buffers_in));
   on_device_ = declared.buffers_in == static_cast<std::uint64_t>(layout::BuffersIn::device);
   if (on_device_ && lean()) return bad("window_bytes must be 0 where the buffers are in a GPU's memory");
-  if (Checked taken = check_pages(); !taken) return taken;
+  const std::uint64_t needed = lean() || on_device_ ? plan_.buffers_offset : layout::most_bytes(plan_, 0);
+  if (Checked taken = check_pages(memfd_.get(), needed); !taken) return taken;
   if (auto objected = objection(most_bytes())) return cannot_attach(AttachStatus::limit_reached, *std::move(objected));
   if (!lean()) memfd_.reset();
   elements_ = declared.elements;
@@ -265,20 +278,6 @@ Checked ClientMemory::take_header(const Objection& objection) {
   if (Checked settings = take_settings(declared.settings_bytes); !settings) return settings;
   if (Checked tensors = check_tensors(declared.tensor_count, declared.layout_hash); !tensors) return tensors;
   return check_words(load_words());
-}
-
-/// A page that nobody has touched would be charged to whoever does so first, which may be this daemon.
-Checked ClientMemory::check_pages() const {
-  const std::uint64_t needed = lean() || on_device_ ? plan_.buffers_offset : layout::most_bytes(plan_, 0);
-  struct stat file {};
-  if (::fstat(memfd_.get(), &file) != 0)
-    return bad(fmt::format("the memfd cannot be examined: {}", std::strerror(errno)));
-  const std::uint64_t taken = static_cast<std::uint64_t>(file.st_blocks) * 512;
-  if (taken >= needed) return {};
-  return bad(
-      fmt::format("only {} bytes of the memfd have pages, and {} are needed: take them with fallocate() before "
-                  "attaching",
-                  taken, needed));
 }
 
 Checked ClientMemory::take_settings(std::uint64_t bytes) {

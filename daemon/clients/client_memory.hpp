@@ -211,7 +211,6 @@ class ClientMemory {
 
   std::expected<void, AttachRefusal> map_pages(int memfd, std::uint64_t memory_bytes);
   std::expected<void, AttachRefusal> take_header(const Objection& objection);
-  [[nodiscard]] std::expected<void, AttachRefusal> check_pages() const;
   std::expected<void, AttachRefusal> take_settings(std::uint64_t bytes);
   std::expected<void, AttachRefusal> check_tensors(std::uint32_t tensor_count, std::uint64_t declared_hash);
   [[nodiscard]] layout::Header& header() const { return *reinterpret_cast<layout::Header*>(base_); }

@@ -16,6 +16,10 @@ constexpr const char* audit_name = "audit";
 constexpr const char* certificates_name = "certificates";
 constexpr const char* invited_by_name = "invited_by";
 
+std::string bad_file(const StateFolder& state, const char* name, const std::string& why, const char* advice) {
+  return fmt::format("{}: {}; {}", (state.path() / name).string(), why, advice);
+}
+
 /// What `parse` makes of a file's content, or of "" if there is no such file.
 template <class Parse>
 std::invoke_result_t<Parse, std::string> read_as(const StateFolder& state, const char* name, Parse parse,
@@ -24,24 +28,13 @@ std::invoke_result_t<Parse, std::string> read_as(const StateFolder& state, const
   if (!content) return std::unexpected(content.error());
   auto parsed = parse(content->value_or(""));
   if (parsed) return parsed;
-  return std::unexpected(fmt::format("{}: {}; {}", (state.path() / name).string(), parsed.error(), advice));
+  return std::unexpected(bad_file(state, name, parsed.error(), advice));
 }
 
-/// Without the notes the node would follow no authority, and let anybody in who has the cluster key, until a neighbour
-/// tells whose. They are written with the first change of the keys, and never empty.
-std::expected<void, std::string> check_notes(const StateFolder& state) {
-  const auto notes = state.load(notes_name);
-  const auto certificates = state.load(certificates_name);
-  if (!notes || !certificates) return {};  // told when they are read
-  const bool missing = !*notes && *certificates && !(*certificates)->empty();
-  const bool empty = *notes && (*notes)->empty();
-  if (!missing && !empty) return {};
-  return std::unexpected(fmt::format(
-      "{} is {}, and with it whose signature this node asks for: bring it back from a copy of the state folder. To "
-      "start "
-      "without, remove it and {} beside it, and then run 'gossamerctl authority use' with what 'gossamerctl authority "
-      "show' prints on another member",
-      (state.path() / notes_name).string(), missing ? "missing" : "empty", certificates_name));
+/// Without its notes the node would follow no authority, and let anybody in who has the cluster key, until a neighbour
+/// tells whose. They are never empty, and there are no certificates without them.
+bool are_lost(const std::optional<std::string>& notes, const peer::Certificates& certificates) {
+  return notes ? notes->empty() : !certificates.entries().empty();
 }
 
 std::expected<std::vector<std::string>, std::string> parse_addresses(std::string_view text) {
@@ -65,11 +58,12 @@ std::expected<ClusterState, std::string> ClusterState::load(const StateFolder& s
   const bool waits = wait_to_join && !std::filesystem::exists(key_file, ignored);
   auto keys = waits ? peer::ClusterKeys({peer::ClusterKey::generate()}) : peer::load_or_create_cluster_keys(key_file);
   if (!keys) return std::unexpected(keys.error());
-  if (auto checked = check_notes(state); !checked) return std::unexpected(checked.error());
-  auto ring = read_as(
-      state, notes_name, [&](const std::string& notes) { return peer::KeyRing::restore(*keys, waits ? "" : notes); },
-      "without the file the keys in the cluster key file are taken as they are");
-  if (!ring) return std::unexpected(ring.error());
+  const auto notes = state.load(notes_name);
+  if (!notes) return std::unexpected(notes.error());
+  auto ring = peer::KeyRing::restore(*keys, waits ? "" : notes->value_or(""));
+  if (!ring)
+    return std::unexpected(bad_file(state, notes_name, ring.error(),
+                                    "without the file the keys in the cluster key file are taken as they are"));
   ClusterState loaded(state, key_file, std::move(*ring));
   loaded.waits_to_join_ = waits;
   auto denials = read_as(state, denials_name, peer::Denials::parse,
@@ -82,6 +76,13 @@ std::expected<ClusterState, std::string> ClusterState::load(const StateFolder& s
   auto certificates = read_as(state, certificates_name, peer::Certificates::parse,
                               "move the file away to start without; neighbours tell what they know");
   if (!certificates) return std::unexpected(certificates.error());
+  if (are_lost(*notes, *certificates)) {
+    return std::unexpected(
+        bad_file(state, notes_name, "it is missing or empty, and with it whose signature this node asks for",
+                 "bring it back from a copy of the state folder. To start without, remove it and the file certificates "
+                 "beside it, and then run 'gossamerctl authority use' with what 'gossamerctl authority show' prints on "
+                 "another member"));
+  }
   loaded.certificates_ = std::move(*certificates);
   auto addresses =
       read_as(state, invited_by_name, parse_addresses, "remove the file, and list nodes to dial under [overlay] peers");

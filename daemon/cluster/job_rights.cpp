@@ -29,9 +29,9 @@ bool JobRights::admit(const NodeId& from, Message& message, const JobHere& job) 
   }
   if (auto* info = std::get_if<JobInfo>(&message)) {
     if (!rights.trains) *info = as_follower(std::move(*info));
-    // A signature that nobody can tell the worth of is none.
-    if (!overlay_.deciders()) info->settings.signature.reset();
-    if (!may_set(job.settings, info->settings, overlay_.deciders(), job.name, job.joins())) {
+    if (!overlay_.deciders()) {
+      info->settings.signature.reset();  // nobody here can tell what it is worth
+    } else if (!may_set(job.settings, info->settings, overlay_.deciders(), job.name, job.joins())) {
       info->settings = job.settings;
       note_refused(from, fmt::format("settings of the job {} that nobody who may has signed", job.name));
     }

@@ -300,8 +300,8 @@ std::expected<void, AttachRefusal> Job::check(const ClientMemory& memory) const 
     return cannot_attach(
         AttachStatus::bad_layout,
         fmt::format("job {} has clients here (process {} of user {}) whose tensors differ from this one's in names, "
-                    "shapes, types or "
-                    "order: give this one another job name, or the same model; [rights] train keeps names for users",
+                    "shapes, types or order: give this one another job name, or the same model; [rights] train keeps "
+                    "names for users",
                     name(), owner.process, owner.user));
   }
   if (ended_ || leaving_ ||

@@ -142,8 +142,7 @@ constexpr Row<NodeStatus> node_rows[] = {
      &NodeStatus::decisions_refused},
     {"gossamer_admissions_refused_total", counter, "",
      "Nodes that were refused because of their key, invitation, certificate, version or a denial, or because they "
-     "asked "
-     "too often.",
+     "asked too often.",
      "Grows: somebody with an old key, or who does not belong here; the log says from where.",
      &NodeStatus::admissions_refused},
     {"gossamer_handshakes_failed_total", counter, "",

@@ -42,7 +42,7 @@ class ClientLedger {
   };
 
   explicit ClientLedger(const ClientLimits& limits) : limits_(limits) {}
-  /// What has been entered stays.
+  /// Clients that are entered already stay, even if they are too many now.
   void set_limits(const ClientLimits& limits) { limits_ = limits; }
 
   /// The limit that one more client would exceed, how much of it is used, and what to set; nothing if the client fits.

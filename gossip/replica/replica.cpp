@@ -461,7 +461,7 @@ void Replica::take_settings(const JobSettings& settings, Actions& out) {
 
 void Replica::hear(const NodeId& from, const JobInfo& info, Actions& out) {
   if (info.job.name_hash != data_.description.job.name_hash) return;
-  // What is signed has been checked by who calls, and a signed version is the authority's choice.
+  // The caller has checked the signature, if there is one. The authority may choose any version.
   const bool leaps =
       !info.settings.signature && info.settings.version > data_.description.settings.version + max_settings_leap;
   if (info.job == data_.description.job && !leaps) take_settings(info.settings, out);

@@ -182,7 +182,6 @@ void KeyRing::set_authority(const std::optional<PublicKey>& authority) {
   forget_other_signatures();
 }
 
-/// The latest are remembered.
 void KeyRing::drop(const PublicKey& authority) {
   std::erase(dropped_, authority);
   if (dropped_.size() == max_dropped_authorities) dropped_.erase(dropped_.begin());

@@ -4,11 +4,11 @@
 // comes back, a key is known by its fingerprint, and the newest becomes the one to listen with when the neighbours hold
 // it, too (peer/admission/spread.hpp decides when). Owned by the overlay's Spread, on its thread; pure, but for the
 // random bytes of a new key: the time of day is an argument. Invariants: 1 to max_cluster_keys keys, all different,
-// none of them retired; at most max_retired_keys retired ones. The ring also knows the
-// cluster's authority, if it has one (peer/keys/authority.hpp): from then on no key and no retirement of another member
-// is taken that it has not signed, or one of its deputies. It may also rule that nodes must show certificates. The
-// first authority that is heard of is the one, unless the operator has dropped it here. The secrets are in the
-// operator's key file, what is known about them in the state folder (notes()).
+// none of them retired; at most max_retired_keys retired ones. The ring also knows the cluster's authority, if it has
+// one (peer/keys/authority.hpp): from then on no key and no retirement of another member is taken that it has not
+// signed, or one of its deputies. It may also rule that nodes must show certificates. The first authority that is heard
+// of is the one, unless the operator has dropped it here. The secrets are in the operator's key file, what is known
+// about them in the state folder (notes()).
 
 #pragma once
 
@@ -103,9 +103,10 @@ class KeyRing {
   enum class Put { taken, known, no_room };
   Put put_deputy(const Deputy& deputy);
   [[nodiscard]] bool holds(const Deputy& deputy) const;
-  /// The authority is followed from now on if this node follows none, and has not dropped this one.
+  /// Remembers that the operator has dropped the authority here. Of many the latest are remembered.
   void drop(const PublicKey& authority);
   [[nodiscard]] bool has_dropped(const PublicKey& authority) const;
+  /// Follows the authority from now on if this node follows none and has not dropped it.
   bool follow(const std::optional<PublicKey>& heard);
   void drop_retired();
   void drop_one_not_signed();

@@ -99,22 +99,30 @@ std::optional<Connections::End> end_of(int descriptor, decltype(&::getpeername) 
   return Connections::End{endpoint.address().to_string(), endpoint.port()};
 }
 
-/// Receives little at a time on the connection. Linux adapts no buffer whose size was set, until it is told to
-/// (SO_BUF_LOCK, 5.14). Where it cannot be told, the size stays its own.
-void receive_slowly(int descriptor) {
+/// Which of the socket's buffers Linux does not adapt, because their sizes were set. Nothing: it cannot be told to
+/// adapt them again (before 5.14).
+std::optional<int> locked_buffers(int descriptor) {
   int lock = 0;
   socklen_t size = sizeof lock;
-  if (::getsockopt(descriptor, SOL_SOCKET, SO_BUF_LOCK, &lock, &size) != 0) return;
-  (void)::setsockopt(descriptor, SOL_SOCKET, SO_RCVBUF, &stranger_buffer_bytes, sizeof stranger_buffer_bytes);
+  return ::getsockopt(descriptor, SOL_SOCKET, SO_BUF_LOCK, &lock, &size) == 0 ? std::optional(lock) : std::nullopt;
 }
 
+void set_receive_buffer(int descriptor, int bytes) {
+  (void)::setsockopt(descriptor, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes);
+}
+
+/// Receives little at a time on the connection, if that can be undone.
+void receive_slowly(int descriptor) {
+  if (locked_buffers(descriptor)) set_receive_buffer(descriptor, stranger_buffer_bytes);
+}
+
+/// Undoes receive_slowly().
 void receive_fast(int descriptor) {
-  int lock = 0;
-  socklen_t size = sizeof lock;
-  if (::getsockopt(descriptor, SOL_SOCKET, SO_BUF_LOCK, &lock, &size) != 0 || (lock & SOCK_RCVBUF_LOCK) == 0) return;
-  lock &= ~SOCK_RCVBUF_LOCK;
-  (void)::setsockopt(descriptor, SOL_SOCKET, SO_RCVBUF, &first_buffer_bytes, sizeof first_buffer_bytes);
-  (void)::setsockopt(descriptor, SOL_SOCKET, SO_BUF_LOCK, &lock, sizeof lock);
+  const int lock = locked_buffers(descriptor).value_or(0);
+  if ((lock & SOCK_RCVBUF_LOCK) == 0) return;
+  set_receive_buffer(descriptor, first_buffer_bytes);
+  const int others = lock & ~SOCK_RCVBUF_LOCK;
+  (void)::setsockopt(descriptor, SOL_SOCKET, SO_BUF_LOCK, &others, sizeof others);
 }
 
 /// Resolves a host to bind to.
@@ -392,8 +400,7 @@ void Listener::note(SocketEvent event) {
       vanished_.insert(descriptor);
       return;
     }
-    const bool admitted = connections_.is_admitted(descriptor, *end);
-    if (!admitted) receive_slowly(descriptor);
+    if (!connections_.is_admitted(descriptor, *end)) receive_slowly(descriptor);
     if (const auto closing = connections_.opened(descriptor, std::move(*end), handlers_.now())) hang_up(*closing);
     if (!watches_strangers_) watch_strangers();
   } else if (event.kind == ZMQ_EVENT_DISCONNECTED) {

@@ -399,7 +399,7 @@ std::expected<void, std::string> Agreement::certify(const Certificate& certifica
     return std::unexpected("another certificate of node " + certificate.node.full() +
                            " holds, which is later: see gossamerctl certificates");
   waiting_.erase(certificate.node);
-  const auto signer = signer_of(certificate, *spread_.ring().deciders());
+  const auto& signer = spread_.certificates().entries().at(certificate.node).signer;
   note_taken(self_.identity.node, "node " + certificate.node.full() + " has a certificate, signed by " +
                                       (signer ? spread_.ring().deciders()->name_of(*signer) : "nobody"));
   return {};

@@ -34,6 +34,12 @@ FLOODS_AT_ONCE = 32
 FLOOD_S = 3.0
 
 
+def beginning_of_a_frame(mechanism: bytes) -> bytes:
+    """The greeting of ZMTP 3.1 with this mechanism, and the header of a command of FRAME_BYTES."""
+    greeting = b"\xff" + bytes(8) + b"\x7f\x03\x01" + mechanism.ljust(52, b"\0")
+    return greeting + b"\x06" + struct.pack(">Q", FRAME_BYTES)
+
+
 class Stranger(SystemTest):
     def setUp(self) -> None:
         super().setUp()
@@ -90,7 +96,7 @@ class Stranger(SystemTest):
         self.assert_unmoved()
         newcomer = self.cluster.start("newcomer")
         wait_until(lambda: newcomer.status()["neighbours"] == 2, PATIENCE_S, "a member still comes in")
-        # Those that a busy machine kept from completing the handshake in time are not counted, but closed as well.
+        # The daemon does not count connections whose handshake took too long on a busy machine. It closes them, too.
         wait_until(
             lambda: node.status()["strangers_closed"] >= MAX_STRANGERS and self.sockets(node) <= before + 16,
             STRANGER_PATIENCE_S + PATIENCE_S,
@@ -108,8 +114,7 @@ class Stranger(SystemTest):
         most = before
         piece = bytes(1 << 18)
         for mechanism, mark in ((b"CURVE", 0), (b"PLAIN", SEALED_BULK_MARK)):
-            head = b"\xff" + bytes(8) + b"\x7f\x03\x01" + mechanism.ljust(52, b"\0")
-            head += b"\x06" + struct.pack(">Q", FRAME_BYTES)
+            head = beginning_of_a_frame(mechanism)
             ended = 0
             for _ in range(FLOODS):
                 with socket.socket() as stranger:
@@ -134,8 +139,7 @@ class Stranger(SystemTest):
         """As fast as the daemon reads, for a while; each that is closed is made anew."""
         node = self.nodes[0]
         host, port = node.address.removeprefix("tcp://").split(":")
-        head = b"\xff" + bytes(8) + b"\x7f\x03\x01" + b"CURVE".ljust(52, b"\0")
-        head += b"\x06" + struct.pack(">Q", FRAME_BYTES)
+        head = beginning_of_a_frame(b"CURVE")
         piece = bytes(1 << 18)
         before = private_bytes(node)
         most = before

@@ -57,7 +57,7 @@ bool is_dated_soundly(const json& item) {
   return item.at("at_us").get<TimeUs>() <= time_of_day() + peer::max_ahead_us;
 }
 
-/// What a deputy must be allowed to sign for it, as the daemon writes it; empty: the daemon decides.
+/// Names the power that a deputy needs to sign these items, in the daemon's words. Empty: the daemon decides.
 std::string power_for(const json& items) {
   const std::string kind = items.empty() ? "" : items.front().at("kind").get<std::string>();
   if (kind == "denial") return "deny";

@@ -71,7 +71,7 @@ TEST_CASE("an invitation is for so many nodes, those that were heard of first") 
         Hearsay::known);  // who is in may come again
   // Whoever dates a certificate back gets no place that has been taken for a while.
   CHECK(held.merge(of(4, 1, 2, this_day - 1000), itself, settle_us, this_day, none_of_them) == Hearsay::refused);
-  // Nor at a member that hears of all of them only now, long after they were made.
+  // A member that hears of all of them only now, long after they were made, refuses it as well.
   CHECK(held.merge(of(4, 1, 2, this_day - 1000), itself, 0, this_day + settled_age_us + 2, none_of_them) ==
         Hearsay::refused);
   for (std::uint64_t node = 10; node < 50; ++node)

@@ -25,7 +25,7 @@ LINK_MBIT_S = 50
 CAP_MBIT_S = 20
 MEASURED_S = 4.0
 HEARTBEATS = 60
-CAP_MEASURED_S = 10.0
+CAP_MEASURED_SECONDS = 10
 SLOW_MBIT_S = 10
 CODEC_ELEMENTS = 1 << 18
 # Exchanges as fast as possible: as much bulk as the links take.
@@ -170,17 +170,23 @@ class Links(SystemTest):
         self.check_heartbeats(ProxyLine(self, 0.02), lambda idle_ms: 3 * idle_ms)
 
     def check_cap(self, bytes_sent: Callable[[], List[int]]) -> None:
-        """No count ever grows faster than the cap, and one grows as fast unless the daemons wait for a processor, each
-        within 5 %."""
+        """In ten seconds no count grows more than 5 % faster than the cap. In a second one comes within 10 % of it; in
+        the others the daemons may wait for a processor."""
         wait_until(lambda: max(self.mbit_s(bytes_sent, 1)) > 0.5 * CAP_MBIT_S, PATIENCE_S, "there is load")
+        seconds: List[List[float]] = []
 
-        def grows_as_fast() -> bool:
-            rates = self.mbit_s(bytes_sent, CAP_MEASURED_S)
-            print(f"sent {', '.join(f'{rate:.2f}' for rate in rates)} Mbit/s of {CAP_MBIT_S}")
-            self.assertLess(max(rates), 1.05 * CAP_MBIT_S)
-            return max(rates) > 0.95 * CAP_MBIT_S
+        def holds_and_is_reached() -> bool:
+            seconds.append(self.mbit_s(bytes_sent, 1))
+            latest = seconds[-CAP_MEASURED_SECONDS:]
+            if len(latest) < CAP_MEASURED_SECONDS:
+                return False
+            means = [sum(rates) / len(latest) for rates in zip(*latest)]
+            fastest = max(map(max, seconds))
+            print(f"sent {', '.join(f'{mean:.2f}' for mean in means)} Mbit/s of {CAP_MBIT_S}, at most {fastest:.2f}")
+            self.assertLess(max(means), 1.05 * CAP_MBIT_S)
+            return fastest > 0.9 * CAP_MBIT_S
 
-        wait_until(grows_as_fast, 2 * PATIENCE_S, "one count grows as fast as the cap")
+        wait_until(holds_and_is_reached, 2 * PATIENCE_S, "one count grows as fast as the cap")
 
     def test_the_cap_on_a_node_holds_over_all_its_links(self) -> None:
         nodes = self.start_nodes(3, capped("max_mbit_s"))

@@ -82,6 +82,8 @@ class Node final : public Core, private JobHost, private AveragesHost, private p
   [[nodiscard]] std::map<NodeId, TimeUs> round_trips_us() const override;
   [[nodiscard]] double capacity_bytes_s() const override;
   void settings_followed(const std::string& job, const JobSettings& settings) override;
+  [[nodiscard]] std::size_t certified_members() const override { return overlay_->certified_members(); }
+  [[nodiscard]] Sponsor sponsor_of(const NodeId& node) const override { return overlay_->sponsor_of(node); }
   [[nodiscard]] gossip::LinkLoad link_load(const NodeId& node) const override { return overlay_->load(node); }
   [[nodiscard]] Workers& workers() override { return workers_; }
   [[nodiscard]] spdlog::logger& log() override { return log_; }

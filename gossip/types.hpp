@@ -73,6 +73,10 @@ struct NodeId {
   }
 };
 
+/// Who has admitted a node, in a short form. no_sponsor: that is not known.
+using Sponsor = std::uint32_t;
+inline constexpr Sponsor no_sponsor = 0;
+
 /// The key that must be equal for two replicas to gossip: hashes (64 bits) of the job's name and of its model's layout.
 struct JobKey {
   std::uint64_t name_hash = 0;

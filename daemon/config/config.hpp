@@ -86,7 +86,9 @@ struct GossipOptions {
   double link_max_mbit_s = 0;    ///< to one neighbour; 0: no limit
   double outer_momentum = 0;     ///< see gossip/exchange/outer.hpp; 0: off
   std::int64_t outer_period_ms = 5'000;
-  double clip = 8;        ///< see gossip/codec/influence.hpp; 0: off
+  double clip = 8;  ///< see gossip/codec/influence.hpp; 0: off
+  double dense_clip = 2;
+  std::int64_t clock_pace = 2;
   std::int64_t seed = 0;  ///< 0: the system chooses
 
   friend bool operator==(const GossipOptions&, const GossipOptions&) = default;

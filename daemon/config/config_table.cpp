@@ -258,9 +258,23 @@ constexpr Option gossip_options[] = {
      .text =
          "Limits what one exchange moves to this many times the usual amount, which is the lower median over partners. "
          "The default costs trusted nodes nothing, and holds off one of four or more that goes wild: from 4 up, an "
-         "exchange may always move a quarter of the model's norm. 2 holds off a hostile member where every node meets "
-         "every other; below 4 it also holds off honest members that are far from all others, as between two groups "
-         "with different data. 0: off."},
+         "exchange may always move a quarter of the model's norm. Below 4 it also holds off honest members that are "
+         "far from all others, as between two groups with different data. 0: off."},
+    {.key = "dense_clip",
+     .field = [](Config& c) -> OptionField { return &c.gossip.dense_clip; },
+     .bounds = {0, 1000},
+     .reloads = true,
+     .text = "At most this counts as clip in a cluster that asks for certificates, while the node trains and is linked "
+             "with three quarters of the others, so that nobody depends on a single link. 2 then holds off hostile "
+             "members, and costs honest ones nothing while they train. 1000: clip alone counts; 0: off there."},
+    {.key = "clock_pace",
+     .field = [](Config& c) -> OptionField { return &c.gossip.clock_pace; },
+     .bounds = {1, 64},
+     .reloads = true,
+     .text =
+         "How many times as fast as all others one of three or more nodes may train, for the job's clock to keep up "
+         "with it. A member that lies about its clock makes the schedules of others so many times too fast. Raise "
+         "it where you trust all members and one is much faster than the rest: the log then says so."},
     {.key = "outer_momentum",
      .field = [](Config& c) -> OptionField { return &c.gossip.outer_momentum; },
      .bounds = {0, 0.9},

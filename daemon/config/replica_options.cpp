@@ -20,7 +20,9 @@ gossip::ReplicaOptions replica_options(const GossipOptions& options) {
           .time_share = options.time_share,
           .network_share = options.bandwidth_share,
           .exchanges = options.method != layout::Method::average,
-          .clip = static_cast<float>(options.clip)};
+          .clip = static_cast<float>(options.clip),
+          .dense_clip = static_cast<float>(options.dense_clip),
+          .clock_pace = static_cast<std::uint64_t>(options.clock_pace)};
 }
 
 }  // namespace gossamer::daemon

@@ -536,7 +536,7 @@ void Job::lacks_memory(int error) {
 void Job::link_up(const NodeId& node) {
   linked_.insert(node);
   if (beginning_.is_searching()) return;  // begin() meets all of them
-  decide([&](Actions& out) { replica_.link_up(node, out); });
+  decide([&](Actions& out) { replica_.link_up(node, out, host_.sponsor_of(node)); });
   beginning_.link_up(node);
 }
 
@@ -584,6 +584,14 @@ void Job::warn_of_neighbours() {
         "job {}: node {} says that its replica has seen {} samples, and no other that it is anywhere near: it is not "
         "believed; if that is wrong, look at that node's gossamerctl jobs, or deny it",
         name(), claim->node.brief(), claim->clock);
+  }
+  const auto& ahead = replica_.job_clock().ahead();
+  if (ahead && ahead->clock > 2 * replica_.job_clock().value() && ahead->node != warned_.pace) {
+    warned_.pace = ahead->node;
+    host_.log().warn(
+        "job {}: node {} says that its replica has seen {} samples, more than twice as many as any other: the job's "
+        "clock follows it {} times as fast as the others train; if it is that fast, raise [gossip] clock_pace",
+        name(), ahead->node.brief(), ahead->clock, options_.get().clock_pace);
   }
 }
 
@@ -730,16 +738,16 @@ void Job::measure_time_taken(TimeUs now_us) {
   replica_.add_time_taken(taken_us);
   replica_.set_step_time(longest_step_us());
   replica_.set_capacity(host_.capacity_bytes_s());
+  replica_.set_certified_members(host_.certified_members());
   time_taken_at_us_ = now_us;
 }
 
 void Job::tell_clients() {
   told_clients_us_ = host_.now_us();
   const gossip::ReplicaCounters& counters = replica_.counters();
-  global_clock_ = std::max({global_clock_, clock(), replica_.job_clock().value()});
   warn_of_neighbours();
   const ClientMemory::Statistics statistics{
-      .global_clock = global_clock_,
+      .global_clock = std::max(clock(), replica_.job_clock().value()),
       .neighbours = static_cast<std::uint32_t>(replica_.neighbours().partners()),
       .exchanges = counters.initiated + counters.answered,
       .bytes_sent = counters.payload_bytes_sent,

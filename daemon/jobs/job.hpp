@@ -207,10 +207,9 @@ class Job : public std::enable_shared_from_this<Job>,
   TimeUs accompanied_us_ = 0;  // when it last ran with others in reach; 0: never
   TimeUs time_taken_at_us_ = 0;
   double device_taken_us_ = home().taken_us();  // what the GPU had taken then
-  std::uint64_t global_clock_ = 0;              // the largest that clients were told
   std::uint64_t payload_bytes_received_ = 0;
   struct {
-    std::optional<NodeId> layout, settings, clock;
+    std::optional<NodeId> layout, settings, clock, pace;
   } warned_;  // whose was warned of
   std::set<NodeId> linked_;
   std::shared_ptr<CheckpointWriting> checkpoint_writing_;

@@ -32,6 +32,9 @@ class JobHost {
   /// The measured rate at which the network takes one job's bytes; 0: not known.
   [[nodiscard]] virtual double capacity_bytes_s() const = 0;
   [[nodiscard]] virtual gossip::LinkLoad link_load(const NodeId& node) const = 0;
+  /// How many other nodes have a certificate; 0: the cluster asks for none.
+  [[nodiscard]] virtual std::size_t certified_members() const { return 0; }
+  [[nodiscard]] virtual Sponsor sponsor_of(const NodeId& /*node*/) const { return no_sponsor; }
   [[nodiscard]] virtual Workers& workers() = 0;
   [[nodiscard]] virtual spdlog::logger& log() = 0;
   /// The job follows these settings from now on.

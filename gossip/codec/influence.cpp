@@ -19,20 +19,27 @@ std::uint32_t short_of(const NodeId& node) {
 
 }  // namespace
 
-void DistanceRecord::observe(const NodeId& partner, double norm) {
-  const auto distance = static_cast<float>(std::min<double>(norm, std::numeric_limits<float>::max()));
+std::uint32_t voice_of(const NodeId& partner, Sponsor sponsor) {
+  return sponsor == no_sponsor ? short_of(partner) : sponsor;
+}
+
+void DistanceRecord::observe(const NodeId& partner, double norm, Sponsor sponsor) {
   const std::uint32_t name = short_of(partner);
+  const Seen now{.partner = name,
+                 .voice = voice_of(partner, sponsor),
+                 .distance = static_cast<float>(std::min<double>(norm, std::numeric_limits<float>::max()))};
   const auto end = seen_.begin() + static_cast<std::ptrdiff_t>(count_);
-  auto oldest = std::find_if(seen_.begin(), end, [&](const Seen& seen) { return seen.partner == name; });
-  if (oldest == end) {
+  auto replaced = std::find_if(seen_.begin(), end, [&](const Seen& seen) { return seen.partner == name; });
+  if (replaced == end) {
     if (count_ < seen_.size()) {
-      seen_[count_++] = {.partner = name, .distance = distance};
+      seen_[count_++] = now;
       return;
     }
-    oldest = seen_.begin();
+    replaced = std::max_element(
+        seen_.begin(), end, [this](const Seen& a, const Seen& b) { return with_voice(a.voice) < with_voice(b.voice); });
   }
-  std::move(oldest + 1, end, oldest);
-  *(end - 1) = {.partner = name, .distance = distance};
+  std::move(replaced + 1, end, replaced);
+  *(end - 1) = now;
 }
 
 void DistanceRecord::forget(const NodeId& partner) {
@@ -44,16 +51,33 @@ void DistanceRecord::forget(const NodeId& partner) {
 
 std::optional<float> DistanceRecord::median() const {
   if (count_ < witnesses_least) return std::nullopt;
-  std::array<float, remembered_partners> distances{};
-  for (std::size_t i = 0; i < count_; ++i)
-    distances[i] = seen_[i].distance;
-  const auto middle = distances.begin() + static_cast<std::ptrdiff_t>((count_ - 1) / 2);
-  std::nth_element(distances.begin(), middle, distances.begin() + static_cast<std::ptrdiff_t>(count_));
-  return *middle;
+  struct Counted {
+    float distance;
+    double part;
+  };
+  std::array<Counted, remembered_partners> counted{};
+  double all = 0;
+  for (std::size_t i = 0; i < count_; ++i) {
+    counted[i] = {seen_[i].distance, 1 / static_cast<double>(with_voice(seen_[i].voice))};
+    all += counted[i].part;
+  }
+  std::ranges::sort(std::span(counted).first(count_), {}, &Counted::distance);
+  constexpr double rounding = 1e-9;
+  double below = 0;
+  std::size_t i = 0;
+  while ((below += counted[i].part) < all / 2 - rounding)
+    ++i;
+  return counted[i].distance;
 }
 
-Witness DistanceRecord::witness(const NodeId& partner) const {
-  return {.partner = static_cast<std::uint16_t>(short_of(partner)), .alone = count_ < witnesses_least};
+std::ptrdiff_t DistanceRecord::with_voice(std::uint32_t voice) const {
+  return std::ranges::count(seen(), voice, &Seen::voice);
+}
+
+Witness DistanceRecord::witness(const NodeId& partner, Sponsor sponsor) const {
+  const bool others = std::ranges::any_of(seen(), [&](const Seen& seen) { return seen.voice != sponsor; });
+  const std::uint32_t name = sponsor != no_sponsor && others ? sponsor : short_of(partner);
+  return {.partner = static_cast<std::uint16_t>(name), .alone = count_ < witnesses_least};
 }
 
 void ClipRecord::observe(double excess) {

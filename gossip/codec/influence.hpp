@@ -9,15 +9,18 @@
 //   2^-a · ‖s·D‖ ≤ min(τ_i, τ_j) / 2
 //
 // so that both move by the same amount and the sum over honest replicas is unchanged. τ is `clip` times a lower median:
-// that of the distances ‖s·D‖ found with the partners that the fragment was last exchanged with. A minority of partners
-// cannot move it, whatever they send and however often.
+// that of the distances ‖s·D‖ found with the partners that the fragment was last exchanged with. Partners that the same
+// sponsor has admitted have one voice together, so that a minority of sponsors cannot move it, however many nodes they
+// have, whatever those send and however often.
 //
 // Owned by Replica (on the loop's thread); the functions are pure.
 
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <optional>
+#include <span>
 
 #include "gossip/codec/lattice.hpp"
 
@@ -28,30 +31,55 @@ inline constexpr std::size_t remembered_partners = 16;
 /// With fewer partners nobody can tell which one is wrong: nothing is clipped, and every partner is believed.
 inline constexpr std::size_t witnesses_least = 3;
 
-/// The partner of an exchange in a short form, and whether there are others to compare it with.
+/// The partner of an exchange in a short form, and whether there are others to compare it with. All partners of a
+/// sponsor are the same witness, where there are others.
 struct Witness {
   std::uint16_t partner = 0;
   bool alone = true;
 };
 
-/// The distances that one fragment's exchanges found: the last one for each partner.
+/// The distances that one fragment's exchanges found: the last one for each partner. Where there is no room for
+/// another, the oldest goes of the sponsor that has the most.
 class DistanceRecord {
  public:
-  void observe(const NodeId& partner, double distance);
+  void observe(const NodeId& partner, double distance, Sponsor sponsor = no_sponsor);
   /// The partner is gone: how far it was once says nothing of those that are here.
   void forget(const NodeId& partner);
   [[nodiscard]] std::size_t partners() const { return count_; }
-  /// The lower median over partners; none with fewer than witnesses_least.
+  /// The lower median over sponsors, each of which counts as much as any other; none with fewer partners than
+  /// witnesses_least.
   [[nodiscard]] std::optional<float> median() const;
-  [[nodiscard]] Witness witness(const NodeId& partner) const;
+  [[nodiscard]] Witness witness(const NodeId& partner, Sponsor sponsor = no_sponsor) const;
 
  private:
   struct Seen {
     std::uint32_t partner = 0;
+    std::uint32_t voice = 0;  ///< of its sponsor, or its own
     float distance = 0;
   };
+  [[nodiscard]] std::span<const Seen> seen() const { return std::span(seen_).first(count_); }
+  [[nodiscard]] std::ptrdiff_t with_voice(std::uint32_t voice) const;
+
   std::array<Seen, remembered_partners> seen_;  // the first count_, oldest first
   std::size_t count_ = 0;
+};
+
+/// Whose voice a partner has, in a short form: its sponsor's, or its own.
+[[nodiscard]] std::uint32_t voice_of(const NodeId& partner, Sponsor sponsor);
+
+/// The voices of a fragment's last partners.
+class VoiceTurns {
+ public:
+  void note(std::uint32_t voice) { last_[next_++ % last_.size()] = voice; }
+  /// True if the voice has had its part of the last exchanges, of `voices` that there are, and `more` of them.
+  [[nodiscard]] bool has_had_its_part(std::uint32_t voice, std::size_t voices, std::size_t more) const {
+    const auto had = static_cast<std::size_t>(std::ranges::count(last_, voice));
+    return had * voices >= last_.size() + more * voices;
+  }
+
+ private:
+  std::array<std::uint32_t, remembered_partners> last_{};
+  std::uint8_t next_ = 0;
 };
 
 /// A `clip` from here on is for clusters of members that are trusted, against what goes wrong. Among replicas that

@@ -219,6 +219,7 @@ struct Fragment {
   std::optional<NodeId> wide_at = {};  ///< last initiator, if told of wide blocks: it may follow up
   double exchange_interval = 0;        ///< smoothed samples between exchanges
   DistanceRecord distances = {};
+  VoiceTurns turns = {};
   double norm = 0;                               ///< ‖y‖ in the last exchange
   std::optional<double> relative_distance = {};  ///< smoothed over exchanges; none: not measured yet
   LastOuterStep last_outer = {};

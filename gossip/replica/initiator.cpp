@@ -274,7 +274,8 @@ bool Initiator::is_in_reach(const NodeId& node, const Neighbour& neighbour, cons
                             TimeUs now_us) const {
   return data_.neighbours.is_partner(neighbour) && neighbour.budget.may_begin(data_.sent_bytes(fragment), now_us) &&
          now_us >= Neighbours::rests_until_us(neighbour, data_.pace.period_us(), data_.finish.has_value()) &&
-         Neighbours::has_room(neighbour, data_.sent_bytes(fragment)) && !rests_at(fragment, node, now_us);
+         Neighbours::has_room(neighbour, data_.sent_bytes(fragment)) && !rests_at(fragment, node, now_us) &&
+         !data_.is_over_share(fragment, node, now_us);
 }
 
 std::optional<NodeId> Initiator::choose_partner(std::uint32_t f, TimeUs now_us) {

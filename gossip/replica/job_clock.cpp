@@ -20,30 +20,45 @@ std::uint64_t largest_but_lies(std::vector<std::uint64_t>& said) {
   return *place;
 }
 
+/// The furthest of the replicas beside one.
+std::uint64_t furthest_beside(const NodeId& node, std::uint64_t own, const std::vector<JobClock::Claim>& others) {
+  std::vector<std::uint64_t> beside = {own};
+  for (const JobClock::Claim& other : others) {
+    if (other.node != node) beside.push_back(other.clock);
+  }
+  return largest_but_lies(beside);
+}
+
 }  // namespace
 
 void JobClock::look(TimeUs now_us, std::uint64_t own, std::vector<Claim> others, bool trains) {
   value_ = std::max(value_, own);
   if (looked_ && now_us - looked_us_ < look_us) return;
-  if (!looked_) trained_us_ = looked_us_ = now_us;
+  if (!looked_) trained_us_ = claimed_us_ = looked_us_ = now_us;
   const auto furthest = furthest_believed(own, others);
-  if (!trains) {
-    if (furthest) value_ = std::max(value_, furthest->clock);
-    looked_us_ = now_us;
-    looked_ = true;
-    return;
-  }
-  const std::uint64_t trained = furthest && looked_ ? trained_beside(furthest->node, own, others) : 0;
-  if (!furthest || trained > 0) trained_us_ = now_us;
-  if (furthest) {
-    const bool idle = now_us - trained_us_ >= idle_us;
-    const std::uint64_t pace = idle ? idle_pace(value_, now_us - looked_us_) : max_pace * trained;
-    value_ = std::max(value_, std::min(furthest->clock, later_clock(value_, pace)));
-  }
+  if (furthest && trains) follow(now_us, own, others, *furthest);
+  if (furthest && !trains) value_ = std::max(value_, furthest->clock);
+  ahead_ = furthest && furthest->clock > value_ ? furthest : std::nullopt;
+  const std::uint64_t claimed = furthest ? furthest->clock : own;
+  if (!furthest) trained_us_ = now_us;
+  if (claimed >= value_) claimed_us_ = now_us;
+  if (now_us - claimed_us_ >= idle_us) value_ = claimed;
   own_ = own;
   others_ = std::move(others);
   looked_ = true;
   looked_us_ = now_us;
+}
+
+void JobClock::follow(TimeUs now_us, std::uint64_t own, const std::vector<Claim>& others, const Claim& furthest) {
+  const std::uint64_t trained = looked_ ? trained_beside(furthest.node, own, others) : 0;
+  if (trained > 0) trained_us_ = now_us;
+  const std::uint64_t pace = others.size() > 1 ? pace_ : std::max(pace_, pace_of_two);
+  const std::uint64_t beside = furthest_beside(furthest.node, own, others);
+  value_ = std::max(value_, beside);
+  const bool idle = now_us - trained_us_ >= idle_us;
+  const std::uint64_t most = idle ? std::min(later_clock(value_, idle_pace(value_, now_us - looked_us_)), pace * beside)
+                                  : later_clock(value_, pace * trained);
+  value_ = std::max(value_, std::min(furthest.clock, most));
 }
 
 /// None: no other replica is further than this one.
@@ -51,11 +66,7 @@ std::optional<JobClock::Claim> JobClock::furthest_believed(std::uint64_t own, co
   disbelieved_.reset();
   std::optional<Claim> furthest;
   for (const Claim& claim : others) {
-    std::vector<std::uint64_t> beside = {own};
-    for (const Claim& other : others) {
-      if (other.node != claim.node) beside.push_back(other.clock);
-    }
-    if (!is_believable(claim.clock, largest_but_lies(beside))) {
+    if (!is_believable(claim.clock, furthest_beside(claim.node, own, others))) {
       if (!disbelieved_ || claim.clock > disbelieved_->clock) disbelieved_ = claim;
     } else if (claim.clock > own && (!furthest || claim.clock > furthest->clock)) {
       furthest = claim;

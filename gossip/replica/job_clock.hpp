@@ -5,11 +5,13 @@
 // replica that claims the clock:
 //
 // - A clock beyond `max_lead` times the furthest of the rest, plus `free_lead_samples`, is ignored.
-// - Any other is followed at `max_pace` times the speed of the fastest of the rest: at once where all train
-//   alike, and later where a few are far ahead. If none of them has trained for idle_us, there is nothing to compare
-//   with, and the clock is followed slowly.
+// - Any other is followed at once up to the furthest of the rest, and from there at `pace` times the speed of the
+//   fastest of the rest. If none of them has trained for idle_us, there is nothing to compare with, and the clock is
+//   followed slowly, up to `pace` times the furthest of the rest.
 //
-// A replica's own clock is believed.
+// So among three or more, a third that lie make the clock at most `pace` times too large. Of two nobody can tell who
+// lies, and they follow each other at `pace_of_two` at least. A replica's own clock is believed. What was followed is
+// given up once nobody has claimed as much for idle_us.
 //
 // One owner. Time is an argument.
 
@@ -36,6 +38,9 @@ inline constexpr std::uint64_t max_clock_samples = std::uint64_t{1} << 53;
 inline constexpr std::uint64_t max_lead = 64;
 inline constexpr std::uint64_t free_lead_samples = std::uint64_t{1} << 16;
 
+inline constexpr std::uint64_t default_clock_pace = 2;
+inline constexpr std::uint64_t pace_of_two = 8;
+
 /// True if a replica's claim of `clock` is believable where `furthest_other` is the largest other clock.
 [[nodiscard]] constexpr bool is_believable(std::uint64_t clock, std::uint64_t furthest_other) {
   return clock <= max_clock_samples &&
@@ -54,25 +59,32 @@ class JobClock {
   /// each of them reports a few times. `trains`: false: nobody trains here. Then the clock only tells how far the model
   /// is, and it follows any believed claim at once.
   void look(TimeUs now_us, std::uint64_t own, std::vector<Claim> others, bool trains = true);
+  /// How many times as fast as the others one replica may be, to be followed at once.
+  void set_pace(std::uint64_t pace) { pace_ = pace; }
   [[nodiscard]] std::uint64_t value() const { return value_; }
+  /// The claim that the last look followed, and that is further than the value: how fast it goes cannot be believed.
+  [[nodiscard]] const std::optional<Claim>& ahead() const { return ahead_; }
   /// The claim that the last look ignored.
   [[nodiscard]] const std::optional<Claim>& disbelieved() const { return disbelieved_; }
 
  private:
   [[nodiscard]] std::optional<Claim> furthest_believed(std::uint64_t own, const std::vector<Claim>& others);
+  void follow(TimeUs now_us, std::uint64_t own, const std::vector<Claim>& others, const Claim& furthest);
   [[nodiscard]] std::uint64_t trained_beside(const NodeId& leader, std::uint64_t own,
                                              const std::vector<Claim>& others) const;
 
-  static constexpr std::uint64_t max_pace = 8;
   static constexpr TimeUs look_us = 2 * us_per_s;
   static constexpr TimeUs idle_us = 60 * us_per_s;
 
+  std::uint64_t pace_ = default_clock_pace;
   std::uint64_t value_ = 0;
   std::uint64_t own_ = 0;  // own clock in the last look; others_ are from that look as well
   std::vector<Claim> others_;
   bool looked_ = false;
   TimeUs looked_us_ = 0;
   TimeUs trained_us_ = 0;  // when a replica other than the furthest had last trained
+  TimeUs claimed_us_ = 0;  // when somebody had last claimed as much as the value
+  std::optional<Claim> ahead_;
   std::optional<Claim> disbelieved_;
 };
 

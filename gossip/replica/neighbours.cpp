@@ -1,6 +1,7 @@
 #include "gossip/replica/neighbours.hpp"
 
 #include <algorithm>
+#include <set>
 
 #include "gossip/replica/finishing.hpp"
 #include "gossip/replica/pace.hpp"
@@ -34,9 +35,30 @@ const Neighbour* Neighbours::find(const NodeId& node) const {
   return found == table_.end() ? nullptr : &found->second;
 }
 
+Sponsor Neighbours::sponsor_of(const NodeId& node) const {
+  const Neighbour* neighbour = find(node);
+  return neighbour == nullptr ? no_sponsor : neighbour->sponsor;
+}
+
+std::size_t Neighbours::linked() const {
+  return static_cast<std::size_t>(std::ranges::count_if(table_, [](const auto& item) { return item.second.linked; }));
+}
+
+Neighbours::Voices Neighbours::voices(Sponsor sponsor) const {
+  Voices voices;
+  std::set<Sponsor> sponsors;
+  for (const auto& [node, neighbour] : table_) {
+    if (!is_partner(neighbour)) continue;
+    if (neighbour.sponsor == sponsor) ++voices.nodes;
+    if (neighbour.sponsor == no_sponsor || sponsors.insert(neighbour.sponsor).second) ++voices.all;
+  }
+  return voices;
+}
+
 // --- coming and going ---------------------------------------------------------------------------------------------
 
-Neighbour* Neighbours::link_up(const NodeId& node, double bytes_per_s, std::optional<NodeId>& displaced) {
+Neighbour* Neighbours::link_up(const NodeId& node, Sponsor sponsor, double bytes_per_s,
+                               std::optional<NodeId>& displaced) {
   if (table_.size() >= max_neighbours && !table_.contains(node)) {
     const auto unlinked = std::ranges::find_if(table_, [](const auto& item) { return !item.second.linked; });
     if (unlinked == table_.end()) return nullptr;
@@ -45,6 +67,7 @@ Neighbour* Neighbours::link_up(const NodeId& node, double bytes_per_s, std::opti
   }
   Neighbour& neighbour = table_[node];
   neighbour.linked = true;
+  neighbour.sponsor = sponsor;
   neighbour.overdue_in_a_row = 0;
   neighbour.info.state = ReplicaState::absent;  // until it is heard: its replica may have gone while there was no link
   neighbour.budget.set_rate(bytes_per_s);

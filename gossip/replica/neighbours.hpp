@@ -21,6 +21,7 @@ inline constexpr std::size_t max_neighbours = 1024;
 
 struct Neighbour {
   bool linked = false;
+  Sponsor sponsor = no_sponsor;
   JobInfo info;
   bool over_before = false;  ///< the run was over for it before this node heard of it, or began to finish
   LinkFactor factor;
@@ -58,10 +59,19 @@ class Neighbours {
   /// Null: the node is not known.
   [[nodiscard]] Neighbour* find(const NodeId& node);
   [[nodiscard]] const Neighbour* find(const NodeId& node) const;
+  [[nodiscard]] Sponsor sponsor_of(const NodeId& node) const;
+  /// Partners that the sponsor has admitted, and the sponsors of all partners; those of whom it is not known count
+  /// each.
+  struct Voices {
+    std::size_t nodes = 0;
+    std::size_t all = 0;
+  };
+  [[nodiscard]] std::size_t linked() const;
+  [[nodiscard]] Voices voices(Sponsor sponsor) const;
 
   // --- coming and going
   /// A link to the node is up. Null: there is no room for it. `displaced`: the neighbour whose place it took.
-  Neighbour* link_up(const NodeId& node, double bytes_per_s, std::optional<NodeId>& displaced);
+  Neighbour* link_up(const NodeId& node, Sponsor sponsor, double bytes_per_s, std::optional<NodeId>& displaced);
   void link_down(const NodeId& node);
   void erase(const NodeId& node);
   /// The neighbour has reported its state.

@@ -11,6 +11,8 @@ namespace gossamer::gossip {
 
 namespace {
 
+constexpr TimeUs lone_periods = 4;          // without an exchange, after which nobody needs to wait for the others
+constexpr std::size_t turns_by_chance = 2;  // of the last exchanges, beyond its part, that a partner may have had
 constexpr double growth_max = 64;  // limit on the expected disagreement's growth, for a node that was silent for long
 constexpr double quiet_tolerance = 1e-5;             // of the norm; rounding leaves a twentieth of it
 constexpr std::uint64_t tracer_seed = 0x7261636572;  // independent of the replica's other random numbers
@@ -79,8 +81,19 @@ std::optional<NodeId> ReplicaData::server_of(const Fragment& fragment) const {
   return known != nullptr && known->info.keeps && !known->over_before ? std::optional(node) : std::nullopt;
 }
 
+bool ReplicaData::is_over_share(const Fragment& fragment, const NodeId& partner, TimeUs now_us) const {
+  const Sponsor sponsor = neighbours.sponsor_of(partner);
+  if ((sponsor == no_sponsor && !clips_densely) || finish || leaving) return false;
+  const Neighbours::Voices voices = neighbours.voices(sponsor);
+  const bool shared = sponsor != no_sponsor && voices.nodes > 1;
+  if (voices.all < witnesses_least || !(shared || clips_densely)) return false;
+  // Where the others hardly exchange, they are not waited for.
+  return now_us - fragment.last_exchange.at_us < lone_periods * pace.period_us() &&
+         fragment.turns.has_had_its_part(voice_of(partner, sponsor), voices.all, shared ? 0 : turns_by_chance);
+}
+
 Witness ReplicaData::witness_for(std::uint32_t f, const NodeId& partner) const {
-  Witness witness = fragments[f].distances.witness(partner);
+  Witness witness = fragments[f].distances.witness(partner, neighbours.sponsor_of(partner));
   // Other partners will be met, so a single first partner is not believed.
   if (neighbours.partners() >= witnesses_least) witness.alone = false;
   // What only its owner is asked for is as the owner has it.
@@ -88,21 +101,24 @@ Witness ReplicaData::witness_for(std::uint32_t f, const NodeId& partner) const {
   return witness;
 }
 
+float ReplicaData::clip() const {
+  return clips_densely ? std::min(options.clip, options.dense_clip) : options.clip;
+}
+
 double ReplicaData::usual_distance(const Fragment& fragment) const {
   const auto median = fragment.distances.median();
   if (!median) return 0;
-  return options.clip >= loose_clip ? std::max<double>(*median, loose_threshold * fragment.norm / options.clip)
-                                    : *median;
+  return clip() >= loose_clip ? std::max<double>(*median, loose_threshold * fragment.norm / clip()) : *median;
 }
 
 Clip ReplicaData::clip_for(const Fragment& fragment, const NodeId& partner) const {
-  if (!(options.clip > 0)) return {};
+  if (!(clip() > 0)) return {};
   const double usual = usual_distance(fragment);
   // Nobody can tell who of so few is far off.
-  if (options.clip >= loose_clip && usual == 0 && neighbours.partners() < witnesses_least) return {};
+  if (clip() >= loose_clip && usual == 0 && neighbours.partners() < witnesses_least) return {};
   const Neighbour* neighbour = neighbours.find(partner);
   const int extra = neighbour == nullptr ? 0 : neighbour->clips.extra_shift();
-  const float multiple = std::ldexp(options.clip, -extra);
+  const float multiple = std::ldexp(clip(), -extra);
   const auto threshold = static_cast<float>(std::min<double>(multiple * usual, std::numeric_limits<float>::max()));
   return {.threshold = threshold, .multiple = multiple};
 }
@@ -123,7 +139,7 @@ void ReplicaData::learn(Fragment& fragment, const NodeId& partner, const Exchang
   Neighbour* const neighbour = neighbours.find(partner);
   const bool gave = only_gives(neighbour);
   if (neighbour != nullptr && measure.blocks > 0) {
-    const double usual = options.clip * usual_distance(fragment);
+    const double usual = clip() * usual_distance(fragment);
     if (usual > 0 && measure.blocks > measure.wide_blocks) {
       neighbour->clips.observe(measure.distance / usual);
       if (measure.distance > usual) ++counters.clipped;
@@ -132,7 +148,7 @@ void ReplicaData::learn(Fragment& fragment, const NodeId& partner, const Exchang
                                                  static_cast<float>(measure.blocks));
   }
   if (measure.telling && measure.blocks == fragment.buffers.block_count()) {
-    fragment.distances.observe(partner, measure.distance);
+    fragment.distances.observe(partner, measure.distance, neighbours.sponsor_of(partner));
     fragment.norm = values_norm(measure);
     if (const double relative = relative_distance(measure); std::isfinite(relative)) {
       if (!gave) fragment.relative_distance = smoothed(fragment.relative_distance.value_or(0), relative);
@@ -141,6 +157,7 @@ void ReplicaData::learn(Fragment& fragment, const NodeId& partner, const Exchang
   }
   if (!counts) return;
   if (neighbour != nullptr) {
+    fragment.turns.note(voice_of(partner, neighbour->sponsor));
     ++neighbour->exchanges;
     neighbour->blocks += measure.blocks;
     neighbour->wide_blocks += measure.wide_blocks;

@@ -59,8 +59,10 @@ struct ReplicaData {
   Random random;
   Tracer tracer;
   ReplicaCounters counters;
-  std::uint64_t clock = 0;  ///< samples that this replica has seen
-  TimeUs step_us = 0;       ///< between two of the client's steps; 0: not known
+  std::uint64_t clock = 0;            ///< samples that this replica has seen
+  TimeUs step_us = 0;                 ///< between two of the client's steps; 0: not known
+  std::size_t certified_members = 0;  ///< other nodes; 0: the cluster asks for no certificates
+  bool clips_densely = false;
   std::optional<Leaving> leaving;
   std::optional<Finish> finish;
   /// Counts events that may have changed a model: a clock has moved here or at a neighbour, a neighbour has come or
@@ -103,8 +105,13 @@ struct ReplicaData {
   [[nodiscard]] NodeId owner(std::uint32_t f) const;
   /// Another node that keeps the job and owns the fragment; none also if the run was over for it before.
   [[nodiscard]] std::optional<NodeId> server_of(const Fragment& fragment) const;
+  /// The partner had its part of the fragment's last exchanges, or all partners by its sponsor together. That is looked
+  /// at where a sponsor has admitted several, or where not every member is trusted.
+  [[nodiscard]] bool is_over_share(const Fragment& fragment, const NodeId& partner, TimeUs now_us) const;
   [[nodiscard]] Witness witness_for(std::uint32_t f, const NodeId& partner) const;
-  /// The distance to partners beyond so many times of which ReplicaOptions::clip takes effect; 0: not known.
+  /// The limit that holds now: ReplicaOptions::clip or dense_clip.
+  [[nodiscard]] float clip() const;
+  /// The distance to partners beyond so many times of which clip() takes effect; 0: not known.
   [[nodiscard]] double usual_distance(const Fragment& fragment) const;
   [[nodiscard]] Clip clip_for(const Fragment& fragment, const NodeId& partner) const;
   [[nodiscard]] float factor_for(const Fragment& fragment, const NodeId& partner) const;

@@ -5,6 +5,7 @@
 #include "gossip/codec/lattice.hpp"
 #include "gossip/exchange/outer.hpp"
 #include "gossip/exchange/steps.hpp"
+#include "gossip/replica/job_clock.hpp"
 #include "gossip/replica/partners.hpp"
 
 namespace gossamer::gossip {
@@ -33,6 +34,11 @@ struct ReplicaOptions {
   /// lower value limits a poisoned or far-off partner more, and slows stragglers down. From loose_clip on it lets
   /// any replica move by a part of its norm: whoever comes late would be kept away. 0: off.
   float clip = 8;
+  /// At most this counts as `clip` in a cluster that asks for certificates, while this replica trains and its node is
+  /// linked with most others. There a minority is told by its distance, and nobody honest depends on one link
+  /// (docs/explanation/learning.md, section 7).
+  float dense_clip = 2;
+  std::uint64_t clock_pace = default_clock_pace;  ///< see gossip/replica/job_clock.hpp
 };
 
 }  // namespace gossamer::gossip

@@ -81,11 +81,12 @@ void Responder::take_request(const NodeId& from, ExchangeRequest&& request, Wait
     fragment.agreement.forget();
     data_.pace.start_by(fragment.turn, now_us);
   }
-  if (!declines && let_wait(from, request, *neighbour, now_us, out)) return;
+  const bool too_many = !follows_up(fragment, from, now_us) && data_.is_over_share(fragment, from, now_us);
+  if (!declines && !too_many && let_wait(from, request, *neighbour, now_us, out)) return;
   // Both ends asked each other: the larger id answers, the smaller declines.
   const bool crossing = crosses(fragment, from);
   const auto shift = fragment.budget.answer_shift(crossing);
-  if (declines || stale || !data_.runs() || fragment.is_held() || fragment.buffers.empty() || !shift ||
+  if (declines || stale || too_many || !data_.runs() || fragment.is_held() || fragment.buffers.empty() || !shift ||
       (waited == Waited::no && (client_.is_crowded() || yields(*neighbour, now_us))) ||
       (crossing && data_.options.crossing_rule && data_.self < from) || (data_.finish && neighbour->info.quarantined) ||
       !affordable(*neighbour, fragment, now_us) || (asked && fragment.buffers.out_of_hand())) {

@@ -3,6 +3,7 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "gossip/plain_text.hpp"
 #include "peer/links/own_addresses.hpp"
@@ -328,6 +329,21 @@ const Certificate* Agreement::certificate_of(const NodeId& node) const {
   const bool counts = held != nullptr && self_.time_of_day() < held->warrant.valid_until &&
                       !denied_.contains(NodeId{held->warrant.invitation});
   return counts ? held : nullptr;
+}
+
+Sponsor Agreement::sponsor_of(const NodeId& node) const {
+  const Sponsor sponsor = sponsor_by_certificate(node);
+  return sponsor == sponsor_by_certificate(self_.identity.node) ? no_sponsor : sponsor;
+}
+
+Sponsor Agreement::sponsor_by_certificate(const NodeId& node) const {
+  const Certificate* const certificate = certificate_of(node);
+  if (certificate == nullptr) return no_sponsor;
+  const auto& signer = spread_.certificates().entries().at(node).signer;
+  const bool by_deputy = signer && *signer != *authority();
+  Sponsor sponsor = no_sponsor;
+  std::memcpy(&sponsor, by_deputy ? signer->data() : certificate->warrant.invitation.data(), sizeof sponsor);
+  return sponsor;
 }
 
 Rights Agreement::rights_of(const NodeId& node) const {

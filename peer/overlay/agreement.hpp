@@ -65,6 +65,9 @@ class Agreement {
   [[nodiscard]] std::optional<std::string> objection_to(const InvitationClaim& claim);
   /// The one that counts now; null: the node has none, or its invitation is denied.
   [[nodiscard]] const Certificate* certificate_of(const NodeId& node) const;
+  /// Whose word its certificate is: a deputy's, or the authority's in one invitation. no_sponsor: it has none, or this
+  /// node's own is by the same.
+  [[nodiscard]] Sponsor sponsor_of(const NodeId& node) const;
   [[nodiscard]] Rights rights_of(const NodeId& node) const;
 
   /// Replaces the nodes that this node alone turns away.
@@ -117,6 +120,7 @@ class Agreement {
   void enforce_denials();
   void note_rule();
   [[nodiscard]] std::expected<void, std::string> take_and_tell(const Certificate& certificate);
+  [[nodiscard]] Sponsor sponsor_by_certificate(const NodeId& node) const;
   [[nodiscard]] std::string reason_to_end(const Link& link) const;
   void enforce_certificates();
   void remind_of_end();

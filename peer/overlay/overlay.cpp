@@ -287,6 +287,14 @@ MembershipStatus Overlay::membership() const {
           .counters = membership.counters()};
 }
 
+std::size_t Overlay::certified_members() const {
+  const auto& roster = links_.roster();
+  if (!roster || !agreement_.asks_for_certificates()) return 0;
+  return static_cast<std::size_t>(std::ranges::count_if(roster->membership().members(), [this](const auto& member) {
+    return agreement_.certificate_of(member.record.node) != nullptr;
+  }));
+}
+
 std::vector<LinkStatus> Overlay::links() const {
   std::vector<LinkStatus> all;
   const auto& roster = links_.roster();

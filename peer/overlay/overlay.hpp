@@ -48,6 +48,8 @@ class Overlay {
   /// The members, ordered by id. With partial views they are the active view.
   [[nodiscard]] std::vector<KnownMember> members() const;
   [[nodiscard]] MembershipStatus membership() const;
+  /// The other members that have a certificate; 0 where none is asked for. Members without one may be invented.
+  [[nodiscard]] std::size_t certified_members() const;
   [[nodiscard]] OverlayCounters counters() const { return self_.counters; }
   /// The address where it listens, with the port that was found.
   [[nodiscard]] std::string address() const { return listener_.address().text(); }
@@ -114,6 +116,7 @@ class Overlay {
   }
   /// Null: none that counts.
   [[nodiscard]] const Certificate* certificate_of(const NodeId& node) const { return agreement_.certificate_of(node); }
+  [[nodiscard]] Sponsor sponsor_of(const NodeId& node) const { return agreement_.sponsor_of(node); }
   /// What the node may do in jobs: everything, where certificates are not asked for.
   [[nodiscard]] Rights rights_of(const NodeId& node) const { return agreement_.rights_of(node); }
   [[nodiscard]] bool asks_for_certificates() const { return agreement_.asks_for_certificates(); }

@@ -12,14 +12,24 @@ namespace {
 
 /// ‖x − b‖² with b = 0 for everyone, from x = initial: the loss falls to the noise. Steps are so large that averaging
 /// does not outweigh one that goes uphill.
-LearningRun run_with(AttackKind attack, float clip, Codec codec = Codec::q8) {
-  const auto workload = make_quadratic({.elements = 512, .sigma = 0.1});
-  Experiment experiment{.nodes = 8, .samples = 8 * 250, .learning_rate = 0.2, .seed = 5};
+Experiment experiment_with(AttackKind attack, std::size_t nodes = 8) {
+  Experiment experiment{.nodes = nodes, .samples = nodes * 250, .learning_rate = 0.2, .seed = 5};
   experiment.attack = attack;
-  experiment.replica = {.codec = codec, .period_us = experiment.step_us, .clip = clip};
+  experiment.replica = {.period_us = experiment.step_us};
   experiment.fragments = 1;
   experiment.evaluations = 1;
-  return run_gossip(*workload, experiment);
+  return experiment;
+}
+
+LearningRun run(const Experiment& experiment) {
+  return run_gossip(*make_quadratic({.elements = 512, .sigma = 0.1}), experiment);
+}
+
+LearningRun run_with(AttackKind attack, float clip, Codec codec = Codec::q8) {
+  Experiment experiment = experiment_with(attack);
+  experiment.replica.codec = codec;
+  experiment.replica.clip = clip;
+  return run(experiment);
 }
 
 }  // namespace
@@ -43,13 +53,26 @@ TEST_CASE("By default a member that goes wild ruins nobody") {
   CHECK(with_default < 10 * honest);
 }
 
+TEST_CASE("Twelve that one sponsor has admitted do no more than one") {
+  Experiment experiment = experiment_with(AttackKind::ascent, 20);
+  experiment.certified = true;
+  experiment.attackers = 12;
+  const double each = run(experiment).records.back().loss;
+  experiment.one_sponsor = true;
+  const double as_one = run(experiment).records.back().loss;
+  const double honest = run_with(AttackKind::silent, 0).records.back().loss;
+  CAPTURE(honest, each, as_one);
+  CHECK(as_one < 10 * honest);
+  CHECK(each > 10 * as_one);
+}
+
 TEST_CASE("NaN and infinity do not spread from one member, whatever the codec") {
   const Codec codec = GENERATE(Codec::f32, Codec::q8, Codec::q4);
   const float clip = GENERATE(0.0F, 2.0F);
   const double honest = run_with(AttackKind::silent, 0, codec).records.back().loss;
-  const LearningRun run = run_with(AttackKind::nan, clip, codec);
-  CHECK(run.records.back().loss == Approx(honest).epsilon(0.3));
-  CHECK(std::isfinite(run.worst_loss));
+  const LearningRun attacked = run_with(AttackKind::nan, clip, codec);
+  CHECK(attacked.records.back().loss == Approx(honest).epsilon(0.3));
+  CHECK(std::isfinite(attacked.worst_loss));
 }
 
 TEST_CASE("Clipping costs honest nodes nothing where all are alike") {

@@ -1,14 +1,16 @@
 """Certificates: nodes that the cluster's authority has signed for are let in, each to the jobs that it may train."""
 
+import json
 import os
 import subprocess
+import time
 import unittest
 from typing import Any, Dict, List
 from unittest import mock
 
 import numpy as np
 
-from hostile_test import hostile_member
+from hostile_test import begin_hostile_member, hostile_member
 from support import BUILD, JOB, PATIENCE_S, Node, OperatedTest, start_program, wait_until
 
 
@@ -272,6 +274,40 @@ class Certificates(OperatedTest):
         # With the right to train the same changes the model.
         pull("trainer")
         self.step_until(lambda: bool((client.array > 1.1).all()), "it has changed the model")
+
+    def test_others_learn_although_one_with_a_certificate_pulls(self) -> None:
+        """Four train towards nearly the same, and a fifth pulls one of them elsewhere."""
+        nodes = self.certified_cluster(4)
+        random = np.random.default_rng(1)
+        goal = random.normal(size=2000).astype(np.float32)
+        goals = [goal + 0.02 * random.normal(size=2000).astype(np.float32) for _ in nodes]
+        clients = [self.attach(node, goal.copy(), fragment_elements=2048) for node in nodes]
+
+        def trained() -> bool:
+            for client, own in zip(clients, goals):
+                client.array += 0.02 * (own - client.array)
+                client.step()
+            return all(client.job()["state"] == "running" and client.job()["exchanges"] > 20 for client in clients)
+
+        wait_until(trained, 2 * PATIENCE_S, "all train together")
+        with mock.patch.dict(os.environ, GOSSAMER_MEMBER_STATE=str(self.folder / "puller")):
+            hostile_member(self, nodes[0], "nothing")
+            (identity,) = self.waiting(nodes[0])
+            self.ask(nodes[1], "approve", identity, *self.signed)
+            wait_until(lambda: identity in self.certificates(nodes[0]), PATIENCE_S, "it is let in")
+            puller = begin_hostile_member(self, nodes[0], "pulls-on")
+        farthest = 0.0
+        until = time.monotonic() + PATIENCE_S
+        while puller.poll() is None and time.monotonic() < until:
+            trained()
+            errors = [np.linalg.norm(client.array - goal) / np.linalg.norm(goal) for client in clients]
+            farthest = max(farthest, *errors)
+            time.sleep(0.01)
+        told = json.loads(puller.communicate()[0])
+        print(f"at most {farthest:.2f} of the norm away, and {told['replies']}")
+        self.assertGreater(told["replies"].get("done", 0), 50)
+        # Not held off, it draws the first over to its own model, which is more than twice the norm away.
+        self.assertLess(farthest, 1)
 
     def test_limits_are_not_passed_over(self) -> None:
         """What is typed for a certificate is signed, or nothing is printed at all."""

@@ -350,7 +350,7 @@ void repeated(HostileMember& member) {
 }
 
 /// Takes part as a replica whose model is 2 everywhere, and stays so.
-void pulls(HostileMember& member) {
+void pulls(HostileMember& member, int times) {
   JobInfo info = *member.job();
   info.state = ReplicaState::running;
   member.say(Message(info));
@@ -362,7 +362,7 @@ void pulls(HostileMember& member) {
   for (std::size_t at = 0; at < values.size(); at += sizeof two)
     std::memcpy(&values[at], &two, sizeof two);
   pull.values = Bytes::adopt(std::move(values));
-  for (int i = 0; i < repetitions; ++i) {
+  for (int i = 0; i < times && !member.put_out(); ++i) {
     pull.counter = microseconds_since_1970();
     member.say(Message(pull));
     member.hear_until([] { return false; }, std::chrono::milliseconds(20));
@@ -411,10 +411,11 @@ void impossible_clock(HostileMember& member) {
   member.say(Channel::control, frames);
   member.hear_until([] { return false; }, aftermath);
 }
-void far_ahead(HostileMember& member) {
-  JobInfo info = *member.job();
-  info.clock = gossip::max_clock_samples;
+/// Claims so many times the clock of the node it talks to.
+void ahead(HostileMember& member, std::uint64_t times) {
   for (int i = 0; i < repetitions && !member.put_out(); ++i) {
+    JobInfo info = *member.job();
+    info.clock = std::min(times * info.clock, gossip::max_clock_samples);
     member.say(Message(info));
     member.hear_until([] { return false; }, std::chrono::milliseconds(100));
   }
@@ -473,10 +474,12 @@ const std::map<std::string, void (*)(HostileMember&)>& acts() {
       {"reads-nothing", reads_nothing},
       {"decides", [](HostileMember& member) { decides(member, false); }},
       {"decides-signed", [](HostileMember& member) { decides(member, true); }},
-      {"pulls", pulls},
+      {"pulls", [](HostileMember& member) { pulls(member, repetitions); }},
+      {"pulls-on", [](HostileMember& member) { pulls(member, 20 * repetitions); }},
       {"sets", sets},
       {"impossible-clock", impossible_clock},
-      {"far-ahead", far_ahead}};
+      {"ahead", [](HostileMember& member) { ahead(member, 30); }},
+      {"far-ahead", [](HostileMember& member) { ahead(member, gossip::max_clock_samples); }}};
   return all;
 }
 

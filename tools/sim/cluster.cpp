@@ -554,7 +554,8 @@ void Cluster::link(std::size_t i, std::size_t j) {
 
 void Cluster::told_of_link(std::size_t i, std::size_t j) {
   if (nodes_[i].beginning->is_searching()) return;  // begin() meets all of them
-  decide(i, [&](Actions& out) { nodes_[i].replica->link_up(id_of(j), out); });
+  const Sponsor sponsor = nodes_[j].sponsor == nodes_[i].sponsor ? no_sponsor : nodes_[j].sponsor;
+  decide(i, [&](Actions& out) { nodes_[i].replica->link_up(id_of(j), out, sponsor); });
   nodes_[i].beginning->link_up(id_of(j));
 }
 
@@ -817,12 +818,19 @@ void Cluster::in_daemon(std::size_t i, std::uint64_t life, Schedule::Action acti
   }
 }
 
+/// As each daemon knows the others that run.
+std::size_t Cluster::members_besides(std::size_t i) const {
+  const auto run = std::ranges::count_if(nodes_, [](const Node& node) { return node.daemon; });
+  return static_cast<std::size_t>(run) - (nodes_[i].daemon ? 1 : 0);
+}
+
 void Cluster::tick(std::size_t i) {
   Node& node = nodes_[i];
   if (node.client.alive && !node.beginning->is_under_way())
     node.replica->set_clock(node.client.clock_base + node.client.clock);
   node.beginning->tick(node.all_dialled);
   tell_time_taken(i);
+  if (options_.certified) node.replica->set_certified_members(members_besides(i));
   decide(i, [&](Actions& out) {
     if (node.client.alive && !node.keeps) tell_finishing(i, out);
     node.replica->tick(now_us(), out, node.all_dialled);

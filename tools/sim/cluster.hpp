@@ -46,6 +46,7 @@ struct ClusterOptions {
   std::size_t lean_window = 0;         ///< clients keep lean memory for so many fragments; 0: resident
   double byte_scale = 1;               ///< payloads count this many times: a small model stands for a large one
   bool trusts_saved = false;           ///< saved models are not checked: a fault, to see that it is found
+  bool certified = false;              ///< nodes have certificates, so that ReplicaOptions::dense_clip counts
   std::uint64_t seed = 1;
 };
 
@@ -149,6 +150,7 @@ class Cluster {
     std::vector<SavedValues> saved;                ///< what a joining client may begin with, the best first
     bool joins = false;                            ///< its client is new
     bool keeps = false;                            ///< its client does not train (set before start_daemon())
+    Sponsor sponsor = no_sponsor;                  ///< who has admitted it (set before it is linked)
     bool paused = false;
     bool all_dialled = true;
     std::deque<Schedule::Action> held_back;  ///< events that came while it was paused
@@ -300,6 +302,7 @@ class Cluster {
   void receive(std::size_t from, std::size_t to, const Message& message);
   void receive_without_job(std::size_t from, std::size_t to, const Message& message);
   void let_go(std::size_t i);
+  [[nodiscard]] std::size_t members_besides(std::size_t i) const;
   void told_of_link(std::size_t i, std::size_t j);
   template <class Feed>
   void decide(std::size_t i, Feed feed) {

@@ -35,8 +35,8 @@ TimeUs drawn_us(gossip::Random& random, double low_us, double high_us) {
 }
 
 /// Replicas that clip when nobody trains may take too long to agree: a threshold falls as others do.
-bool clips_at_rest(const gossip::ReplicaOptions& replica) {
-  return replica.clip > 0 && replica.clip < gossip::loose_clip;
+bool clips_at_rest(const ClusterOptions& cluster) {
+  return cluster.certified || (cluster.replica.clip > 0 && cluster.replica.clip < gossip::loose_clip);
 }
 
 void draw_network(gossip::Random& random, Swarm& swarm) {
@@ -136,10 +136,16 @@ void draw_saved(gossip::Random random, Swarm& swarm) {
   if (chance(random, 0.5)) swarm.damaged = drawn(random, 0.01, 0.3);
 }
 
+/// Draws who has admitted the nodes. A member knows that only where certificates are asked for.
+void draw_sponsors(gossip::Random random, Swarm& swarm) {
+  if (chance(random, 0.25)) swarm.sponsors = 1 + random.below(4);
+  swarm.cluster.certified = chance(random, 0.1);
+}
+
 /// Draws, from its own seed, whether the programs end in the end. With clipping, replicas may take too long to agree
 /// (see World::missing()).
 void draw_end(gossip::Random random, Swarm& swarm) {
-  swarm.finishes = chance(random, 0.5) && !clips_at_rest(swarm.cluster.replica);
+  swarm.finishes = chance(random, 0.5) && !clips_at_rest(swarm.cluster);
 }
 
 }  // namespace
@@ -181,6 +187,7 @@ Swarm draw_swarm(std::uint64_t seed) {
   draw_nan(gossip::Random(seed ^ 0x4a4ULL), swarm);
   draw_pass(gossip::Random(seed ^ 0x9a55ULL), swarm);
   draw_saved(gossip::Random(seed ^ 0x5a7edULL), swarm);
+  draw_sponsors(gossip::Random(seed ^ 0x5b05ULL), swarm);
   draw_end(gossip::Random(seed ^ 0xe4dULL), swarm);
   draw_keepers(gossip::Random(seed ^ 0x4ee9ULL), swarm);
   return swarm;
@@ -214,11 +221,12 @@ std::string describe(const Swarm& swarm) {
   say(swarm.behind_nat > 0, "NAT;");
   say(swarm.one_stays_dead, "one stays dead;");
   say(swarm.finishes, "programs that finish;");
+  if (swarm.sponsors > 0) deeds += fmt::format(" {} that have admitted the nodes;", swarm.sponsors);
   if (swarm.keepers > 0) deeds += fmt::format(" {} that keep the job;", swarm.keepers);
   deeds += fmt::format(" partners {};", gossip::policy_name(replica.partners.policy));
   say(!replica.exchanges, "those that train exchange nothing;");
   say(replica.outer.on(), "outer steps;");
-  say(clips_at_rest(replica), "clipping;");
+  say(clips_at_rest(swarm.cluster), "clipping;");
   say(replica.bytes_per_s > 0 || replica.link_bytes_per_s > 0, "byte budgets;");
   if (swarm.cluster.pass_us > 0) deeds += fmt::format(" passes of up to {} us;", swarm.cluster.pass_us);
   if (swarm.cluster.lean_window > 0) deeds += fmt::format(" lean memory of {} fragments;", swarm.cluster.lean_window);
@@ -424,8 +432,10 @@ std::size_t World::add_node() {
   joins_.push_back(false);
   const double speed = swarm_.speeds > 1 ? drawn(random_, 1 / swarm_.speeds, swarm_.speeds) : 1;
   cluster_.set_all_dialled(false);
-  return cluster_.add_node(
+  const std::size_t added = cluster_.add_node(
       model(), [this, i](std::span<float> values) { return train(i, values); }, speed);
+  if (swarm_.sponsors > 0) cluster_.node(added).sponsor = static_cast<Sponsor>(1 + i % swarm_.sponsors);
+  return added;
 }
 
 std::uint64_t World::train(std::size_t i, std::span<float> values) {
@@ -697,7 +707,7 @@ std::string World::missing() const {
     return fmt::format("of {} pairs of nodes, {} have concluded an exchange", pairs, reached);
   // Clipping moves distant replicas only a little, so agreement may take longer than this waits. It is known to be slow
   // with seed 300053: the median distance falls to nothing while one replica is still on its way.
-  if (clips_at_rest(swarm_.cluster.replica) || go_apart()) return {};
+  if (clips_at_rest(swarm_.cluster) || go_apart()) return {};
   const double distance = cluster_.distance();
   double square = 0;
   for (const double value : cluster_.mean())
@@ -775,7 +785,7 @@ void World::come_together() {
   const std::uint64_t wide = cluster_.count(&gossip::ReplicaCounters::wide_blocks) - wide_before;
   // A replica that clipping keeps on its way stays beyond the others' quantiser range (see missing()): with few nodes
   // it has half of all blocks.
-  const bool apart = clips_at_rest(swarm_.cluster.replica) || go_apart();
+  const bool apart = clips_at_rest(swarm_.cluster) || go_apart();
   if (!apart && blocks >= least_blocks && static_cast<double>(wide) > most_wide * static_cast<double>(blocks)) {
     throw Violation({}, "liveness: of {} blocks exchanged since the last fault, {} were out of range", blocks, wide);
   }

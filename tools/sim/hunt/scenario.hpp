@@ -63,6 +63,7 @@ struct Swarm {
   bool one_stays_dead = false;         ///< after the faults, until the others know
   bool finishes = false;               ///< in the end the programs stop, one after the other, while daemons die
   std::set<Deed> deeds = {};           ///< that may happen
+  std::size_t sponsors = 0;            ///< so many have admitted the nodes, in turn; 0: each has a voice of its own
   std::size_t keepers = 0;             ///< so many nodes, from the second on, hold a replica without training it
   std::size_t nan_stays = 0;           ///< this many nodes, the last ones, write NaN as long as faults happen
 };

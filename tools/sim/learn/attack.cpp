@@ -14,6 +14,7 @@ namespace {
 constexpr float extreme_weight = 1e6F;
 constexpr float extreme_value = 1e30F;
 constexpr float dissensus_strength = 4;
+constexpr double pull_strength = 0.5;
 
 Bytes filled_floats(std::size_t bytes, float value) {
   return Bytes::adopt(std::vector<float>(bytes / sizeof(float), value));
@@ -40,6 +41,16 @@ void Attacker::corrupt(std::span<float> model, std::span<const std::span<const f
       const auto& one = honest[random_.below(honest.size())];
       for (std::size_t e = 0; e < model.size(); ++e)
         model[e] = mean[e] + dissensus_strength * (mean[e] - one[e]);
+      break;
+    }
+    case AttackKind::pull: {
+      const auto mean = mean_of(honest);
+      double square = 0;
+      for (const float value : mean)
+        square += double{value} * value;
+      const auto each = static_cast<float>(pull_strength * std::sqrt(square / static_cast<double>(mean.size())));
+      for (std::size_t e = 0; e < model.size(); ++e)
+        model[e] = mean[e] + (e % 2 == 0 ? each : -each);
       break;
     }
     case AttackKind::old:

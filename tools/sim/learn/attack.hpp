@@ -1,8 +1,8 @@
 // A hostile member: it keeps to the protocol's form, and lies about its model or about differences.
 //
-// The attacker is the last node of a learning run. It takes part as the others do. Instead of training, it replaces its
-// model by the values that it wants to spread; `extremes` also rewrites the numbers in its messages to the largest that
-// their form allows. It knows the honest nodes' models, which is the worst case.
+// The attackers are the last nodes of a learning run. They take part as the others do. Instead of training, it replaces
+// its model by the values that it wants to spread; `extremes` also rewrites the numbers in its messages to the largest
+// that their form allows. It knows the honest nodes' models, which is the worst case.
 //
 // One thread, with draws from its own seed.
 
@@ -25,14 +25,15 @@ enum class AttackKind : std::uint8_t {
   ascent,     ///< trains the wrong way: adds its gradient instead of subtracting it
   old,        ///< the initial model
   nan,        ///< NaN and infinity in every f32 value it sends
+  pull,       ///< the honest mean, half its norm farther in one direction
   dissensus,  ///< away from whoever it talks to: the honest mean plus 4 times what a replica is off it
               ///< (after the dissensus attack of He, Karimireddy & Jaggi 2022, 2202.01545, section 3)
 };
 
 inline constexpr Named<AttackKind> attacks[] = {
-    {"none", AttackKind::none},       {"silent", AttackKind::silent},      {"extremes", AttackKind::extremes},
-    {"flipped", AttackKind::flipped}, {"ascent", AttackKind::ascent},      {"old", AttackKind::old},
-    {"nan", AttackKind::nan},         {"dissensus", AttackKind::dissensus}};
+    {"none", AttackKind::none},       {"silent", AttackKind::silent}, {"extremes", AttackKind::extremes},
+    {"flipped", AttackKind::flipped}, {"ascent", AttackKind::ascent}, {"old", AttackKind::old},
+    {"nan", AttackKind::nan},         {"pull", AttackKind::pull},     {"dissensus", AttackKind::dissensus}};
 
 class Attacker {
  public:

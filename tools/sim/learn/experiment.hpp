@@ -43,7 +43,10 @@ struct Experiment {
   std::size_t keepers = 0;  ///< so many further nodes hold a replica without training it
   gossip::ReplicaOptions replica = {};
   std::size_t fragments = 4;
-  AttackKind attack = AttackKind::none;  ///< the last node is hostile; only the others are measured
+  AttackKind attack = AttackKind::none;  ///< what the last nodes do; only the others are measured
+  std::size_t attackers = 1;             ///< so many are hostile, if there is an attack
+  bool certified = false;                ///< nodes have certificates, so that ReplicaOptions::dense_clip counts
+  bool one_sponsor = false;              ///< one member has admitted all of them
   double memory_bytes_per_s = 1e10;      ///< serving fragments makes a step longer, by its memory traffic at this rate
   // Options of baselines that do not exchange every step (DiLoCo), or that code what they send (CHOCO).
   std::size_t period_steps = 1;

@@ -19,7 +19,7 @@ class GossipRun {
   GossipRun(const Workload& workload, const Experiment& experiment)
       : workload_(workload),
         experiment_(experiment),
-        honest_(experiment.nodes - (experiment.attack == AttackKind::none ? 0 : 1)),
+        honest_(experiment.nodes - (experiment.attack == AttackKind::none ? 0 : experiment.attackers)),
         trainers_(make_trainers(workload, experiment)),
         attacker_(experiment.attack, workload.initial(experiment.seed), experiment.seed + 3),
         network_(schedule_, gossip::Random(experiment.seed + 1), experiment.nodes + experiment.keepers,
@@ -32,6 +32,7 @@ class GossipRun {
                   .tick_us = std::min<TimeUs>(2 * us_per_ms, std::max<TimeUs>(1, experiment.step_us / 4)),
                   .serve_bytes_per_s = experiment.memory_bytes_per_s,
                   .byte_scale = experiment.byte_scale,
+                  .certified = experiment.certified,
                   .seed = experiment.seed + 2},
                  schedule_, network_) {
     const std::size_t nodes = experiment.nodes + experiment.keepers;
@@ -43,6 +44,7 @@ class GossipRun {
       cluster_.add_node(
           initial, [this, i](std::span<float> model) { return train(i, model); }, experiment.speed(i));
       cluster_.node(i).keeps = i >= experiment.nodes;
+      if (experiment.one_sponsor && i + experiment.attackers >= experiment.nodes) cluster_.node(i).sponsor = 1;
       cluster_.start_daemon(i, false);
       cluster_.node(i).replica->set_capacity(experiment.node_bytes_per_s);
     }

@@ -120,8 +120,9 @@ void complete_gossip(const LearnOptions& options, Experiment& experiment) {
   replica.outer.period_us = to_us(options.outer_period_steps * options.step_ms);
   experiment.memory_bytes_per_s = options.memory_gb_s * 1e9;
   experiment.attack = value_named("attack", options.attack, attacks);
-  if (experiment.attack != AttackKind::none && experiment.nodes < 3)
-    throw UsageError("an attack takes at least 3 nodes");
+  if (experiment.attack != AttackKind::none &&
+      (experiment.attackers == 0 || experiment.nodes < 2 + experiment.attackers))
+    throw UsageError("an attack takes attackers, and at least 2 nodes beside them");
   if (experiment.replica.clip < 0) throw UsageError("--clip is not negative");
 }
 
@@ -268,9 +269,13 @@ void add_cluster_options(CLI::App& command, LearnOptions& options) {
   command.add_option("--in-flight", experiment.replica.in_flight, "exchanges that a node has under way at once (4)");
   command.add_option("--mixing-budget", experiment.replica.mixing_budget, "1 for a LAN, 0.5 for a WAN (1)");
   command.add_option("--clip", experiment.replica.clip,
-                     "average more gently with whom is farther off than so many times the median; 0: off (0)");
+                     "average more gently with whom is farther off than so many times the median; 0: off (8)");
+  command.add_flag("--certified", experiment.certified, "nodes have certificates, so that dense_clip counts");
+  command.add_option("--dense-clip", experiment.replica.dense_clip, "at most this where all meet most (2)");
   command.add_option("--attack", options.attack,
-                     "the last node means harm: silent, extremes, flipped, ascent, old, nan or dissensus (none)");
+                     "the last node means harm: silent, extremes, flipped, ascent, old, nan, pull or dissensus (none)");
+  command.add_option("--attackers", experiment.attackers, "so many of the last nodes mean harm (1)");
+  command.add_flag("--one-sponsor", experiment.one_sponsor, "they count as one where the median is taken");
   command.add_option("--step-ms", options.step_ms, "virtual time of a step at speed 1 (10)");
   command.add_option("--step-jitter", experiment.step_jitter, "a step takes its time times 1 ± this (0.05)");
   command.add_option("--speeds", options.speeds, "of the first nodes, as 1,1,0.25");

@@ -97,6 +97,8 @@ denied = ["000102030405060708090a0b0c0d0e0f"]
     max_mbit_s = 100.0
     link_max_mbit_s = 12.5
     clip = 2.0
+    dense_clip = 3.5
+    clock_pace = 3
     outer_momentum = 0.5
     outer_period_ms = 20000
     profile = "internet"
@@ -168,6 +170,8 @@ denied = ["000102030405060708090a0b0c0d0e0f"]
   CHECK(config->gossip.max_mbit_s == 100);
   CHECK(config->gossip.link_max_mbit_s == 12.5);
   CHECK(config->gossip.clip == 2);
+  CHECK(config->gossip.dense_clip == 3.5);
+  CHECK(config->gossip.clock_pace == 3);
   CHECK(config->gossip.outer_momentum == 0.5);
   CHECK(config->gossip.outer_period_ms == 20'000);
   CHECK(config->gossip.profile == Profile::internet);

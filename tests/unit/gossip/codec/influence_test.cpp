@@ -170,6 +170,46 @@ TEST_CASE("a minority does not move the median beyond the others', however often
   }
 }
 
+TEST_CASE("the nodes of one sponsor have one voice, however many they are", "[influence]") {
+  const double lie = GENERATE(0.0, 1e30);
+  DistanceRecord record;
+  for (std::uint8_t i = 0; i < 3; ++i)
+    record.observe(node(i), 1 + i, 100 + i);
+  for (int round = 0; round < 3; ++round) {
+    for (std::uint8_t i = 0; i < 40; ++i)
+      record.observe(node(static_cast<std::uint8_t>(50 + i)), lie, 7);
+  }
+  CHECK(record.partners() == remembered_partners);
+  CHECK(record.median() == (lie == 0 ? 1.0F : 2.0F));
+  CHECK(record.witness(node(50), 7).partner == record.witness(node(51), 7).partner);
+  CHECK(record.witness(node(50), 7).partner != record.witness(node(0), 100).partner);
+}
+
+TEST_CASE("where one sponsor has admitted all, each node has a voice", "[influence]") {
+  DistanceRecord record;
+  for (std::uint8_t i = 0; i < 5; ++i)
+    record.observe(node(i), i, 7);
+  CHECK(record.median() == 2.0F);
+  CHECK(record.witness(node(0), 7).partner != record.witness(node(1), 7).partner);
+}
+
+TEST_CASE("a voice has had its part of the last exchanges", "[influence]") {
+  VoiceTurns turns;
+  const std::uint32_t often = voice_of(node(1), no_sponsor);
+  CHECK(voice_of(node(2), 7) == voice_of(node(3), 7));
+  CHECK_FALSE(turns.has_had_its_part(often, 4, 0));
+  for (std::size_t i = 0; i < remembered_partners / 4; ++i)
+    turns.note(often);
+  CHECK(turns.has_had_its_part(often, 4, 0));
+  CHECK_FALSE(turns.has_had_its_part(often, 4, 2));
+  turns.note(often);
+  turns.note(often);
+  CHECK(turns.has_had_its_part(often, 4, 2));
+  for (std::uint8_t i = 0; i < remembered_partners; ++i)
+    turns.note(voice_of(node(10 + i), no_sponsor));
+  CHECK_FALSE(turns.has_had_its_part(often, 4, 0));
+}
+
 TEST_CASE("the shift of clipping, by a table", "[influence]") {
   struct Row {
     double norm;

@@ -25,7 +25,8 @@ struct Job {
   };
   std::vector<Other> others = {};
   int looks = 0;
-  std::uint64_t least = 0;  ///< the clock never goes back
+  std::uint64_t least = 0;  ///< the clock does not go back
+  bool falls = false;       ///< unless nobody claims as much any more
 
   void train(double seconds) {
     for (int i = 0; i < static_cast<int>(seconds * 10); ++i) {
@@ -38,7 +39,7 @@ struct Job {
         claims.push_back({node_id(static_cast<std::uint8_t>(n + 1)), other.told});
       }
       clock.look(looks++ * us_per_s / 10, static_cast<std::uint64_t>(own), std::move(claims));
-      REQUIRE(clock.value() >= least);
+      REQUIRE((falls || clock.value() >= least));
       least = clock.value();
     }
   }
@@ -55,8 +56,8 @@ struct Job {
 
 }  // namespace
 
-TEST_CASE("the job's clock is that of the furthest, where none is much faster than all others") {
-  for (const double pace : {50.0, 100.0, 400.0, 700.0}) {
+TEST_CASE("the job's clock is that of the furthest, where none is twice as fast as all others") {
+  for (const double pace : {50.0, 100.0, 150.0, 190.0}) {
     CAPTURE(pace);
     Job job{.others = {{.pace = pace}, {.pace = 90}}};
     job.train(100);
@@ -67,9 +68,9 @@ TEST_CASE("the job's clock is that of the furthest, where none is much faster th
 }
 
 TEST_CASE("a slow replica follows the fast ones, however slow it is") {
-  Job job{.own_pace = 0.01, .others = {{.pace = 1000}, {.pace = 300}}};
+  Job job{.own_pace = 0.01, .others = {{.pace = 1000}, {.pace = 600}}};
   job.train(100);
-  CHECK(job.value() >= 98'000);
+  CHECK(job.value() >= 96'000);
 }
 
 TEST_CASE("with steps of ten seconds the clock follows at each") {
@@ -79,13 +80,55 @@ TEST_CASE("with steps of ten seconds the clock follows at each") {
   CHECK(job.value() >= job.others[0].at - 10 * 400 - 3 * 400);
 }
 
-TEST_CASE("a replica far ahead of all others is followed eight times as fast as they train") {
+TEST_CASE("of two, one far ahead is followed eight times as fast as the other trains") {
   Job job{.others = {{.pace = 3000}}};
   job.train(100);
   CHECK(job.value() == Approx(8 * job.own).epsilon(0.02));
+  REQUIRE(job.clock.ahead());
+  CHECK(job.clock.ahead()->node == node_id(1));
   job.others[0].pace = 0;  // it waits for us
   job.train(300);
   CHECK(job.clock.value() == job.others[0].told);
+  CHECK_FALSE(job.clock.ahead());
+}
+
+TEST_CASE("of more, one far ahead is followed as many times as fast as the fastest of the others as is set") {
+  const std::uint64_t pace = GENERATE(1, 2, 16);
+  Job job{.others = {{.pace = 3000}, {.pace = 110}}};
+  job.clock.set_pace(pace);
+  job.train(100);
+  CHECK(job.value() == Approx(static_cast<double>(pace) * job.others[1].at).epsilon(0.04));
+  CHECK(job.clock.ahead());
+}
+
+TEST_CASE("a third that lie make the clock twice too large at most, and that is gone a minute after them") {
+  const std::size_t liars = GENERATE(1, 2, 3);
+  const double lie = GENERATE(1.5, 3, 30, 60);
+  const bool idle = GENERATE(true, false);
+  CAPTURE(liars, lie, idle);
+  Job job{.others = std::vector<Job::Other>(3 * liars - 1, {.pace = 100})};
+  job.train(20);
+  for (int i = 0; i < 60; ++i) {
+    if (idle && i == 10) job.own_pace = 0;
+    for (std::size_t n = 0; n < job.others.size(); ++n) {
+      Job::Other& other = job.others[n];
+      if (n < liars) other.lie = static_cast<std::uint64_t>(lie * job.own + static_cast<double>(n));
+      if (idle && i == 10) other.pace = 0;
+    }
+    job.train(5);
+    REQUIRE(job.value() <= 2 * job.own + 100);
+  }
+  const double truth = job.own;
+  job.others.erase(job.others.begin(), job.others.begin() + static_cast<std::ptrdiff_t>(liars));
+  job.falls = true;
+  job.train(65);
+  CHECK(job.value() <= std::max(job.own, truth));
+}
+
+TEST_CASE("what more than a third say is followed at once") {
+  Job job{.others = {{.at = 2'000'000, .pace = 100}, {.at = 2'000'100, .pace = 100}, {.pace = 100}, {.pace = 100}}};
+  job.train(3);
+  CHECK(job.value() >= 2'000'000);
 }
 
 TEST_CASE("one replica that lies does not move the job's clock, and nothing of it stays") {
@@ -114,21 +157,11 @@ TEST_CASE("with a partner only, one that lies is not believed, either") {
   CHECK(job.value() == job.own);
 }
 
-TEST_CASE("a lie within what is believed speeds the clock up eight times at most, while it lasts") {
-  Job job{.others = {{.pace = 100}, {.lie = 60'000}}};
-  job.train(10);
-  CHECK(job.value() <= 9 * job.own);
-  const double reached = job.value();
-  job.others.pop_back();
-  job.train(100);
-  CHECK(job.value() == Approx(std::max(reached, job.own)).epsilon(0.01));
-}
-
 TEST_CASE("two that say the same are believed") {
   Job job{.own_pace = 1, .others = {{.at = 5'000'000, .pace = 100}, {.at = 4'900'000, .pace = 100}}};
-  job.train(1000);
+  job.train(10);
   CHECK_FALSE(job.clock.disbelieved());
-  CHECK(job.value() >= 700'000);
+  CHECK(job.value() >= 4'900'000);
 }
 
 TEST_CASE("a third that says the same lie does not move the job's clock") {

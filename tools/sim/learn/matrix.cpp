@@ -1,3 +1,8 @@
+// SVE's vectors have no size at compile time, so no array can hold them.
+#ifndef HWY_DISABLED_TARGETS
+#define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
+#endif
+
 #include "tools/sim/learn/matrix.hpp"
 
 #undef HWY_TARGET_INCLUDE

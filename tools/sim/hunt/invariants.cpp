@@ -30,8 +30,10 @@ Invariants::Invariants(const Cluster& cluster, const gossip::ReplicaOptions& opt
     : cluster_(cluster), options_(options) {
   gossip::Random random(seed);
   const std::size_t elements = cluster.range_of(cluster.fragments() - 1).second;
-  for (std::size_t e = 0; e < elements; ++e)
-    weights_.push_back((chance(random, 0.5) ? 1 : -1) * uniform(random, 0.5, 1.5));
+  for (std::size_t e = 0; e < elements; ++e) {
+    const double sign = chance(random, 0.5) ? 1 : -1;
+    weights_.push_back(sign * uniform(random, 0.5, 1.5));
+  }
 }
 
 Trace::Concern Invariants::concern_of(const Cluster::Event& event) const {

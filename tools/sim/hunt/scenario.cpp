@@ -504,7 +504,9 @@ void World::deed() {
   if (calm_) return;
   const std::vector<Deed> kinds(swarm_.deeds.begin(), swarm_.deeds.end());
   if (kinds.empty()) return;
-  act(kinds[random_.below(kinds.size())], random_.below(cluster_.size()));
+  // The arguments of a call are drawn in another order on another processor.
+  const std::size_t i = random_.below(cluster_.size());
+  act(kinds[random_.below(kinds.size())], i);
   const TimeUs next_us = std::llround(exponential(random_, static_cast<double>(swarm_.between_us)));
   schedule_.after(std::max<TimeUs>(1, next_us), [this] { deed(); });
 }

@@ -2,6 +2,7 @@
 
 #include "daemon/clients/client_handshake.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -23,6 +24,15 @@ using layout::AttachReply;
 using layout::AttachRequest;
 using layout::AttachStatus;
 using layout::DeviceOffer;
+
+/// Reads without waiting, whatever flags the client has set. Linux before 5.8 and QEMU cannot do that, so the flag is
+/// set before each read.
+bool read_at_once(int eventfd, std::uint64_t& count) {
+  const iovec data{&count, sizeof count};
+  const ssize_t got = ::preadv2(eventfd, &data, 1, -1, RWF_NOWAIT);
+  if (got >= 0 || errno != EOPNOTSUPP) return got == sizeof count;
+  return ::fcntl(eventfd, F_SETFL, O_NONBLOCK) == 0 && ::read(eventfd, &count, sizeof count) == sizeof count;
+}
 
 bool is_eventfd(int fd) {
   std::array<char, 64> target{};
@@ -131,9 +141,8 @@ void send_reply(int socket, const NodeId& node, AttachStatus status, std::string
 Rung drain_eventfd(int eventfd) {
   constexpr int most_reads = 16;  // one empties it; somebody may ring meanwhile
   std::uint64_t count = 0;
-  const iovec data{&count, sizeof count};
   for (int reads = 0; reads < most_reads; ++reads) {
-    if (::preadv2(eventfd, &data, 1, -1, RWF_NOWAIT) != sizeof count) return reads == 0 ? Rung::no : Rung::yes;
+    if (!read_at_once(eventfd, count)) return reads == 0 ? Rung::no : Rung::yes;
   }
   return Rung::without_end;
 }

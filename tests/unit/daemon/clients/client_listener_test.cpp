@@ -2,16 +2,24 @@
 
 #include "daemon/clients/client_listener.hpp"
 
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <poll.h>
 #include <sys/eventfd.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include <cstddef>
 #include <filesystem>
 #include <fstream>
 #include <optional>
 #include <random>
+#include <thread>
 
+#include "daemon/clients/client_handshake.hpp"
 #include "tests/unit/daemon/clients/listening.hpp"
 
 using namespace gossamer;
@@ -194,6 +202,36 @@ TEST_CASE("a wake-up flag turned to blocking by the client does not block the da
   daemon.loop.run_for(50ms);
   client.ring();
   CHECK(test::run_until(daemon.loop, [&] { return daemon.events.wakes >= 1; }));
+}
+
+namespace {
+
+/// From here on the calling thread is as on a system without preadv2(). False if it cannot be made so.
+bool forbid_preadv2() {
+  sock_filter program[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_preadv2, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EOPNOTSUPP),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  sock_fprog filter{.len = std::size(program), .filter = program};
+  return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0;
+}
+
+}  // namespace
+
+TEST_CASE("a client is heard where the system cannot read without waiting") {
+  std::optional<std::array<Rung, 3>> heard;
+  std::thread([&heard] {
+    const FileDescriptor bell(eventfd(1, 0));
+    if (!forbid_preadv2()) return;
+    const Rung first = drain_eventfd(bell.get());
+    const Rung second = drain_eventfd(bell.get());
+    eventfd_write(bell.get(), 2);
+    heard = {first, second, drain_eventfd(bell.get())};
+  }).join();
+  REQUIRE(heard);
+  CHECK(*heard == std::array{Rung::yes, Rung::no, Rung::yes});
 }
 
 TEST_CASE("a malformed request gets an answer that says why, and nothing leaks") {

@@ -2,6 +2,8 @@
 #
 # Made for Debian 12 and 13, as root or with sudo. With everything in place it makes no call to apt. Functions:
 #   setup_packages [PACKAGE...]     installs what is missing of the list below and of the arguments
+#   setup_arm64                     installs what builds for arm64 and runs it here, and makes its root file system;
+#                                   sets arm64_root; before a build with the preset arm64
 #   setup_build PRESET [CMAKE...]   configures (CMakePresets.json) and builds; sets build_dir
 #   setup_tests                     installs what only single tests need, as far as it can be had; after setup_build
 #   setup_frameworks                installs the frameworks that tests/python knows and Debian has not; after setup_tests
@@ -57,11 +59,36 @@ setup_packages() {
     </dev/null >&2 || fail "apt-get could not install: ${missing[*]}"
 }
 
+# Libraries and headers of this release for arm64 (tools/cmake/arm64.cmake). Nothing in there is configured, and nothing
+# of it has run. The packages stay in its cache: tools/packages asks them what depends on what.
+setup_arm64() {
+  setup_packages g++-aarch64-linux-gnu qemu-user-static mmdebstrap
+  arm64_root=$repository/build/roots/arm64
+  [[ ! -d $arm64_root ]] || return 0
+  local begun=$arm64_root.begun release package link
+  local packages=(libc6-dev "libstdc++-$(aarch64-linux-gnu-g++ -dumpversion)-dev")
+  for package in "${build_packages[@]}"; do
+    case $package in *-dev | catch2) packages+=("$package") ;; esac
+  done
+  release=$(sed -n 's/^VERSION_CODENAME=//p' /etc/os-release)
+  say "making a root of $release for arm64"
+  rm -rf "$begun"
+  mkdir -p "$repository/build/roots"
+  mmdebstrap --quiet --variant=extract --architectures=arm64 --skip=cleanup/apt/cache \
+    --include="$(IFS=,; printf %s "${packages[*]}")" "$release" "$begun" http://deb.debian.org/debian >&2 ||
+    fail "mmdebstrap failed; the lines above say why"
+  # Absolute links would lead to this machine's libraries.
+  find "$begun/usr" -type l -lname '/*' -print0 | while IFS= read -r -d '' link; do
+    ln -snfr "$begun$(readlink "$link")" "$link"
+  done
+  mv "$begun" "$arm64_root"
+}
+
 setup_build() {
   local preset=$1
   shift
   build_dir=$repository/build
-  case $preset in asan | tsan | package | fuzz) build_dir=$repository/build/$preset ;; esac
+  case $preset in asan | tsan | package | fuzz | arm64) build_dir=$repository/build/$preset ;; esac
   say "configuring (preset $preset) and building in ${build_dir#"$repository"/}"
   # A compiler cache is used if there is one and the caller has not chosen a launcher.
   if command -v ccache >/dev/null && [[ -z ${CMAKE_CXX_COMPILER_LAUNCHER+set} ]]; then

@@ -1,10 +1,10 @@
 """Makes the manual pages from the programs' own help, so that a page cannot say what its program does not.
 
-    manual.py FOLDER PROGRAM...
+    manual.py FOLDER PROGRAM... [-- EMULATOR...]
 
 Writes FOLDER/NAME.SECTION for each program, from its --help and that of each subcommand, and gossamer.toml.5 from the
 output of gossamerd --print-config. The date of the pages is that of the latest version in the changelog beside this
-file.
+file. The emulator runs programs of another processor.
 """
 
 import email.utils
@@ -21,11 +21,13 @@ SEE_ALSO = "gossamerd(8), gossamerctl(1), gossamer-bench(1), gossamer-sim(1), go
 CHANGELOG = Path(__file__).with_name("changelog")
 # --help gives the program's place on this machine, which is not the reader's.
 LISTS = ("Options", "Positionals", "Subcommands")
+END = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
+EMULATOR = sys.argv[END + 1 :]
 
 
 def said(program: Path, *arguments: str) -> str:
     ran = subprocess.run(
-        [program, *arguments], stdout=subprocess.PIPE, text=True, timeout=HELP_TIMEOUT_S, check=True
+        [*EMULATOR, program, *arguments], stdout=subprocess.PIPE, text=True, timeout=HELP_TIMEOUT_S, check=True
     )
     return ran.stdout
 
@@ -168,7 +170,7 @@ def of_configuration(daemon: Path, version: str) -> str:
 
 
 def main() -> None:
-    folder, *programs = map(Path, sys.argv[1:])
+    folder, *programs = map(Path, sys.argv[1:END])
     folder.mkdir(parents=True, exist_ok=True)
     daemon = next(program for program in programs if program.name == "gossamerd")
     version = said(daemon, "--version").split()[-1]

@@ -12,6 +12,7 @@ add_custom_command(OUTPUT ${page_files}
   DEPENDS ${CMAKE_CURRENT_LIST_DIR}/manual.py gossamerd gossamerctl gossamer-bench gossamer-sim
   COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_LIST_DIR}/manual.py ${manual} $<TARGET_FILE:gossamerd>
     $<TARGET_FILE:gossamerctl> $<TARGET_FILE:gossamer-bench> $<TARGET_FILE:gossamer-sim>
+    -- ${CMAKE_CROSSCOMPILING_EMULATOR}
   # Without a time in it, the same input gives the same package.
   COMMAND gzip --best --no-name --force --keep ${page_files}
   VERBATIM)
@@ -77,6 +78,11 @@ set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)
 set(CPACK_DEBIAN_COMPRESSION_TYPE xz)
 set(CPACK_DEBIAN_ENABLE_COMPONENT_DEPENDS OFF)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${CMAKE_LIBRARY_OUTPUT_DIRECTORY})
+# Libraries of another processor are not where this system has its own.
+if(CMAKE_CROSSCOMPILING)
+  list(APPEND CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS
+    ${CMAKE_SYSROOT}/lib/${CMAKE_LIBRARY_ARCHITECTURE} ${CMAKE_SYSROOT}/usr/lib/${CMAKE_LIBRARY_ARCHITECTURE})
+endif()
 set(same_version "(= ${package_version})")
 set(scripts ${CMAKE_SOURCE_DIR}/tools/packaging)
 # The first line of a description is the synopsis.

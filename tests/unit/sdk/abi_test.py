@@ -1,12 +1,15 @@
 """The client library's binary interface is the recorded one: its symbols with their versions, and what abi_list.c
-prints of its header. `abi_test.py LIBRARY LISTER RECORD [--record]`; --record writes what is new, after a change that
-breaks no program.
+prints of its header. `abi_test.py LIBRARY LISTER RECORD [--record] [-- EMULATOR...]`; --record writes what is new, after
+a change that breaks no program. The emulator runs a LISTER of another processor.
 """
 
 import subprocess
 import sys
 from pathlib import Path
 from typing import List
+
+END = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
+EMULATOR = sys.argv[END + 1 :]
 
 
 def symbols(library: str) -> List[str]:
@@ -18,14 +21,14 @@ def symbols(library: str) -> List[str]:
 
 
 def interface(library: str, lister: str) -> List[str]:
-    header = subprocess.run([lister], check=True, capture_output=True, text=True).stdout.splitlines()
+    header = subprocess.run([*EMULATOR, lister], check=True, capture_output=True, text=True).stdout.splitlines()
     return symbols(library) + header
 
 
 def main() -> int:
     library, lister, record = sys.argv[1:4]
     found = interface(library, lister)
-    if sys.argv[4:] == ["--record"]:
+    if sys.argv[4:END] == ["--record"]:
         Path(record).write_text("\n".join(found) + "\n", encoding="ascii")
         return 0
     recorded = Path(record).read_text(encoding="ascii").splitlines()

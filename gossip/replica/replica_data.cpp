@@ -11,7 +11,7 @@ namespace gossamer::gossip {
 
 namespace {
 
-constexpr TimeUs lone_periods = 4;          // without an exchange, after which nobody needs to wait for the others
+constexpr TimeUs lone_periods = 32;         // without an exchange, after which nobody needs to wait for the others
 constexpr std::size_t turns_by_chance = 2;  // of the last exchanges, beyond its part, that a partner may have had
 constexpr double growth_max = 64;  // limit on the expected disagreement's growth, for a node that was silent for long
 constexpr double quiet_tolerance = 1e-5;             // of the norm; rounding leaves a twentieth of it

@@ -31,6 +31,13 @@ constexpr std::int64_t workers_a_seal_thread = 2;
 constexpr std::int64_t least_workers_for_seal_threads = 4;
 constexpr std::int64_t most_seal_threads = 4;
 
+std::vector<std::string> addresses_to_dial(std::vector<std::string> peers, const std::vector<std::string>& invited_by) {
+  for (const std::string& address : invited_by) {
+    if (peers.size() < max_peers && std::ranges::find(peers, address) == peers.end()) peers.push_back(address);
+  }
+  return peers;
+}
+
 int seal_threads(std::int64_t workers) {
   if (workers < least_workers_for_seal_threads) return 0;
   return static_cast<int>(std::min(workers / workers_a_seal_thread, most_seal_threads));
@@ -102,7 +109,7 @@ std::expected<std::unique_ptr<Node>, std::string> Node::open(asio::io_context& l
   options.advertise = config.overlay.advertise;
   options.interface = config.overlay.interface;
   options.bulk = config.overlay.bulk;
-  options.peers = node->addresses_to_dial();
+  options.peers = addresses_to_dial(node->config_.overlay.peers, node->cluster_.invited_by());
   options.remembered = node->acquaintances_.addresses();
   options.denied = denied_by(config);
   options.denials = node->cluster_.denials();
@@ -390,15 +397,6 @@ void Node::drain_as_needed() {
     drain_if_needed(*held.job);
 }
 
-std::vector<std::string> Node::addresses_to_dial() const {
-  std::vector<std::string> addresses = config_.overlay.peers;
-  for (const std::string& address : cluster_.invited_by()) {
-    if (addresses.size() < max_peers && std::ranges::find(addresses, address) == addresses.end())
-      addresses.push_back(address);
-  }
-  return addresses;
-}
-
 void Node::received_without_job(const NodeId& from, const Message& message) {
   if (const auto* request = std::get_if<ExchangeRequest>(&message)) {
     // A copy of the request may arrive when a client has come: it must not be answered then.
@@ -593,7 +591,7 @@ std::vector<ControlCommand> Node::control_commands() {
 
 void Node::reconfigure(const Config& config) {
   config_ = config;
-  if (auto set = overlay_->set_peers(addresses_to_dial()); !set)
+  if (auto set = overlay_->set_peers(addresses_to_dial(config_.overlay.peers, cluster_.invited_by())); !set)
     log_.error("the peers stay as they were: {}", set.error());
   if (auto set = overlay_->set_advertise(config.overlay.advertise); !set)
     log_.error("others are told to dial the same address as before: {}", set.error());

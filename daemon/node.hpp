@@ -122,7 +122,6 @@ class Node final : public Core, private JobHost, private AveragesHost, private p
   void remove_finished_jobs();
   void give_failed_gpus_up();
   void remove(std::map<std::uint64_t, Held>::iterator position);
-  [[nodiscard]] std::vector<std::string> addresses_to_dial() const;
   void keep_denials();
   void schedule_tick();
   void tick();

@@ -71,10 +71,12 @@ class DistanceRecord {
 class VoiceTurns {
  public:
   void note(std::uint32_t voice) { last_[next_++ % last_.size()] = voice; }
+  [[nodiscard]] std::size_t had(std::uint32_t voice) const {
+    return static_cast<std::size_t>(std::ranges::count(last_, voice));
+  }
   /// True if the voice has had its part of the last exchanges, of `voices` that there are, and `more` of them.
   [[nodiscard]] bool has_had_its_part(std::uint32_t voice, std::size_t voices, std::size_t more) const {
-    const auto had = static_cast<std::size_t>(std::ranges::count(last_, voice));
-    return had * voices >= last_.size() + more * voices;
+    return had(voice) * voices >= last_.size() + more * voices;
   }
 
  private:

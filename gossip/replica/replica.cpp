@@ -19,9 +19,7 @@ constexpr std::uint64_t pull_cadences = 2;
 /// How long a client that does not publish is waited for: this, or so many of its steps.
 constexpr TimeUs pull_patience_us = 3 * us_per_s;
 constexpr int pull_patience_steps = 3;
-constexpr TimeUs at_rest_us = 10 * us_per_s;  // without training
-constexpr std::size_t dense_quarters = 3;     // of the cluster are linked
-constexpr std::uint32_t copies_ahead = 8;     // fragments that are asked for before they are copied
+constexpr std::uint32_t copies_ahead = 8;  // fragments that are asked for before they are copied
 /// How many bytes of the next fragments are asked for with a pull. A joiner pulls all fragments, and a client publishes
 /// only at its next step.
 constexpr std::size_t pull_ahead_bytes = std::size_t{16} << 20;
@@ -38,6 +36,21 @@ bool averages_with_anyone(const ReplicaData& data) {
   return std::ranges::any_of(data.neighbours, [&data](const auto& item) {
     return data.neighbours.averages_with(item.second, data.has_servers());
   });
+}
+
+/// A replica that joins has no model of the job yet: the clock it tells is of one that it may give up. So it does not
+/// look, and is not looked at.
+void look_at_clocks(const ReplicaData& data, JobClock& clock, TimeUs now_us) {
+  if (data.phase == Phase::joining) return;
+  std::vector<JobClock::Claim> others;
+  for (const auto& [node, neighbour] : data.neighbours) {
+    const ReplicaState state = neighbour.info.state;
+    if (neighbour.linked && neighbour.info.job == data.description.job && !neighbour.info.keeps &&
+        state != ReplicaState::absent && state != ReplicaState::joining)
+      others.push_back({node, neighbour.info.clock});
+  }
+  clock.set_pace(data.options.clock_pace);
+  clock.look(now_us, data.clock, std::move(others), !data.description.keeps);
 }
 
 }  // namespace
@@ -602,37 +615,12 @@ void Replica::tick(TimeUs now_us, Actions& out, bool all_dialled) {
   for (auto& [to, reply] : data_.book.replies().take_unsent())
     out.send.push_back({to, std::move(reply)});
   initiator_.send_again(out);
-  look_at_density(now_us);
-  look_at_clocks(now_us);
+  data_.density.look(now_us, data_.clock, data_.step_us, data_.neighbours);
+  look_at_clocks(data_, job_clock_, now_us);
   finish_with_others(now_us, out);
   update_finishing(now_us, out);
   look_after_window(now_us, out);
   initiator_.start_exchanges(now_us, out);
-}
-
-/// Where nobody trains, replicas come together until their distances say nothing: a tight limit would then keep away
-/// who comes late.
-void Replica::look_at_density(TimeUs now_us) {
-  if (data_.clock != std::exchange(trained_clock_, data_.clock)) trained_us_ = now_us;
-  const std::size_t linked = data_.neighbours.linked();
-  const bool trains = trained_us_ && now_us - *trained_us_ < std::max(at_rest_us, 4 * data_.step_us);
-  data_.clips_densely = trains && data_.certified_members > 0 && linked >= witnesses_least &&
-                        dense_quarters * data_.certified_members <= 4 * linked;
-}
-
-/// A replica that joins has no model of the job yet: the clock it tells is of one that it may give up. So it does not
-/// look, and is not looked at.
-void Replica::look_at_clocks(TimeUs now_us) {
-  if (data_.phase == Phase::joining) return;
-  std::vector<JobClock::Claim> others;
-  for (const auto& [node, neighbour] : data_.neighbours) {
-    const ReplicaState state = neighbour.info.state;
-    if (neighbour.linked && neighbour.info.job == data_.description.job && !neighbour.info.keeps &&
-        state != ReplicaState::absent && state != ReplicaState::joining)
-      others.push_back({node, neighbour.info.clock});
-  }
-  job_clock_.set_pace(data_.options.clock_pace);
-  job_clock_.look(now_us, data_.clock, std::move(others), !data_.description.keeps);
 }
 
 void Replica::end_the_old(TimeUs now_us, Actions& out) {

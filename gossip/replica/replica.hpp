@@ -81,8 +81,7 @@ class Replica {
   void add_time_taken(TimeUs taken_us);
   /// The time between two of the client's steps. 0: not known.
   void set_step_time(TimeUs step_us) { data_.step_us = step_us; }
-  /// How many other nodes have a certificate. 0: the cluster asks for none, so that all are trusted.
-  void set_certified_members(std::size_t members) { data_.certified_members = members; }
+  void set_certified_members(std::size_t members) { data_.density.set_certified_members(members); }
   /// The node's network capacity in bytes per second, configured or measured. The cadence keeps gossip within
   /// network_share of it. 0: not known.
   void set_capacity(double bytes_per_s) { data_.pace.set_capacity(bytes_per_s); }
@@ -171,8 +170,6 @@ class Replica {
   /// Checks how far finishing has come, and tells the neighbours of a change.
   void update_finishing(TimeUs now_us, Actions& out);
   void end_the_old(TimeUs now_us, Actions& out);
-  void look_at_density(TimeUs now_us);
-  void look_at_clocks(TimeUs now_us);
   void look_after_window(TimeUs now_us, Actions& out);
 
   ReplicaData data_;
@@ -184,9 +181,7 @@ class Replica {
   TimeUs accompanied_us_ = 0;
   /// When it last began to expect a partner: at the beginning, or because one had gone, perhaps for a moment.
   std::optional<TimeUs> expects_since_us_;
-  std::uint64_t trained_clock_ = 0;
-  std::optional<TimeUs> trained_us_;  ///< when the clock was last seen to move
-  std::uint64_t losses_ = 0;          ///< of the neighbours, as far as they are known
+  std::uint64_t losses_ = 0;  ///< of the neighbours, as far as they are known
   bool all_dialled_ = true;
   TimeUs ticked_us_ = 0;
   TimeUs info_sent_us_ = 0;

@@ -83,13 +83,15 @@ std::optional<NodeId> ReplicaData::server_of(const Fragment& fragment) const {
 
 bool ReplicaData::is_over_share(const Fragment& fragment, const NodeId& partner, TimeUs now_us) const {
   const Sponsor sponsor = neighbours.sponsor_of(partner);
-  if ((sponsor == no_sponsor && !clips_densely) || finish || leaving) return false;
+  if ((sponsor == no_sponsor && !density.is_dense()) || finish || leaving) return false;
+  // Where the others hardly exchange, they are not waited for.
+  if (now_us - fragment.last_exchange.at_us >= lone_periods * pace.period_us()) return false;
+  const std::uint32_t voice = voice_of(partner, sponsor);
+  if (fragment.turns.had(voice) == 0) return false;  // which saves most searches through the neighbours
   const Neighbours::Voices voices = neighbours.voices(sponsor);
   const bool shared = sponsor != no_sponsor && voices.nodes > 1;
-  if (voices.all < witnesses_least || !(shared || clips_densely)) return false;
-  // Where the others hardly exchange, they are not waited for.
-  return now_us - fragment.last_exchange.at_us < lone_periods * pace.period_us() &&
-         fragment.turns.has_had_its_part(voice_of(partner, sponsor), voices.all, shared ? 0 : turns_by_chance);
+  return voices.all >= witnesses_least && (shared || density.is_dense()) &&
+         fragment.turns.has_had_its_part(voice, voices.all, shared ? 0 : turns_by_chance);
 }
 
 Witness ReplicaData::witness_for(std::uint32_t f, const NodeId& partner) const {
@@ -102,7 +104,7 @@ Witness ReplicaData::witness_for(std::uint32_t f, const NodeId& partner) const {
 }
 
 float ReplicaData::clip() const {
-  return clips_densely ? std::min(options.clip, options.dense_clip) : options.clip;
+  return density.is_dense() ? std::min(options.clip, options.dense_clip) : options.clip;
 }
 
 double ReplicaData::usual_distance(const Fragment& fragment) const {

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "gossip/random.hpp"
+#include "gossip/replica/density.hpp"
 #include "gossip/replica/exchange_book.hpp"
 #include "gossip/replica/fragment.hpp"
 #include "gossip/replica/job_clock.hpp"
@@ -59,10 +60,9 @@ struct ReplicaData {
   Random random;
   Tracer tracer;
   ReplicaCounters counters;
-  std::uint64_t clock = 0;            ///< samples that this replica has seen
-  TimeUs step_us = 0;                 ///< between two of the client's steps; 0: not known
-  std::size_t certified_members = 0;  ///< other nodes; 0: the cluster asks for no certificates
-  bool clips_densely = false;
+  std::uint64_t clock = 0;  ///< samples that this replica has seen
+  TimeUs step_us = 0;       ///< between two of the client's steps; 0: not known
+  Density density;
   std::optional<Leaving> leaving;
   std::optional<Finish> finish;
   /// Counts events that may have changed a model: a clock has moved here or at a neighbour, a neighbour has come or

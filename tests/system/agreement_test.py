@@ -4,7 +4,7 @@ import unittest
 
 import numpy as np
 
-from support import SystemTest, total
+from support import SystemTest, total, train_at_random
 
 ELEMENTS = 10_000
 FRAGMENT_ELEMENTS = 4096  # two whole fragments, and one that ends within a block
@@ -47,15 +47,7 @@ class Agreement(SystemTest):
         """Each trainer makes known additions; the sum is the sum of these."""
         nodes = self.start_nodes(4)
         clients = [self.attach(node, np.zeros(ELEMENTS), fragment_elements=FRAGMENT_ELEMENTS) for node in nodes]
-        random = np.random.default_rng(8)
-        added = np.zeros(ELEMENTS)
-        for _ in range(300):
-            for client in clients:
-                update = (0.01 * random.standard_normal(ELEMENTS)).astype(np.float32)
-                before = client.array.copy()
-                client.array += update
-                added += client.array.astype(np.float64) - before
-                client.step()
+        added = train_at_random(clients, 300, np.random.default_rng(8))
         self.converge(clients, added)
 
     def test_codecs_differ_in_bytes(self) -> None:

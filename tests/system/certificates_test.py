@@ -295,7 +295,7 @@ class Certificates(OperatedTest):
             (identity,) = self.waiting(nodes[0])
             self.ask(nodes[1], "approve", identity, *self.signed)
             wait_until(lambda: identity in self.certificates(nodes[0]), PATIENCE_S, "it is let in")
-            puller = begin_hostile_member(self, nodes[0], "pulls-on")
+            puller = begin_hostile_member(self, nodes[0].address, "pulls-on")
         farthest = 0.0
         until = time.monotonic() + PATIENCE_S
         while puller.poll() is None and time.monotonic() < until:

@@ -36,10 +36,10 @@ def hostile_member(test: SystemTest, node: Node, *arguments: str) -> Dict[str, A
     return json.loads(result.stdout)
 
 
-def begin_hostile_member(test: SystemTest, node: Node, act: str) -> "subprocess.Popen[str]":
+def begin_hostile_member(test: SystemTest, address: str, *arguments: str) -> "subprocess.Popen[str]":
     """It goes on with its act meanwhile."""
     acting = subprocess.Popen(
-        [HOSTILE_MEMBER, str(test.cluster.cluster_key), node.address, act],
+        [HOSTILE_MEMBER, str(test.cluster.cluster_key), address, *arguments],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         text=True,
@@ -133,7 +133,7 @@ class Hostile(TrainingTest):
 
     def furthest_while(self, act: str) -> int:
         """The largest global clock while the member lies."""
-        liar = begin_hostile_member(self, self.target.node, act)
+        liar = begin_hostile_member(self, self.target.node.address, act)
         largest = 0
 
         def it_has_lied() -> bool:
@@ -159,15 +159,7 @@ class Hostile(TrainingTest):
 
     def test_dials_one_of_another_version(self) -> None:
         """The reason is in the log, once, and in the table of peers."""
-        listener = subprocess.Popen(
-            [HOSTILE_MEMBER, str(self.cluster.cluster_key), "tcp://127.0.0.1:0", "listen", "2", "3"],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        self.addCleanup(listener.stdout.close)
-        self.addCleanup(listener.wait)
-        self.addCleanup(listener.kill)
+        listener = begin_hostile_member(self, "tcp://127.0.0.1:0", "listen", "2", "3")
         address = listener.stdout.readline().strip()
         node = self.cluster.start("other", {"overlay": {"peers": [address, self.target.node.address]}})
 

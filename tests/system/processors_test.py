@@ -1,6 +1,6 @@
 """A cluster of nodes with different processors: one gossamerd runs on arm64, under QEMU, and the others on this
-machine's own processor. All compute the same integers and bits. Needs the arm64 build, which tests/arm64/run makes; without it is
-skipped, and says so.
+machine's own processor. All compute the same integers and bits. This needs the arm64 build, which tests/arm64/run
+makes; without it the test is skipped, and says so.
 """
 
 import concurrent.futures
@@ -13,7 +13,7 @@ from typing import List
 import numpy as np
 
 from adding import AddingTest
-from support import PATIENCE_S, Client, Node, Options, SystemTest, total
+from support import PATIENCE_S, Client, Node, Options, SystemTest, total, train_at_random
 
 SKIPPED = 77  # CTest's status for "skipped"
 ARM64_BUILD = Path(os.environ.get("GOSSAMER_ARM64_BUILD", "/nonexistent"))
@@ -42,13 +42,7 @@ class Gossip(Mixed):
         clients = [self.attach(node, first.copy(), fragment_elements=FRAGMENT_ELEMENTS) for node in nodes]
         for client in clients:
             np.testing.assert_array_equal(client.array, first)  # as the first of them had it
-        added = total(clients)
-        for _ in range(200):
-            for client in clients:
-                before = client.array.copy()
-                client.array += (0.01 * random.standard_normal(ELEMENTS)).astype(np.float32)
-                added += client.array.astype(np.float64) - before
-                client.step()
+        added = total(clients) + train_at_random(clients, 200, random)
         self.converge(clients, added)
         self.assert_counted_equally(clients)
         for client in clients:

@@ -752,6 +752,8 @@ TEST_CASE("a step with nothing due takes a few nanoseconds") {
   constexpr int calls = 20'000;
   auto step = std::chrono::nanoseconds::max();
   auto system_call = std::chrono::nanoseconds::max();
+  auto atomic_add = std::chrono::nanoseconds::max();
+  std::atomic<int> sum{0};
   const auto take = [](std::chrono::nanoseconds& best, const auto& call) {
     const auto begin = std::chrono::steady_clock::now();
     for (int i = 0; i < calls; ++i)
@@ -761,10 +763,12 @@ TEST_CASE("a step with nothing due takes a few nanoseconds") {
   for (int attempt = 0; attempt < 200; ++attempt) {
     take(step, [&] { gossamer_step(run.handle(), 1); });
     take(system_call, [] { syscall(SYS_getppid); });
+    take(atomic_add, [&sum] { sum.fetch_add(1); });
   }
-  // 2.2 ns (docs/reference/c-api.md). On a slow machine it may take longer than the limit, as a system call does, too.
-  constexpr std::chrono::nanoseconds limit(40);
-  CHECK(step < std::max(limit * calls, system_call / 8));
+  // 2.2 ns (docs/reference/c-api.md). On a slow machine it may take longer than the limit, as a system call does, too,
+  // or an atomic addition, which takes 9 ns on some processors.
+  constexpr std::chrono::nanoseconds limit(20);
+  CHECK(step < std::max({limit * calls, system_call / 8, 4 * atomic_add}));
 }
 #endif
 

@@ -1,8 +1,8 @@
 // A hostile member: it keeps to the protocol's form, and lies about its model or about differences.
 //
-// The attackers are the last nodes of a learning run. They take part as the others do. Instead of training, it replaces
-// its model by the values that it wants to spread; `extremes` also rewrites the numbers in its messages to the largest
-// that their form allows. It knows the honest nodes' models, which is the worst case.
+// The attackers are the last nodes of a learning run. They take part as the others do. Instead of training, each
+// replaces its model by the values that it wants to spread; `extremes` also rewrites the numbers in its messages to the
+// largest that their form allows. They know the honest nodes' models, which is the worst case.
 //
 // One thread, with draws from its own seed.
 

@@ -46,7 +46,7 @@ struct Experiment {
   AttackKind attack = AttackKind::none;  ///< what the last nodes do; only the others are measured
   std::size_t attackers = 1;             ///< so many are hostile, if there is an attack
   bool certified = false;                ///< nodes have certificates, so that ReplicaOptions::dense_clip counts
-  bool one_sponsor = false;              ///< one member has admitted all of them
+  bool one_sponsor = false;              ///< of the last `attackers` nodes, hostile or not
   double memory_bytes_per_s = 1e10;      ///< serving fragments makes a step longer, by its memory traffic at this rate
   // Options of baselines that do not exchange every step (DiLoCo), or that code what they send (CHOCO).
   std::size_t period_steps = 1;

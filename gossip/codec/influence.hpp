@@ -70,17 +70,24 @@ class DistanceRecord {
 /// The voices of a fragment's last partners.
 class VoiceTurns {
  public:
-  void note(std::uint32_t voice) { last_[next_++ % last_.size()] = voice; }
-  [[nodiscard]] std::size_t had(std::uint32_t voice) const {
-    return static_cast<std::size_t>(std::ranges::count(last_, voice));
+  void note(std::uint32_t voice, TimeUs now_us) { last_[next_++ % last_.size()] = {voice, now_us}; }
+  /// How many of the last exchanges the voice has had after `since_us`.
+  [[nodiscard]] std::size_t had(std::uint32_t voice, TimeUs since_us) const {
+    return static_cast<std::size_t>(
+        std::ranges::count_if(last_, [&](const Turn& turn) { return turn.voice == voice && turn.at_us > since_us; }));
   }
-  /// True if the voice has had its part of the last exchanges, of `voices` that there are, and `more` of them.
-  [[nodiscard]] bool has_had_its_part(std::uint32_t voice, std::size_t voices, std::size_t more) const {
-    return had(voice) * voices >= last_.size() + more * voices;
+  /// True if `turns` are a voice's part of the last exchanges, of `voices` that there are, and `more` of them.
+  [[nodiscard]] static bool is_its_part(std::size_t turns, std::size_t voices, std::size_t more) {
+    return turns * voices >= remembered_partners + more * voices;
   }
 
  private:
-  std::array<std::uint32_t, remembered_partners> last_{};
+  struct Turn {
+    std::uint32_t voice = 0;
+    TimeUs at_us = std::numeric_limits<TimeUs>::min();
+  };
+
+  std::array<Turn, remembered_partners> last_{};
   std::uint8_t next_ = 0;
 };
 

@@ -11,7 +11,7 @@ namespace gossamer::gossip {
 
 namespace {
 
-constexpr TimeUs lone_periods = 32;         // without an exchange, after which nobody needs to wait for the others
+constexpr TimeUs turn_periods = 32;         // after which an exchange no longer counts as a partner's turn
 constexpr std::size_t turns_by_chance = 2;  // of the last exchanges, beyond its part, that a partner may have had
 constexpr double growth_max = 64;  // limit on the expected disagreement's growth, for a node that was silent for long
 constexpr double quiet_tolerance = 1e-5;             // of the norm; rounding leaves a twentieth of it
@@ -84,14 +84,16 @@ std::optional<NodeId> ReplicaData::server_of(const Fragment& fragment) const {
 bool ReplicaData::is_over_share(const Fragment& fragment, const NodeId& partner, TimeUs now_us) const {
   const Sponsor sponsor = neighbours.sponsor_of(partner);
   if ((sponsor == no_sponsor && !density.is_dense()) || finish || leaving) return false;
-  // Where the others hardly exchange, they are not waited for.
-  if (now_us - fragment.last_exchange.at_us >= lone_periods * pace.period_us()) return false;
-  const std::uint32_t voice = voice_of(partner, sponsor);
-  if (fragment.turns.had(voice) == 0) return false;  // which saves most searches through the neighbours
+  // The others may hardly exchange. Where dense_clip counts they are waited for, since an attacker could make them
+  // slow, but not if they exchange nothing at all.
+  const TimeUs late_us = now_us - turn_periods * pace.period_us();
+  const bool waits = density.is_dense() && fragment.last_exchange.at_us > late_us;
+  const std::size_t had = fragment.turns.had(voice_of(partner, sponsor), waits ? TimeUs{-1} : late_us);
+  if (had == 0) return false;  // which saves most searches through the neighbours
   const Neighbours::Voices voices = neighbours.voices(sponsor);
   const bool shared = sponsor != no_sponsor && voices.nodes > 1;
   return voices.all >= witnesses_least && (shared || density.is_dense()) &&
-         fragment.turns.has_had_its_part(voice, voices.all, shared ? 0 : turns_by_chance);
+         VoiceTurns::is_its_part(had, voices.all, shared ? 0 : turns_by_chance);
 }
 
 Witness ReplicaData::witness_for(std::uint32_t f, const NodeId& partner) const {
@@ -159,7 +161,7 @@ void ReplicaData::learn(Fragment& fragment, const NodeId& partner, const Exchang
   }
   if (!counts) return;
   if (neighbour != nullptr) {
-    fragment.turns.note(voice_of(partner, neighbour->sponsor));
+    fragment.turns.note(voice_of(partner, neighbour->sponsor), fragment.last_exchange.at_us);
     ++neighbour->exchanges;
     neighbour->blocks += measure.blocks;
     neighbour->wide_blocks += measure.wide_blocks;

@@ -193,21 +193,24 @@ TEST_CASE("where one sponsor has admitted all, each node has a voice", "[influen
   CHECK(record.witness(node(0), 7).partner != record.witness(node(1), 7).partner);
 }
 
-TEST_CASE("a voice has had its part of the last exchanges", "[influence]") {
+TEST_CASE("a voice has had its part of the last exchanges, of those that are not long ago", "[influence]") {
   VoiceTurns turns;
+  TimeUs now_us = 0;
   const std::uint32_t often = voice_of(node(1), no_sponsor);
   CHECK(voice_of(node(2), 7) == voice_of(node(3), 7));
-  CHECK_FALSE(turns.has_had_its_part(often, 4, 0));
+  CHECK(turns.had(often, -1) == 0);
   for (std::size_t i = 0; i < remembered_partners / 4; ++i)
-    turns.note(often);
-  CHECK(turns.has_had_its_part(often, 4, 0));
-  CHECK_FALSE(turns.has_had_its_part(often, 4, 2));
-  turns.note(often);
-  turns.note(often);
-  CHECK(turns.has_had_its_part(often, 4, 2));
+    turns.note(often, ++now_us);
+  CHECK(turns.had(often, 0) == remembered_partners / 4);
+  CHECK(turns.had(often, 1) == remembered_partners / 4 - 1);
+  CHECK(turns.had(often, now_us) == 0);
+  CHECK(VoiceTurns::is_its_part(4, 4, 0));
+  CHECK_FALSE(VoiceTurns::is_its_part(3, 4, 0));
+  CHECK_FALSE(VoiceTurns::is_its_part(5, 4, 2));
+  CHECK(VoiceTurns::is_its_part(6, 4, 2));
   for (std::uint8_t i = 0; i < remembered_partners; ++i)
-    turns.note(voice_of(node(10 + i), no_sponsor));
-  CHECK_FALSE(turns.has_had_its_part(often, 4, 0));
+    turns.note(voice_of(node(10 + i), no_sponsor), ++now_us);
+  CHECK(turns.had(often, 0) == 0);
 }
 
 TEST_CASE("the shift of clipping, by a table", "[influence]") {

@@ -208,6 +208,46 @@ TEST_CASE("a burst of requests stays within the mixing budget", "[replica]") {
   CHECK(busy > 20);
 }
 
+TEST_CASE("a sponsor with several nodes has its part of the exchanges, also where the others hardly exchange",
+          "[replica]") {
+  constexpr Sponsor shared = 7;
+  Lone lone({.period_us = us_per_s});
+  for (std::uint8_t number = 1; number <= 4; ++number) {
+    lone.replica->link_up(node_id(number), lone.out, number <= 2 ? shared : no_sponsor);
+    lone.hear(number, Lone::info(ReplicaState::running));
+    lone.replica->set_link(node_id(number), {.backlog_us = us_per_s});  // it may ask, and is asked nothing
+  }
+  std::uint64_t clock = 0;
+  const auto answers = [&](std::uint8_t from) {
+    lone.publish(++clock);
+    lone.ask(from);
+    lone.recall();
+    lone.work();
+    const auto replies = lone.sent<ExchangeReply>();
+    REQUIRE(replies.size() == 1);
+    if (replies[0].second.status == ReplyStatus::busy) return false;
+    REQUIRE(replies[0].second.status == ReplyStatus::done);
+    lone.hear(from, ExchangeAck{.counter = lone.asked});
+    return true;
+  };
+  std::size_t served = 0;
+  while (served < remembered_partners && answers(1 + served % 2)) {
+    lone.tick(us_per_s / 2);
+    ++served;
+  }
+  CHECK(served == (remembered_partners + 2) / 3);
+  CHECK(answers(3));
+  CHECK_FALSE(answers(2));
+  std::size_t later = 0;
+  for (int i = 0; i < 64; ++i) {
+    lone.tick(us_per_s);
+    if (i % 8 == 0) CHECK(answers(3));
+    if (answers(1)) ++later;
+  }
+  CHECK(later >= served);
+  CHECK(later <= 3 * served);
+}
+
 TEST_CASE("a fragment that holds statistics travels in f32", "[replica]") {
   Lone lone({}, 3);
   lone.replica->set_options({.codec = Codec::q8});

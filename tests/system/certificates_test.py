@@ -281,7 +281,9 @@ class Certificates(OperatedTest):
         random = np.random.default_rng(1)
         goal = random.normal(size=2000).astype(np.float32)
         goals = [goal + 0.02 * random.normal(size=2000).astype(np.float32) for _ in nodes]
-        clients = [self.attach(node, goal.copy(), fragment_elements=2048) for node in nodes]
+        # A busy machine is to keep up, as those do that train.
+        settings = {"period_ms": 20}
+        clients = [self.attach(node, goal.copy(), fragment_elements=2048, settings=settings) for node in nodes]
 
         def trained() -> bool:
             for client, own in zip(clients, goals):

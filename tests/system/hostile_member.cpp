@@ -350,7 +350,7 @@ void repeated(HostileMember& member) {
 }
 
 /// Takes part as a replica whose model is 2 everywhere, and stays so.
-void pulls(HostileMember& member, int times) {
+void pulls(HostileMember& member, int times, std::chrono::milliseconds interval) {
   JobInfo info = *member.job();
   info.state = ReplicaState::running;
   member.say(Message(info));
@@ -365,7 +365,7 @@ void pulls(HostileMember& member, int times) {
   for (int i = 0; i < times && !member.put_out(); ++i) {
     pull.counter = microseconds_since_1970();
     member.say(Message(pull));
-    member.hear_until([] { return false; }, std::chrono::milliseconds(20));
+    member.hear_until([] { return false; }, interval);
     member.say(Message(ExchangeAck{pull.counter}));
   }
 }
@@ -474,8 +474,8 @@ const std::map<std::string, void (*)(HostileMember&)>& acts() {
       {"reads-nothing", reads_nothing},
       {"decides", [](HostileMember& member) { decides(member, false); }},
       {"decides-signed", [](HostileMember& member) { decides(member, true); }},
-      {"pulls", [](HostileMember& member) { pulls(member, repetitions); }},
-      {"pulls-on", [](HostileMember& member) { pulls(member, 20 * repetitions); }},
+      {"pulls", [](HostileMember& member) { pulls(member, repetitions, std::chrono::milliseconds(20)); }},
+      {"pulls-on", [](HostileMember& member) { pulls(member, 80 * repetitions, std::chrono::milliseconds(5)); }},
       {"sets", sets},
       {"impossible-clock", impossible_clock},
       {"ahead", [](HostileMember& member) { ahead(member, 30); }},

@@ -475,7 +475,7 @@ const std::map<std::string, void (*)(HostileMember&)>& acts() {
       {"decides", [](HostileMember& member) { decides(member, false); }},
       {"decides-signed", [](HostileMember& member) { decides(member, true); }},
       {"pulls", [](HostileMember& member) { pulls(member, repetitions, std::chrono::milliseconds(20)); }},
-      {"pulls-on", [](HostileMember& member) { pulls(member, 80 * repetitions, std::chrono::milliseconds(5)); }},
+      {"pulls-on", [](HostileMember& member) { pulls(member, 40 * repetitions, std::chrono::milliseconds(5)); }},
       {"sets", sets},
       {"impossible-clock", impossible_clock},
       {"ahead", [](HostileMember& member) { ahead(member, 30); }},

@@ -19,8 +19,7 @@ namespace {
 /// The jobs' tick is a quarter of the shortest period, within these bounds.
 constexpr std::chrono::milliseconds shortest_tick{2};
 constexpr std::chrono::milliseconds longest_tick{20};
-constexpr TimeUs certificates_interval_us = us_per_s;  // between two writes of what was heard of certificates
-constexpr std::chrono::milliseconds idle_tick{100};    // used while there are no jobs
+constexpr std::chrono::milliseconds idle_tick{100};  // used while there are no jobs
 
 /// A stop waits for clients to collect their corrections: twice as long as their steps take, within these bounds.
 constexpr TimeUs least_stop_patience_us = 2 * us_per_s;
@@ -363,28 +362,6 @@ void Node::received(const NodeId& from, Message&& message) {
   }
 }
 
-/// Written on a tick, so that many denials that come together cost one write.
-void Node::keep_denials() {
-  const auto kept = cluster_.keep(overlay_->denials());
-  if (!kept) log_.error("who is denied holds until the next start only: {}", kept.error());
-  if (const auto noted = cluster_.keep(overlay_->audit()); !noted)
-    log_.error("who has decided it is not kept: {}", noted.error());
-  denials_to_keep_ = false;
-}
-
-void Node::keep_certificates() {
-  certificates_to_keep_ = false;
-  next_certificates_us_ = now_us() + certificates_interval_us;
-  if (const auto kept = cluster_.keep(overlay_->certificates()); !kept)
-    log_.error("certificates hold until the next start only: {}", kept.error());
-}
-
-/// At once, where somebody waits for it or nothing comes after.
-void Node::keep_decisions() {
-  if (denials_to_keep_) keep_denials();
-  if (certificates_to_keep_) keep_certificates();
-}
-
 /// A job that this node's certificate does not let it train any more exchanges nothing.
 void Node::drain_if_needed(Job& job) {
   const auto objection = job.client_gone() ? std::nullopt : job_rights_->objection_to(job.name(), job.info().keeps);
@@ -433,8 +410,7 @@ void Node::tick() {
   devices_.look_at_overflow();
   gpu_sums_.tick();
   remove_finished_jobs();
-  if (denials_to_keep_) keep_denials();
-  if (certificates_to_keep_ && now_us() >= next_certificates_us_) keep_certificates();
+  decisions_.tick(*overlay_, now_us());
   if (job_rights_->own_have_changed()) drain_as_needed();
   keep_acquaintances();
   checkpoints_.watch(now_us());
@@ -491,10 +467,16 @@ void Node::finish_stop_if_idle() {
     if (const auto text = held.job->handover_text(); !text.empty()) log_.info("job {}: {}", held.job->name(), text);
     held.job->end();
   }
-  keep_decisions();
+  decisions_.keep_changed(*overlay_, now_us());
   commands_->stop();
   overlay_->stop();
   std::exchange(stopped_, nullptr)();
+}
+
+nlohmann::json not_kept(const std::string& why) {
+  return {{"error", fmt::format("the cluster follows it, but this node forgets it with its next start, since it cannot "
+                                "be written: {}; once it can, it is, within ten seconds",
+                                why)}};
 }
 
 nlohmann::json not_attached(const std::string& job) {
@@ -575,8 +557,8 @@ std::vector<ControlCommand> Node::control_commands() {
     command.answer = [this, decide = std::move(command.answer)](const nlohmann::json& request) {
       auto answer = decide(request);
       // Written before the operator gets the answer. The overlay says in its next turn only what has changed.
-      denials_to_keep_ = certificates_to_keep_ = true;
-      keep_decisions();
+      const auto kept = decisions_.keep_all(*overlay_, now_us());
+      if (!kept && !answer.contains("error") && !answer.contains("to_sign")) answer = not_kept(kept.error());
       return answer;
     };
   }

@@ -20,6 +20,7 @@
 #include "daemon/cluster/cluster_commands.hpp"
 #include "daemon/cluster/cluster_state.hpp"
 #include "daemon/cluster/cluster_view.hpp"
+#include "daemon/cluster/decision_keeper.hpp"
 #include "daemon/cluster/job_rights.hpp"
 #include "daemon/core.hpp"
 #include "daemon/jobs/checkpoints.hpp"
@@ -101,8 +102,8 @@ class Node final : public Core, private JobHost, private AveragesHost, private p
   void node_dead(const NodeId& node) override;
   void received(const NodeId& from, Message&& message) override;
   std::expected<void, std::string> keep_key_ring(const peer::KeyRing& ring) override { return cluster_.keep(ring); }
-  void denials_changed() override { denials_to_keep_ = true; }
-  void certificates_changed() override { certificates_to_keep_ = true; }
+  void denials_changed() override { decisions_.denials_changed(); }
+  void certificates_changed() override { decisions_.certificates_changed(); }
 
   struct Held {
     std::shared_ptr<Job> job;
@@ -114,15 +115,12 @@ class Node final : public Core, private JobHost, private AveragesHost, private p
   [[nodiscard]] nlohmann::json answer_job_set(const nlohmann::json& request);
   [[nodiscard]] nlohmann::json answer_layout(const nlohmann::json& request);
   [[nodiscard]] bool admits(const NodeId& from, Message& message);
-  void keep_certificates();
-  void keep_decisions();
   void drain_as_needed();
   void drain_if_needed(Job& job);
   void received_without_job(const NodeId& from, const Message& message);
   void remove_finished_jobs();
   void give_failed_gpus_up();
   void remove(std::map<std::uint64_t, Held>::iterator position);
-  void keep_denials();
   void schedule_tick();
   void tick();
   void keep_acquaintances();
@@ -150,9 +148,7 @@ class Node final : public Core, private JobHost, private AveragesHost, private p
   std::unique_ptr<JobRights> job_rights_;
   std::unique_ptr<ClusterCommands> commands_;
   Averages averages_;
-  bool denials_to_keep_ = false;
-  bool certificates_to_keep_ = false;
-  TimeUs next_certificates_us_ = 0;
+  DecisionKeeper decisions_{cluster_, log_};
   std::map<std::uint64_t, Held> jobs_;  // key: the hash of the name
   std::set<std::uint64_t> gone_;        // name hashes of jobs whose clients were seen to go
   LayoutSearch layouts_{*this};

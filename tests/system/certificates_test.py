@@ -287,7 +287,7 @@ class Certificates(OperatedTest):
 
         def trained() -> bool:
             for client, own in zip(clients, goals):
-                client.array += 0.02 * (own - client.array)
+                client.array += 0.05 * (own - client.array)
                 client.step()
             return all(client.job()["state"] == "running" and client.job()["exchanges"] > 20 for client in clients)
 
@@ -309,7 +309,7 @@ class Certificates(OperatedTest):
         told = json.loads(puller.communicate()[0])
         print(f"at most {farthest:.2f} of the norm away, and {told['replies']}")
         self.assertGreater(told["replies"].get("done", 0), 50)
-        # Not held off, it draws the first over to its own model, which is more than twice the norm away.
+        # With a clip of 8 it is 0.7: it draws the first towards its own model, which is more than twice the norm away.
         self.assertLess(farthest, 0.5)
 
     def test_limits_are_not_passed_over(self) -> None:

@@ -248,6 +248,39 @@ TEST_CASE("a sponsor with several nodes has its part of the exchanges, also wher
   CHECK(later <= 3 * served);
 }
 
+TEST_CASE("where members have certificates, who asks often gets its part of the exchanges and two more", "[replica]") {
+  Lone lone({.period_us = us_per_s});
+  lone.replica->set_certified_members(3);
+  for (std::uint8_t number = 1; number <= 3; ++number) {
+    lone.meet(number);
+    lone.replica->set_link(node_id(number), {.backlog_us = us_per_s});  // it may ask, and is asked nothing
+  }
+  std::uint64_t clock = 0;
+  const auto answers = [&](std::uint8_t from) {
+    lone.publish(++clock);
+    lone.tick(us_per_s / 10);
+    lone.ask(from);
+    lone.recall();
+    lone.work();
+    const auto replies = lone.sent<ExchangeReply>();
+    REQUIRE(replies.size() == 1);
+    if (replies[0].second.status == ReplyStatus::busy) return false;
+    lone.hear(from, ExchangeAck{.counter = lone.asked});
+    return true;
+  };
+  std::size_t served = 0;
+  while (served < remembered_partners && answers(1))
+    ++served;
+  CHECK(served == (remembered_partners + 2) / 3 + 2);
+  CHECK(answers(2));
+  CHECK(answers(3));
+  // The others are waited for, as long as they exchange within 32 periods.
+  lone.tick(31 * us_per_s);
+  CHECK_FALSE(answers(1));
+  lone.tick(33 * us_per_s);
+  CHECK(answers(1));
+}
+
 TEST_CASE("a fragment that holds statistics travels in f32", "[replica]") {
   Lone lone({}, 3);
   lone.replica->set_options({.codec = Codec::q8});

@@ -1,6 +1,6 @@
 // Writes what a cluster has decided: who is denied, who has a certificate, and who said so. On a tick, so that much
-// that comes together costs one write; at once where somebody waits for it or nothing comes after. What cannot be
-// written is tried again.
+// that comes together costs one write; at once where somebody waits for it or nothing comes after. Denials and
+// certificates that cannot be written are tried again; the audit goes with the next denials.
 //
 // Owned by Node, on the loop's thread; time is an argument.
 

@@ -111,6 +111,20 @@ struct Lone {
   void hear(std::uint8_t from, Message message) { replica->received(node_id(from), std::move(message), now_us, out); }
   void ask(std::uint8_t from, ExchangeRequest message) { hear(from, std::move(message)); }
   void ask(std::uint8_t from, std::uint32_t f = 0) { ask(from, request(f)); }
+  /// Whether the neighbour's request is answered; false: busy. The client has trained meanwhile.
+  bool answers(std::uint8_t from) {
+    publish(replica->clock() + 1);
+    tick(us_per_s / 10);
+    ask(from);
+    recall();
+    work();
+    const auto replies = sent<ExchangeReply>();
+    REQUIRE(replies.size() == 1);
+    if (replies[0].second.status == ReplyStatus::busy) return false;
+    REQUIRE(replies[0].second.status == ReplyStatus::done);
+    hear(from, ExchangeAck{.counter = asked});
+    return true;
+  }
   /// The neighbour's answer to a request: it, too, holds ones.
   static ExchangeReply reply_to(const ExchangeRequest& request, ReplyStatus status = ReplyStatus::done) {
     ExchangeReply reply{.counter = request.counter,
@@ -217,32 +231,19 @@ TEST_CASE("a sponsor with several nodes has its part of the exchanges, also wher
     lone.hear(number, Lone::info(ReplicaState::running));
     lone.replica->set_link(node_id(number), {.backlog_us = us_per_s});  // it may ask, and is asked nothing
   }
-  std::uint64_t clock = 0;
-  const auto answers = [&](std::uint8_t from) {
-    lone.publish(++clock);
-    lone.ask(from);
-    lone.recall();
-    lone.work();
-    const auto replies = lone.sent<ExchangeReply>();
-    REQUIRE(replies.size() == 1);
-    if (replies[0].second.status == ReplyStatus::busy) return false;
-    REQUIRE(replies[0].second.status == ReplyStatus::done);
-    lone.hear(from, ExchangeAck{.counter = lone.asked});
-    return true;
-  };
   std::size_t served = 0;
-  while (served < remembered_partners && answers(1 + served % 2)) {
+  while (served < remembered_partners && lone.answers(1 + served % 2)) {
     lone.tick(us_per_s / 2);
     ++served;
   }
   CHECK(served == (remembered_partners + 2) / 3);
-  CHECK(answers(3));
-  CHECK_FALSE(answers(2));
+  CHECK(lone.answers(3));
+  CHECK_FALSE(lone.answers(2));
   std::size_t later = 0;
   for (int i = 0; i < 64; ++i) {
     lone.tick(us_per_s);
-    if (i % 8 == 0) CHECK(answers(3));
-    if (answers(1)) ++later;
+    if (i % 8 == 0) CHECK(lone.answers(3));
+    if (lone.answers(1)) ++later;
   }
   CHECK(later >= served);
   CHECK(later <= 3 * served);
@@ -255,30 +256,17 @@ TEST_CASE("where members have certificates, who asks often gets its part of the 
     lone.meet(number);
     lone.replica->set_link(node_id(number), {.backlog_us = us_per_s});  // it may ask, and is asked nothing
   }
-  std::uint64_t clock = 0;
-  const auto answers = [&](std::uint8_t from) {
-    lone.publish(++clock);
-    lone.tick(us_per_s / 10);
-    lone.ask(from);
-    lone.recall();
-    lone.work();
-    const auto replies = lone.sent<ExchangeReply>();
-    REQUIRE(replies.size() == 1);
-    if (replies[0].second.status == ReplyStatus::busy) return false;
-    lone.hear(from, ExchangeAck{.counter = lone.asked});
-    return true;
-  };
   std::size_t served = 0;
-  while (served < remembered_partners && answers(1))
+  while (served < remembered_partners && lone.answers(1))
     ++served;
   CHECK(served == (remembered_partners + 2) / 3 + 2);
-  CHECK(answers(2));
-  CHECK(answers(3));
+  CHECK(lone.answers(2));
+  CHECK(lone.answers(3));
   // The others are waited for, as long as they exchange within 32 periods.
   lone.tick(31 * us_per_s);
-  CHECK_FALSE(answers(1));
+  CHECK_FALSE(lone.answers(1));
   lone.tick(33 * us_per_s);
-  CHECK(answers(1));
+  CHECK(lone.answers(1));
 }
 
 TEST_CASE("a fragment that holds statistics travels in f32", "[replica]") {

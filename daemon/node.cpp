@@ -543,7 +543,7 @@ nlohmann::json Node::answer_job_set(const nlohmann::json& request) {
 /// any).
 nlohmann::json Node::answer_layout(const nlohmann::json& request) {
   const auto name = request.at("job").get<std::string>();
-  const auto first = request.at("first").get<std::uint32_t>();
+  const auto first = number_in<std::uint32_t>(request, "first");
   const std::uint64_t layout = std::strtoull(request.at("layout").get<std::string>().c_str(), nullptr, 16);
   const Job* job = job_named(job_name_hash(name));
   const bool here = job != nullptr && !job->client_gone() && (layout == 0 || layout == job->key().layout_hash);

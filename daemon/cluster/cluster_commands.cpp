@@ -164,7 +164,7 @@ json ClusterCommands::decide(const json& request, bool denied) {
   auto denial = overlay_.propose(*node, denied, text_in(request, "reason"));
   if (!denial) return failure(denial.error());
   if (asks_to_sign(request)) return to_sign_answer(json::array({to_sign(*denial)}));
-  if (overlay_.authority()) denial->decided_at = request.value("at_us", denial->decided_at);
+  if (overlay_.authority()) denial->decided_at = number_in<TimeUs>(request, "at_us", denial->decided_at);
   denial = with_signature(*std::move(denial), request);
   const bool known = is_known(*node);  // the decision may end its link
   if (const auto decided = overlay_.decide(*denial); !decided) return failure(decided.error());
@@ -239,7 +239,7 @@ json ClusterCommands::key_retire(const json& request) {
   auto retired = overlay_.propose_retirement(*fingerprint);
   if (!retired) return failure(retired.error());
   if (asks_to_sign(request)) return to_sign_answer(json::array({to_sign(*retired)}));
-  if (overlay_.authority()) retired->retired_at = request.value("at_us", retired->retired_at);
+  if (overlay_.authority()) retired->retired_at = number_in<TimeUs>(request, "at_us", retired->retired_at);
   retired = with_signature(*std::move(retired), request);
   if (const auto done = overlay_.retire_key(*retired); !done) return failure(done.error());
   return {{"fingerprint", peer::hex(*fingerprint)}};
@@ -314,7 +314,7 @@ json ClusterCommands::deputy_set(const json& request) {
     return failure("this cluster has no authority: make one first (gossamerctl authority create)");
   if (key == *overlay_.authority()) return failure("that is the authority itself, which may do everything");
   const std::string name = text_in(request, "name");
-  const auto powers = request.at("powers").get<unsigned>();
+  const auto powers = number_in<unsigned>(request, "powers");
   const auto has_name = [&](const peer::Deputy& deputy) {
     return deputy.powers != 0 && deputy.key != key && deputy.name == name;
   };
@@ -325,7 +325,7 @@ json ClusterCommands::deputy_set(const json& request) {
   if (powers > peer::all_powers) return failure("a deputy has powers that this gossamerd does not know: update it");
   peer::Deputy deputy = overlay_.propose_deputy(key, static_cast<std::uint8_t>(powers), name);
   if (asks_to_sign(request)) return to_sign_answer(json::array({to_sign(deputy)}));
-  deputy.decided_at = request.value("at_us", deputy.decided_at);
+  deputy.decided_at = number_in<TimeUs>(request, "at_us", deputy.decided_at);
   deputy = with_signature(std::move(deputy), request);
   if (const auto set = overlay_.set_deputy(deputy); !set) return failure(set.error());
   return authority();
@@ -342,7 +342,7 @@ json ClusterCommands::rule_set(const json& request) {
     answer["waiting"] = waiting();
     return answer;
   }
-  rule.decided_at = request.value("at_us", rule.decided_at);
+  rule.decided_at = number_in<TimeUs>(request, "at_us", rule.decided_at);
   rule = with_signature(rule, request);
   if (const auto set = overlay_.set_rule(rule); !set) return failure(set.error());
   return authority();
@@ -393,7 +393,7 @@ json ClusterCommands::certify(const json& request) {
 // --- who is invited -------------------------------------------------------------------------------------------------
 
 json ClusterCommands::invite(const json& request) {
-  const std::int64_t expires_s = request.value("expires_s", default_invitation_s);
+  const auto expires_s = number_in<std::int64_t>(request, "expires_s", default_invitation_s);
   if (expires_s < least_invitation_s || expires_s > most_invitation_s)
     return failure(fmt::format("an invitation lasts from {} to {} s", least_invitation_s, most_invitation_s));
   std::vector<peer::Address> addresses;

@@ -5,8 +5,15 @@
 
 #pragma once
 
+#include <fmt/format.h>
+
+#include <concepts>
 #include <functional>
+#include <limits>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <stdexcept>
+#include <utility>
 #include <vector>
 
 namespace gossamer::daemon {
@@ -25,5 +32,25 @@ struct ControlCommand {
 /// Answers a request that has a string "command". `may`: whether its sender is among these.
 [[nodiscard]] nlohmann::json answer_from(const std::vector<ControlCommand>& table, const nlohmann::json& request,
                                          const std::function<bool(CommandFor)>& may);
+
+/// A request whose command takes something else. Its sender is told what().
+struct BadRequest : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+/// Returns the number that a request has under this name, or `otherwise` if it has none. Throws BadRequest if it is not
+/// a whole number of this type: nlohmann's own conversion would cut it down to one that is.
+template <std::integral Number>
+[[nodiscard]] Number number_in(const nlohmann::json& request, const char* name,
+                               std::optional<Number> otherwise = std::nullopt) {
+  const auto found = request.find(name);
+  if (found == request.end() && otherwise) return *otherwise;
+  if (found != request.end()) {
+    if (found->is_number_unsigned() && std::in_range<Number>(found->get<std::uint64_t>())) return found->get<Number>();
+    if (found->is_number_integer() && std::in_range<Number>(found->get<std::int64_t>())) return found->get<Number>();
+  }
+  throw BadRequest(fmt::format("\"{}\" is a whole number from {} to {}", name, std::numeric_limits<Number>::min(),
+                               std::numeric_limits<Number>::max()));
+}
 
 }  // namespace gossamer::daemon

@@ -20,6 +20,7 @@
 #include <ranges>
 #include <utility>
 
+#include "daemon/control/control_commands.hpp"
 #include "daemon/system/accepting.hpp"
 #include "daemon/system/unix_socket.hpp"
 
@@ -39,6 +40,8 @@ std::string control_answer(std::string_view line, const ControlHandler& handler,
     if (!request.is_object() || !request.contains("command") || !request["command"].is_string())
       return error_line("a request is an object with a string \"command\"");
     return handler(request, caller).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  } catch (const BadRequest& error) {
+    return error_line(error.what());
   } catch (const nlohmann::json::exception& error) {
     return error_line(fmt::format("the request cannot be answered: {}", error.what()));
   }

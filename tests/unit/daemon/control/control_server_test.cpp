@@ -162,6 +162,23 @@ TEST_CASE("what is no request is answered with what is wrong") {
   CHECK(daemon.ask(socket, "{\"command\": \"still\"}\n")->at("echo") == "still");
 }
 
+TEST_CASE("numbers are whole and fit, or who sends them is told") {
+  const auto answer = [](const std::string& number) {
+    const auto handler = [](const json& request, const Caller&) -> json {
+      return {{"got", number_in<std::uint32_t>(request, "first", 7)}};
+    };
+    return json::parse(control_answer(R"({"command": "layout")" + number + "}", handler, {}));
+  };
+  CHECK(answer("")["got"] == 7);
+  CHECK(answer(R"(, "first": 0)")["got"] == 0);
+  CHECK(answer(R"(, "first": 4294967295)")["got"] == 4294967295U);
+  for (const char* wrong :
+       {"4294967296", "18446744073709551615", "-1", "1.5", "1e300", "-1e300", "\"1\"", "null", "[]"}) {
+    INFO(wrong);
+    CHECK(answer(std::string(R"(, "first": )") + wrong)["error"] == "\"first\" is a whole number from 0 to 4294967295");
+  }
+}
+
 TEST_CASE("a line without end is cut off with an answer") {
   Serving daemon;
   const gossamer::FileDescriptor socket = daemon.connect();

@@ -22,8 +22,8 @@ if options.device.startswith("cuda") and not torch.cuda.is_available():
     parser.error("PyTorch sees no CUDA GPU here: use --device cpu")
 device = torch.device(options.device)
 if device.type == "cuda":
-    # `gossamerctl run` shows each process only its own GPU. Where a process sees all GPUs, its rank tells which one is
-    # its own.
+    # `gossamerctl run` shows each process only its own GPU. `torchrun` shows all of them, and its rank tells which one
+    # is a process's own.
     if device.index is None:
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)) % torch.cuda.device_count())
     torch.cuda.set_device(device)

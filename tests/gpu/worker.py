@@ -426,7 +426,7 @@ def main() -> None:
     parser.add_argument("work", choices=work)
     parser.add_argument("--job", required=True)
     parser.add_argument("--device", type=device_named, default=torch.device("cpu"))
-    parser.add_argument("--result", type=Path, default=Path(os.devnull), help="{rank} is LOCAL_RANK")
+    parser.add_argument("--result", type=Path, default=Path(os.devnull), help="{rank} is GOSSAMER_LOCAL_RANK")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--steps", type=int, default=1000)
     parser.add_argument("--way", choices=WAYS, default="plain")
@@ -438,7 +438,7 @@ def main() -> None:
     parser.add_argument("--meeting", help="of the ranks, which are the seeds")
     parser.add_argument("--play", help="the fake plug-in for the client library")
     options = parser.parse_args()
-    options.result = Path(str(options.result).format(rank=os.environ.get("LOCAL_RANK", "0")))
+    options.result = Path(str(options.result).format(rank=os.environ.get("GOSSAMER_LOCAL_RANK", "0")))
     with contextlib.ExitStack() as stack:
         if options.play:
             global fake

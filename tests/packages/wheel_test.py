@@ -17,7 +17,7 @@ RELEASES = ["bookworm", "trixie"]
 TRAINER = """
 import os, time
 import numpy as np, gossamer
-model = {"w": np.full(1000, float(os.environ["LOCAL_RANK"]), np.float32)}
+model = {"w": np.full(1000, float(os.environ["GOSSAMER_LOCAL_RANK"]), np.float32)}
 run = gossamer.attach(model, job="wheel", timeout_s=30)
 for _ in range(100):
     model["w"] += 0.01

@@ -99,7 +99,7 @@ class WithoutDaemon(FakeMachine):
 
     def test_a_client_for_each_gpu(self) -> None:
         self.become(gpu(0) + gpu(1) + gpu(2, "mig=MIG-a,MIG-b"))
-        say = ("--", "sh", "-c", "echo $LOCAL_RANK/$LOCAL_WORLD_SIZE:$CUDA_VISIBLE_DEVICES")
+        say = ("--", "sh", "-c", "echo $GOSSAMER_LOCAL_RANK/$GOSSAMER_LOCAL_WORLD_SIZE:$CUDA_VISIBLE_DEVICES")
 
         def seen(*options: str, **more: str) -> Dict[str, str]:
             done = self.ctl("run", *options, *say, **more)

@@ -89,7 +89,7 @@ class LocalCluster(unittest.TestCase):
         self.assertIn("started node-4; 4 nodes", self.cluster("start", "4"))
         self.assertIn("has 4 nodes", self.cluster("start", "2", status=2))
 
-        said = self.cluster("run", "--", "/bin/sh", "-c", 'echo "$LOCAL_RANK of $LOCAL_WORLD_SIZE at $GOSSAMER_SOCKET"')
+        said = self.cluster("run", "--", "/bin/sh", "-c", 'echo "$GOSSAMER_LOCAL_RANK of $GOSSAMER_LOCAL_WORLD_SIZE at $GOSSAMER_SOCKET"')
         for index in range(4):
             self.assertIn(f"{index} of 4 at {self.folder}/node-{index + 1}/client.sock\n", said)
 

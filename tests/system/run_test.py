@@ -80,10 +80,12 @@ class Run(unittest.TestCase):
 
     def test_each_client_knows_its_rank(self) -> None:
         done = self.run_to_end(
-            "--clients", "3", "--", *sh("echo $LOCAL_RANK of $LOCAL_WORLD_SIZE, start $GOSSAMER_RESTARTS; cat")
-        )
+            "--clients", "3", "--",
+            *sh("echo $GOSSAMER_LOCAL_RANK of $GOSSAMER_LOCAL_WORLD_SIZE, start $GOSSAMER_RESTARTS, ${LOCAL_RANK-alone}; cat"),
+        )  # fmt: skip
         self.assertEqual(done.returncode, 0)
-        self.assertEqual(sorted(done.stdout.splitlines()), [f"[{i}] {i} of 3, start 0" for i in range(3)])
+        # Frameworks take LOCAL_RANK for torchrun's, and look for the other processes.
+        self.assertEqual(sorted(done.stdout.splitlines()), [f"[{i}] {i} of 3, start 0, alone" for i in range(3)])
         self.assertIn("no daemon answers", done.stderr)
         self.assertIn("start gossamerd", done.stderr)
 
@@ -135,7 +137,7 @@ class Run(unittest.TestCase):
             "3",
             "--",
             *sh(
-                f"case $LOCAL_RANK in 0) exit 0;; 1) touch {first}; exit 7;; esac; "
+                f"case $GOSSAMER_LOCAL_RANK in 0) exit 0;; 1) touch {first}; exit 7;; esac; "
                 f"while ! [ -e {first} ]; do sleep 0.05; done; sleep 0.3; exit 3"
             ),
         )
@@ -150,7 +152,7 @@ class Run(unittest.TestCase):
 
     def test_the_others_train_on_when_one_fails_unless_told_not_to(self) -> None:
         go_on = self.file("go-on")
-        script = f"[ $LOCAL_RANK = 0 ] && exit 5; while ! [ -e {go_on} ]; do sleep 0.05; done; echo done"
+        script = f"[ $GOSSAMER_LOCAL_RANK = 0 ] && exit 5; while ! [ -e {go_on} ]; do sleep 0.05; done; echo done"
         launcher = self.start("--clients", "2", "--", *sh(script))
         self.assertIn("no daemon", launcher.stderr.readline())
         self.assertIn("client 0", launcher.stderr.readline())
@@ -284,7 +286,7 @@ class Run(unittest.TestCase):
     def test_lines_of_several_clients_are_not_mixed(self) -> None:
         writer = (
             "import os, sys\n"
-            "rank = os.environ['LOCAL_RANK']\n"
+            "rank = os.environ['GOSSAMER_LOCAL_RANK']\n"
             "for i in range(500):\n"
             "    for part in (rank * 300, ' ', str(i), rank * 300, '\\n'):\n"
             "        sys.stdout.write(part)\n"
@@ -367,13 +369,13 @@ from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 import numpy as np, gossamer
 done = Path(sys.argv[3])
-rank = int(os.environ["LOCAL_RANK"])
+rank = int(os.environ["GOSSAMER_LOCAL_RANK"])
 weights = np.zeros(1000, np.float32)
 target = np.arange(1000, dtype=np.float32) / 1000
 own = slice(500 * rank, 500 * rank + 500)
 with gossamer.attach({"w": weights}, job=sys.argv[2]) as run:
     # Until both have learned: each needs what the other sees.
-    while len(list(done.iterdir())) < int(os.environ["LOCAL_WORLD_SIZE"]):
+    while len(list(done.iterdir())) < int(os.environ["GOSSAMER_LOCAL_WORLD_SIZE"]):
         weights[own] += 0.1 * (target[own] - weights[own])
         run.step(samples=1)
         if abs(weights - target).max() < 0.01:

@@ -148,8 +148,8 @@ std::string how_to_use(const json& answer, const std::string& option) {
   std::string text = "\nA program trains on a node if it has this in its environment:\n";
   for (const json& node : answer.at("nodes"))
     text += fmt::format("  export GOSSAMER_SOCKET={}\n", shell_word(text_of(node, "client_socket")));
-  text +=
-      fmt::format("On each node at once, with its number in LOCAL_RANK:\n  gossamerctl cluster run{} -- CMD\n", option);
+  text += fmt::format(
+      "On each node at once, with its number in GOSSAMER_LOCAL_RANK:\n  gossamerctl cluster run{} -- CMD\n", option);
   text += fmt::format("Look at a node, and stop them all:\n  gossamerctl --socket {} status\n",
                       shell_word(text_of(answer.at("nodes").at(0), "control_socket")));
   return text + fmt::format("  gossamerctl cluster stop{}\n", option);

@@ -482,7 +482,7 @@ void add_local_cluster_commands(CLI::App& app, CommandAction& chosen) {
   run->add_option("command", options->without_dashes, "After --: the program to start, with its arguments")
       ->type_name("");
   run->footer(
-      "Each gets GOSSAMER_SOCKET, LOCAL_RANK (0 for node-1) and LOCAL_WORLD_SIZE in its environment. Signals, output\n"
+      "Each gets GOSSAMER_SOCKET, GOSSAMER_LOCAL_RANK (0 for node-1) and GOSSAMER_LOCAL_WORLD_SIZE. Signals, output\n"
       "and exit status are as for 'gossamerctl run'.");
   run->add_option("--folder", options->folder, folder_text)->type_name("DIR");
   run->callback(

@@ -188,8 +188,8 @@ void Launcher::start_due() {
 
 std::expected<ProcessRequest, std::string> Launcher::request_for(Client& client) {
   std::vector<std::string> changes = client.spec.environment;
-  changes.push_back(fmt::format("LOCAL_RANK={}", client.rank));
-  changes.push_back(fmt::format("LOCAL_WORLD_SIZE={}", clients_.size()));
+  changes.push_back(fmt::format("GOSSAMER_LOCAL_RANK={}", client.rank));
+  changes.push_back(fmt::format("GOSSAMER_LOCAL_WORLD_SIZE={}", clients_.size()));
   changes.push_back(fmt::format("GOSSAMER_RESTARTS={}", client.restarts.total()));
   ProcessRequest request{.command = options_.command,
                          .environment = environment_with(changes),

@@ -160,9 +160,9 @@ void add_run_command(CLI::App& app, CommandAction& chosen) {
       ->capture_default_str();
   command->add_flag("--fail-fast", options->fail_fast, "Stop the others when one has failed and is not started again");
   command->footer(
-      "Each gets LOCAL_RANK, LOCAL_WORLD_SIZE and GOSSAMER_RESTARTS in its environment, GOSSAMER_SOCKET if the daemon "
-      "is "
-      "not where programs look for it, and no standard input. With GPUs, CUDA_VISIBLE_DEVICES names its own, which it "
+      "Each gets GOSSAMER_LOCAL_RANK, GOSSAMER_LOCAL_WORLD_SIZE and GOSSAMER_RESTARTS in its environment, "
+      "GOSSAMER_SOCKET if the daemon is not where programs look for it, and no standard input. With GPUs, "
+      "CUDA_VISIBLE_DEVICES names its own, which it "
       "sees as cuda:0; those that CUDA_VISIBLE_DEVICES hides from "
       "this command are left alone.\n"
       "SIGINT, SIGTERM, SIGHUP and SIGQUIT are passed on and end the restarts; a second one, or the end of the grace, "

@@ -165,6 +165,31 @@ class Training(unittest.TestCase):
             self.assertIsNotNone(optimizer.step(closure))
             self.assertEqual(run.info().steps, 1)
 
+    def test_an_optimizer_that_another_object_stands_for(self):
+        class Prepared(torch.optim.Optimizer):  # as Accelerate's: without what torch.optim.Optimizer sets up
+            def __init__(self, optimizer):
+                self.optimizer = optimizer
+                self.due = False
+
+            param_groups = property(lambda self: self.optimizer.param_groups)
+            defaults = property(lambda self: self.optimizer.defaults)
+
+            def zero_grad(self):
+                self.optimizer.zero_grad()
+
+            def step(self, closure=None):
+                if self.due:
+                    self.optimizer.step(closure)
+                self.due = not self.due
+
+        net = model()
+        prepared = Prepared(Prepared(torch.optim.SGD(net.parameters(), lr=0.1)))
+        prepared.due = True
+        with alone(net, prepared) as run:
+            for _ in range(4):
+                train(net, prepared)
+            self.assertEqual(run.info().steps, 1)
+
     def test_the_optimizer_works_on_after_closing(self):
         net = model()
         optimizer = torch.optim.SGD(net.parameters(), lr=0.1)

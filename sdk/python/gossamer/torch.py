@@ -388,6 +388,7 @@ class TorchRun(Run):
         if self._unhook is not None:
             raise GossamerError("GOSSAMER_BAD_ARGUMENT", "this run is already hooked to an optimizer")
         self.check_updated_by(optimizer)
+        optimizer = _innermost(optimizer)
         if isinstance(optimizer, torch.optim.LBFGS):
             self._warn(
                 "LBFGS learns from the differences between its own steps, which corrections from other nodes spoil: it may "
@@ -754,6 +755,14 @@ def average_hook(run: TorchRun, bucket: Any) -> "torch.futures.Future[torch.Tens
 
 
 average_hook.__annotations__.clear()  # DDP refuses those that are texts
+
+
+def _innermost(optimizer: Any) -> Any:
+    """The optimizer that makes the steps, where another object stands for it, as Accelerate's does: that one steps less
+    often, and does not have what PyTorch gives every optimizer."""
+    while "defaults" not in vars(optimizer) and hasattr(getattr(optimizer, "optimizer", None), "param_groups"):
+        optimizer = optimizer.optimizer
+    return optimizer
 
 
 def _check_optimizer(optimizer: Any) -> None:

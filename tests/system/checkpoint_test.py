@@ -1,20 +1,18 @@
 """Checkpoints: written while training goes on, whole or not at all, and readable by programs that read safetensors."""
 
 import base64
-import importlib.util
 import json
 import os
 import resource
 import stat
 import subprocess
-import sys
 import unittest
 from pathlib import Path
 from typing import Any, Dict, List, Tuple
 
 import numpy as np
 
-from support import BUILD, JOB, PATIENCE_S, Client, Node, SystemTest, gossamer, wait_until
+from support import BUILD, JOB, PATIENCE_S, Client, Node, SystemTest, gossamer, python_with, wait_until
 
 FRAGMENT_ELEMENTS = 1 << 14
 FRAGMENTS = 16
@@ -185,14 +183,7 @@ class Writing(CheckpointTest):
 
     def test_the_library_of_the_format_reads_it(self) -> None:
         """Reads it in a process of its own, whose NumPy and PyTorch may differ from this one's."""
-        # tools/test --frameworks installs it there, with a NumPy that does not fit the distribution's PyTorch.
-        python_path = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(BUILD / "frameworks")]))
-        environment = {**os.environ, "PYTHONPATH": python_path}
-        looked = subprocess.run(
-            [sys.executable, "-c", "import safetensors.numpy"], env=environment, capture_output=True, check=False
-        )
-        if looked.returncode != 0:
-            self.skipTest("the safetensors package is not installed: tools/test --frameworks does so")
+        python = python_with("safetensors", "torch")
         [node] = self.start_nodes(1)
         client = self.attach_big(node, self.model())
         path = self.checkpoint(node)
@@ -207,11 +198,8 @@ class Writing(CheckpointTest):
         )
         for framework, dtype in (("numpy", "float32"), ("torch", "torch.float32")):
             with self.subTest(framework=framework):
-                if framework == "torch" and not importlib.util.find_spec("torch"):
-                    self.skipTest("PyTorch is not installed (Debian: python3-torch)")
                 ran = subprocess.run(
-                    [sys.executable, "-c", program, str(path), framework],
-                    env=environment,
+                    [python, "-c", program, str(path), framework],
                     capture_output=True,
                     timeout=4 * PATIENCE_S,  # on a busy machine PyTorch takes long to begin
                 )

@@ -43,6 +43,16 @@ QUICK: Options = {
 }
 
 
+def python_with(*modules: str) -> str:
+    """The Python that has these modules: the one that tools/test --frameworks makes, or this one. Skips the test if
+    neither has them."""
+    code = "import importlib.util, sys; sys.exit(not all(map(importlib.util.find_spec, sys.argv[1:])))"
+    for python in (BUILD / "frameworks" / "bin" / "python", Path(sys.executable)):
+        if python.exists() and subprocess.run([python, "-c", code, *modules], stderr=subprocess.DEVNULL).returncode == 0:
+            return str(python)
+    raise unittest.SkipTest(f"{', '.join(modules)}: not installed; tools/test --frameworks does so")
+
+
 class Client:
     """A replica of one array, attached to a node."""
 

@@ -4,17 +4,10 @@ data, with gradients clipped after they are averaged."""
 import json
 import os
 import subprocess
-import sys
 import unittest
-from importlib.util import find_spec
 from typing import Any, List, Optional
 
-from support import BUILD, JOB, PATIENCE_S, SystemTest, start_program
-
-FRAMEWORKS = [name for name in ("transformers", "lightning") if find_spec(name)]
-if not FRAMEWORKS:
-    print("SKIPPED: neither Transformers nor Lightning is installed: pip install transformers accelerate lightning", file=sys.stderr)
-    sys.exit(77)  # CTest: skipped
+from support import BUILD, JOB, PATIENCE_S, SystemTest, python_with, start_program
 
 STEPS, ROWS, ACCUMULATED, CLIP = 12, 32, 2, 0.1
 # Arguments: the framework, which part of the data, of how many, and the job, or nothing to train without Gossamer.
@@ -76,7 +69,7 @@ class Trainers(SystemTest):
         arguments = [framework, str(part), str(parts), JOB if node is not None else "", str(self.folder)]
         return start_program(
             self,
-            [sys.executable, "-c", PROGRAM, *arguments],
+            [python_with("torch", framework), "-c", PROGRAM, *arguments],
             env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
         )
 
@@ -86,8 +79,6 @@ class Trainers(SystemTest):
         return json.loads(said.splitlines()[-1])
 
     def check(self, framework: str) -> None:
-        if framework not in FRAMEWORKS:
-            self.skipTest(f"{framework} is not installed")
         nodes = self.start_nodes(2)
         alone = self.model(self.start(framework, 0, 1, None))
         first, second = [self.model(one) for one in [self.start(framework, part, 2, nodes[part]) for part in range(2)]]

@@ -6,7 +6,7 @@
 #                                   sets arm64_root; before a build with the preset arm64
 #   setup_build PRESET [CMAKE...]   configures (CMakePresets.json) and builds; sets build_dir
 #   setup_tests                     installs what only single tests need, as far as it can be had; after setup_build
-#   setup_frameworks                installs the frameworks that tests/python knows and Debian has not; after setup_tests
+#   setup_frameworks                installs the frameworks that Gossamer is used with, in a Python of their own
 #   setup_hivemind                  installs hivemind in a Python of its own
 #   setup_environment FOLDER PKG... makes such a Python, with packages from PyPI
 #   setup_python MODULE...          sets python to an interpreter that has the modules, or ends with a message
@@ -117,12 +117,15 @@ setup_tests() {
 # Frameworks that are not in the distribution go to the build folder (tests/python/CMakeLists.txt), if they can be had.
 setup_frameworks() {
   local folder=$build_dir/frameworks
-  local names="JAX, Keras, tensorboardX, safetensors, W&B and MLflow"
-  PYTHONPATH=$folder has_modules /usr/bin/python3 jax tensorboardX safetensors wandb mlflow && [[ -d $folder/keras ]] && return
-  say "installing $names from PyPI in ${folder#"$repository"/}"
-  /usr/bin/python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --no-input --retries 1 --timeout 20 \
-    --target "$folder" jax keras tensorboardX safetensors wandb mlflow-skinny </dev/null >&2 ||
-    say "$names could not be installed: their tests will be skipped"
+  local packages=(torch transformers accelerate trl lightning jax flax optax keras 'ray[train]' tensorboard tensorboardX
+    safetensors wandb mlflow-skinny)
+  local modules=(torch transformers accelerate trl lightning jax flax optax keras ray.train tensorboard tensorboardX safetensors
+    wandb mlflow)
+  local all_found='import importlib.util, sys; sys.exit(not all(map(importlib.util.find_spec, sys.argv[1:])))'
+  "$folder/bin/python" -c "$all_found" "${modules[@]}" 2>/dev/null && return
+  say "installing PyTorch, JAX and what is used with them (5 GB) from PyPI in ${folder#"$repository"/}"
+  setup_environment "$folder" --retries 1 --timeout 20 "${packages[@]}" ||
+    say "they could not be installed: their tests will be skipped"
 }
 
 # An environment of its own: hivemind wants newer packages than the distribution's. About 5 GB with PyTorch.
@@ -138,7 +141,7 @@ setup_environment() {
   local folder=$1
   shift
   setup_packages python3-venv
-  { /usr/bin/python3 -m venv "$folder" &&
+  { /usr/bin/python3 -m venv --clear "$folder" &&
     "$folder/bin/python" -m pip install --quiet --disable-pip-version-check --no-input "$@" </dev/null >&2; } || {
     rm -rf "$folder"
     return 1

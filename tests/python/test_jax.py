@@ -1,5 +1,8 @@
 """gossamer.jax.attach() with a fake daemon. Skipped, and saying so, without JAX."""
 
+import os
+import socket
+import subprocess
 import sys
 import threading
 import unittest
@@ -279,6 +282,55 @@ class OnADevice(unittest.TestCase):
             params = self.step(run, [jnp.array([0.0, 2.0])], 2)
             self.assertFalse(client.is_due())
             np.testing.assert_array_equal(params[0], [0, 3])
+
+
+# Process ARGUMENT 1 of two with one model, which trains on data of both. The first gets a correction before that.
+PROCESS = """
+import sys
+import jax, numpy as np
+from jax.sharding import NamedSharding, PartitionSpec
+import gossamer.jax as gossamer
+process, port, socket = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+jax.distributed.initialize(f"127.0.0.1:{port}", 2, process)
+mesh = jax.make_mesh((2,), ("data",))
+everywhere, split = NamedSharding(mesh, PartitionSpec()), NamedSharding(mesh, PartitionSpec("data"))
+ones = lambda sharding, *shape: jax.make_array_from_callback(shape, sharding, lambda index: np.ones(shape, np.float32)[index])
+update = jax.jit(lambda w, x: w + x.sum(axis=0), out_shardings=everywhere)
+try:
+    gossamer.attach({"w": ones(split, 4)}, job="shards", socket=socket)
+except gossamer.GossamerError as error:
+    assert "spread over several processes" in str(error), error
+with gossamer.attach({"w": ones(everywhere, 3)}, job="test", socket=socket) as run:
+    params = run.params
+    while process == 0 and float(params["w"].addressable_data(0)[0]) == 1:
+        params = run.step(params, samples=0)
+    params = run.step({"w": update(params["w"], ones(split, 2, 3))}, samples=16)
+    print(np.asarray(params["w"]).tolist(), params["w"].sharding == everywhere, flush=True)
+"""
+
+
+class SeveralProcesses(unittest.TestCase):
+    def test_each_averages_its_replica_of_what_is_everywhere(self):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = str(free.getsockname()[1])
+        with ContractDaemon() as daemon:
+            environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
+            processes = [
+                subprocess.Popen(
+                    [sys.executable, "-c", PROCESS, str(process), port, daemon.path], env=environment,
+                    stdout=subprocess.PIPE, text=True,
+                )  # fmt: skip
+                for process in range(2)
+            ]
+            for process in processes:
+                self.addCleanup(process.__exit__, None, None, None)
+                self.addCleanup(process.kill)
+            for client in (daemon.client(0), daemon.client(1)):  # the first of them may be either
+                client.make_due([0.5, 0.0, 0.25])
+            said = [process.communicate(timeout=100)[0] for process in processes]
+        self.assertEqual([process.returncode for process in processes], [0, 0])
+        self.assertEqual([text.splitlines()[-1] for text in said], 2 * ["[3.5, 3.0, 3.25] True"])
 
 
 class Rounding(unittest.TestCase):

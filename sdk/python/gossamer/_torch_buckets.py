@@ -92,8 +92,8 @@ class Buckets:
         itself, of = weakref.ref(self), weakref.ref(run)
         removals = []
         for index, parameter in enumerate(parameters):
-            # Gradients of shards are reduced after these hooks. A GPU computes a gradient after its hook has run.
-            if parameter.is_cuda or hasattr(parameter, "to_local"):
+            # Gradients of shards are reduced after these hooks. A device computes a gradient after its hook has run.
+            if parameter.device.type != "cpu" or hasattr(parameter, "to_local"):
                 continue
 
             def fired(index: int = index) -> None:

@@ -44,17 +44,13 @@ def order(index: int, before: int) -> None:
 
 
 def common_device(tensors: Iterable[Tuple[str, torch.Tensor]]) -> Optional[torch.device]:
-    """The device of these tensors, given by name; None if there are none. Refuses, by name, tensors that are neither in
-    host memory nor on a GPU, and tensors that are on another device than the first."""
+    """The device of these tensors, given by name; None if there are none. Refuses, by name, tensors without values, and
+    tensors that are on another device than the first."""
     first: Optional[Tuple[str, torch.device]] = None
     for name, tensor in tensors:
         device = device_of(tensor)
-        if device.type not in ("cpu", "cuda"):
-            raise _refuse(
-                name,
-                f"is on {device}, but only models in CPU memory or on a CUDA GPU can be attached: move it with "
-                "model.to('cpu')",
-            )
+        if device.type == "meta":
+            raise _refuse(name, "is on meta, where it has no values: move the model with model.to_empty() and initialise it")
         if first is None:
             first = (name, device)
         elif device != first[1]:

@@ -51,7 +51,7 @@ class Flat:
                     if not gpus and self._often:
                         self._pinned = self._pinned or _torch_cuda.Pinned(self._all, tensor.device)
                     gpus.add(tensor.device)
-                target.copy_(tensor.reshape(-1), non_blocking=True)
+                target.copy_(tensor.reshape(-1), non_blocking=tensor.is_cuda)
         for gpu in gpus:
             torch.cuda.current_stream(gpu).synchronize()
 
@@ -60,7 +60,7 @@ class Flat:
         gpus: Set[torch.device] = set()
         for tensor, mean in zip(tensors, self.values.split(self.sizes)):
             if tensor is not None:
-                tensor.copy_(mean.view(tensor.shape), non_blocking=True)
+                tensor.copy_(mean.view(tensor.shape), non_blocking=tensor.is_cuda)
                 if tensor.is_cuda:
                     gpus.add(tensor.device)
         self._under_way += [torch.cuda.current_stream(gpu).record_event() for gpu in gpus]

@@ -158,11 +158,11 @@ def _pass(layer: torch.nn.Module, inputs: Any, leaves: Any) -> None:
 
 
 def _seconds(layer: torch.nn.Module, leaves: Any) -> float:
-    cuda = any(tensor.is_cuda for tensor in (*layer.parameters(), *_floating(leaves)))
+    devices = {tensor.device.type for tensor in (*layer.parameters(), *_floating(leaves))} - {"cpu"}
 
     def now() -> float:
-        if cuda:
-            torch.cuda.synchronize()
+        for device in devices:
+            getattr(torch, device).synchronize()
         return time.perf_counter()
 
     taken = []

@@ -83,7 +83,7 @@ def _leaf(name: str, value: Any, role: str) -> _Leaf:
         return _Leaf(name, value.shape, value.dtype, None)
     if str(value.dtype) not in _DTYPES:
         raise _refuse(name, f"has the dtype {value.dtype}, which cannot be averaged: use float32 or bfloat16, or the role local")
-    if not value.is_fully_addressable:
+    if not value.is_fully_addressable and not value.is_fully_replicated:
         raise _refuse(name, "is spread over several processes: attach each process's shard as a job of its own")
     return _Leaf(name, value.shape, value.dtype, np.array(value).reshape(-1))
 
@@ -102,6 +102,19 @@ def _is_on_cpu(value: jax.Array) -> bool:
 def _is_on_one_device(value: jax.Array) -> bool:
     """Whether it is on one device that is not the processor."""
     return len(value.devices()) == 1 and not _is_on_cpu(value)
+
+
+def _is_copied_whole(value: jax.Array) -> bool:
+    """Whether parts of it would not be cheaper, or would be computed by all processes that have it."""
+    return _is_on_cpu(value) or not value.is_fully_addressable
+
+
+def _like(value: jax.Array, array: Any) -> jax.Array:
+    """The array on the same devices, of those that this process has. Where processes have replicas of one array, each
+    gets its own values: they differ by corrections that have not come to all yet."""
+    if value.is_fully_addressable:
+        return jax.device_put(array, value.sharding)
+    return jax.make_array_from_callback(value.shape, value.sharding, lambda index: array[index])
 
 
 def _is_ready(value: jax.Array) -> bool:
@@ -296,7 +309,7 @@ class _HostCopies(HostCopies):
 
     def _load_now(self, tensor: int, first: int, count: int) -> None:
         value, host = self.values[tensor], self._leaves[tensor].host
-        if count == value.size or _is_on_cpu(value):
+        if count == value.size or _is_copied_whole(value):
             piece = np.asarray(value).reshape(-1)[first : first + count]
         else:
             piece = np.asarray(jax.lax.dynamic_slice(value.reshape(-1), (first,), (count,)))
@@ -314,11 +327,11 @@ class _HostCopies(HostCopies):
 
     def _changed_array(self, tensor: int, pieces: List[Tuple[int, int]]) -> jax.Array:
         value, leaf = self.values[tensor], self._leaves[tensor]
-        if sum(count for _, count in pieces) >= value.size or _is_on_cpu(value):
+        if sum(count for _, count in pieces) >= value.size or _is_copied_whole(value):
             flat = np.array(value).reshape(-1)  # a copy of our own, because JAX may keep it as the new array's memory
             for first, count in pieces:
                 flat[first : first + count] = leaf.host[first : first + count]
-            return jax.device_put(flat.reshape(leaf.shape), value.sharding)
+            return _like(value, flat.reshape(leaf.shape))
         flat = value.reshape(-1)
         for first, count in pieces:
             flat = jax.lax.dynamic_update_slice(flat, leaf.host[first : first + count].copy(), (first,))

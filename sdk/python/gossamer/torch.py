@@ -178,7 +178,7 @@ class _ModelCopies(Transfer):
 
 
 class _HostCopies(Transfer):
-    """For a GPU that the C library cannot work on: gives it copies in host memory, and waits for each copy."""
+    """For a device that the C library cannot work on: gives it copies in host memory, and waits for each copy."""
 
     def __init__(self, places: List[_Place], specs: List[TensorSpec]):
         super().__init__()
@@ -258,6 +258,8 @@ class TorchRun(Run):
         device = _torch_cuda.common_device((p.name, p.tensor()) for p in self._places if p.role != "local")
         if device is not None and device.type == "cuda":
             self._open_on_gpu(device.index, options, parts is not None)
+        elif device is not None and device.type != "cpu":
+            self._open_with_copies(options, f"the model is on {device}, and Gossamer computes on processors and NVIDIA's GPUs")
         else:
             super().__init__(self._specs, options, None if masters is None else _ModelCopies(self._places))
         self.samples_per_step = samples_per_step
@@ -315,7 +317,7 @@ class TorchRun(Run):
         self._host_copies = True
         with self._closed_unless_done():  # warnings may be errors
             self._warn(
-                f"job '{self._job}' goes through copies in host memory, and steps that exchange wait for the GPU: {why}"
+                f"job '{self._job}' goes through copies in host memory, and steps that exchange wait for the device: {why}"
             )
 
     @property
@@ -799,7 +801,8 @@ def attach(
 ) -> TorchRun:
     """Attaches a model to the daemon of this machine; if the job is already running elsewhere, takes over its model.
 
-    model: its parameters in float32, float64 or bfloat16, all in CPU memory or all on one CUDA GPU; wrapped or not.
+    model: its parameters in float32, float64 or bfloat16, all in CPU memory or all on one device; wrapped or not. Of a
+        model on another device than NVIDIA's GPUs what is due is copied, and the step waits for that.
     optimizer: optimizer.step() then also does run.step(); without it, call run.step() yourself. Of several, the one
         that steps last.
     job: the name that all replicas of this model share. If the processes that hold a model in shards give one name, they

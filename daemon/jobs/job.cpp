@@ -128,7 +128,10 @@ std::string of_another_layout(const NodeId& stranger) {
 std::string what_keeps_apart(const std::string& name, const JobOptions& options, const gossip::Neighbours& neighbours,
                              const JobHost& host, bool alone) {
   if (!options.objection().empty()) return cannot_follow(options);
-  if (neighbours.partners() > 0) return {};
+  if (neighbours.sound_partners() > 0) return {};
+  if (neighbours.partners() > 0)
+    return "the model of every other node in reach that runs the job holds NaN or infinity, so nothing is "
+           "averaged with it: look at the training there";
   if (const auto& stranger = neighbours.layout_stranger()) return of_another_layout(*stranger);
   if (!alone) return {};
   for (const std::string& other : host.jobs_elsewhere()) {

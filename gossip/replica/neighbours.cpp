@@ -153,6 +153,11 @@ std::size_t Neighbours::partners() const {
       std::ranges::count_if(table_, [this](const auto& item) { return is_partner(item.second); }));
 }
 
+std::size_t Neighbours::sound_partners() const {
+  return static_cast<std::size_t>(std::ranges::count_if(
+      table_, [this](const auto& item) { return is_partner(item.second) && !item.second.info.quarantined; }));
+}
+
 std::size_t Neighbours::trainers(ReplicaState state) const {
   return static_cast<std::size_t>(std::ranges::count_if(table_, [this, state](const auto& item) {
     const auto& [node, neighbour] = item;

@@ -93,6 +93,8 @@ class Neighbours {
   /// A partner that finishes as well, and is not quarantined.
   [[nodiscard]] bool finishes(const Neighbour& neighbour) const;
   [[nodiscard]] std::size_t partners() const;
+  /// Partners that have not said that they hold NaN or infinity.
+  [[nodiscard]] std::size_t sound_partners() const;
   [[nodiscard]] std::size_t finishing_partners() const;
   /// Linked replicas in this state that train the job.
   [[nodiscard]] std::size_t trainers(ReplicaState state = ReplicaState::running) const;

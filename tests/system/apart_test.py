@@ -51,6 +51,15 @@ class Apart(SystemTest):
             wait_until(warned, PATIENCE_S, "the program is warned")
         self.assertEqual(other.run.info().message, "")
 
+    def test_of_others_that_hold_nan(self) -> None:
+        first, second, third = self.start_nodes(3)
+        spoiled = [self.attach(node, np.full(1000, np.nan), wait=False) for node in (first, second)]
+        self.step_until(lambda: all(one.run.info().state.name == "QUARANTINED" for one in spoiled), "they run")
+        joiner = self.attach(third, np.zeros(1000), wait=False)
+        self.wait_for_message(joiner, "every other node in reach that runs the job holds NaN")
+        spoiled[0].array[:] = 0
+        self.step_until(lambda: joiner.run.info().message == "", "one of them is sound")
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -1,6 +1,6 @@
 // Writes what a cluster has decided: who is denied, who has a certificate, and who said so. On a tick, so that much
-// that comes together costs one write; at once where somebody waits for it or nothing comes after. Denials and
-// certificates that cannot be written are tried again; the audit goes with the next denials.
+// that comes together costs one write; at once where somebody waits for it or nothing comes after. What cannot be
+// written is tried again.
 //
 // Owned by Node, on the loop's thread; time is an argument.
 
@@ -21,24 +21,29 @@ class DecisionKeeper {
   /// Both outlive this object.
   DecisionKeeper(const ClusterState& state, spdlog::logger& log) : state_(state), log_(log) {}
 
-  void denials_changed() { denials_changed_ = true; }
-  void certificates_changed() { certificates_changed_ = true; }
+  void denials_changed() { denials_.changed = audit_.changed = true; }
+  void certificates_changed() { certificates_.changed = true; }
   void tick(const peer::Overlay& overlay, TimeUs now_us);
   /// For the end, since no tick comes after.
   void keep_changed(const peer::Overlay& overlay, TimeUs now_us);
-  /// Says what could not be written.
+  /// Says which decisions could not be written, and why.
   std::expected<void, std::string> keep_all(const peer::Overlay& overlay, TimeUs now_us);
 
  private:
-  std::expected<void, std::string> keep_denials(const peer::Overlay& overlay, TimeUs now_us);
-  std::expected<void, std::string> keep_certificates(const peer::Overlay& overlay, TimeUs now_us);
+  struct File {
+    const char* unless_kept;  ///< what it means that it cannot be written
+    TimeUs interval_us = 0;   ///< between two writes
+    bool changed = false;
+    TimeUs next_us = 0;
+  };
+  template <class Content>
+  std::expected<void, std::string> keep(File& file, const Content& content, TimeUs now_us);
 
   const ClusterState& state_;
   spdlog::logger& log_;
-  bool denials_changed_ = false;
-  bool certificates_changed_ = false;
-  TimeUs next_denials_us_ = 0;
-  TimeUs next_certificates_us_ = 0;
+  File denials_{.unless_kept = "who is denied holds until the next start only"};
+  File certificates_{.unless_kept = "certificates hold until the next start only", .interval_us = us_per_s};
+  File audit_{.unless_kept = "who has decided it is not kept"};
 };
 
 }  // namespace gossamer::daemon

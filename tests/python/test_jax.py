@@ -76,6 +76,25 @@ class Training(unittest.TestCase):
                     params = {**params, "steps": params["steps"] + 1}
                 run.step(params)
 
+    def test_a_program_that_drops_what_step_returns_is_told(self):
+        def warned(keeps):
+            with ContractDaemon() as daemon, gossamer.attach({"w": jnp.zeros(64)}, job="test", socket=daemon.path) as run:
+                client = daemon.client()
+                params = run.params
+                with warnings.catch_warnings(record=True) as caught:
+                    warnings.simplefilter("always")
+                    for step in range(200):
+                        params = {"w": params["w"] - 0.1 * (params["w"] - 1)}
+                        if step % 10 == 0:  # others want 3
+                            client.make_due((0.5 * (3 - np.asarray(params["w"]))).tolist())
+                        returned = run.step(params)
+                        params = returned if keeps else params
+            return [str(one.message) for one in caught]
+
+        self.assertEqual(warned(True), [])
+        (message,) = warned(False)
+        self.assertIn("has none of the corrections of the job 'test'", message)
+
     def test_a_publication_alone_changes_nothing(self):
         params = model()
         with ContractDaemon() as daemon, gossamer.attach(params, job="test", socket=daemon.path) as run:

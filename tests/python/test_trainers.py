@@ -63,6 +63,24 @@ class Adapter:
             self.assertTrue(ours.run.closed)
             self.assertEqual(daemon.client().publication(6), after.flatten().tolist())
 
+    def test_a_training_that_failed_is_no_replica_beside_the_next(self):
+        def fail(step):
+            if step == 2:
+                raise ArithmeticError
+
+        with ContractDaemon() as daemon:
+            first, second = (self.callback(job="test", socket=daemon.path, **self.samples) for _ in range(2))
+            try:
+                self.train(first, fail, rate=0.0)
+            except ArithmeticError as error:
+                kept = error  # as a notebook does
+            with warnings.catch_warnings(record=True) as told:
+                warnings.simplefilter("always")
+                self.train(second, lambda step: self.assertTrue(first.run.closed), rate=0.0)
+            said = [one for one in told if "a training of the job 'test' has ended without closing" in str(one.message)]
+            self.assertEqual(len(said), 1 if self.leaves_open else 0)
+            self.assertIsNotNone(kept)
+
     def test_what_is_refused_ends_the_training(self):
         with self.assertRaisesRegex(gossamer.GossamerError, "job needs a name"):
             self.train(self.callback(job="no name", socket=NOWHERE, wait=False), lambda step: None, rate=0.0)
@@ -73,6 +91,7 @@ class Adapter:
 @unittest.skipUnless(transformers, "; ".join(reasons))
 class Transformers(Adapter, unittest.TestCase):
     samples = {}  # options that the trainer knows by itself
+    leaves_open = True  # nobody tells a callback that the training has failed
 
     def callback(self, **options):
         return gossamer.transformers.GossamerCallback(**options)
@@ -102,6 +121,7 @@ class Transformers(Adapter, unittest.TestCase):
 @unittest.skipUnless(lightning, "; ".join(reasons))
 class Lightning(Adapter, unittest.TestCase):
     samples = {"samples_per_step": BATCH * ACCUMULATED}
+    leaves_open = False
 
     def callback(self, **options):
         return gossamer.lightning.GossamerCallback(**options)

@@ -444,6 +444,16 @@ class Method(SystemTest):
             self.steps_of_all(trainings, 5)
         self.assertEqual(sum("learning rates" in str(warning.message) for warning in told), 2)
 
+    def test_gradients_that_another_optimizer_takes_are_told(self) -> None:
+        trainings = self.trainings(self.start_nodes(2), method="average", average_members=2)
+        for training in trainings:
+            group = training.optimizer.param_groups[0]
+            group["params"] = group["params"][2:]
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            self.steps_of_all(trainings, 5)
+        self.assertEqual(sum("such as '0.weight'" in str(warning.message) for warning in told), 2)
+
     def test_distributed_data_parallel_keeps_its_hooks(self) -> None:
         nodes = self.start_nodes(2)
         programs = []

@@ -8,6 +8,7 @@ import pty
 import select
 import shlex
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -88,6 +89,12 @@ class Run(unittest.TestCase):
         self.assertEqual(sorted(done.stdout.splitlines()), [f"[{i}] {i} of 3, start 0, alone" for i in range(3)])
         self.assertIn("no daemon answers", done.stderr)
         self.assertIn("start gossamerd", done.stderr)
+
+    def test_clients_that_know_their_daemon_are_not_told_that_there_is_none(self) -> None:
+        with socket.socket(socket.AF_UNIX) as daemon:
+            daemon.bind(str(self.file("client.sock")))
+            done = self.run_to_end("--", "true", env={**os.environ, "GOSSAMER_SOCKET": str(self.file("client.sock"))})
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
 
     def test_arguments_reach_the_command_as_they_are(self) -> None:
         done = self.run_to_end("--", "printf", "%s|", "--help", "[a,b]", "", "--", "--json", "status", "a b")

@@ -17,6 +17,7 @@ import os
 import reprlib
 import stat
 import sys
+import threading
 import time
 import types
 import warnings
@@ -525,6 +526,20 @@ def _close_former(model: Set[int], job: str) -> None:
             )
         former.close()
         _warn(f"this model was attached to the job '{job}' before: that run was closed, and this one goes on")
+
+
+# The open runs of trainers' callbacks, with the threads that train.
+_trainer_runs: "weakref.WeakKeyDictionary[Run, int]" = weakref.WeakKeyDictionary()
+
+
+def _close_trainer_runs(job: str) -> None:
+    """Closes what a trainer has left open in this thread, because its training has failed: nobody trains it, and it would
+    count as a replica of this node and keep others waiting. A notebook keeps it alive by the traceback."""
+    for run, thread in list(_trainer_runs.items()):
+        if run._job != job or run.closed or run._pid != os.getpid() or thread != threading.get_ident():
+            continue
+        run.close()
+        _warn(f"a training of the job '{job}' has ended without closing its run, perhaps by an exception: it was closed")
 
 
 def _close(

@@ -176,6 +176,7 @@ class ExactAverages:
         gradients = [None if p.grad is None else local_part(p.grad) for p in parameters]
         if any(gradient is not None and gradient.is_sparse for gradient in gradients):
             raise GossamerError("GOSSAMER_UNSUPPORTED", "sparse gradients cannot be averaged: make layers with sparse=False")
+        self._look_at_others(run, parameters)
         buffers = run._averaged_tensors("buffer")
         # A parameter that has a gradient at no process is to keep none.
         present = torch.tensor([float(gradient is not None) for gradient in gradients])
@@ -215,6 +216,21 @@ class ExactAverages:
                 "rates",
                 f"the learning rates here ({rates.tolist()}) are not those of the other processes (mean {mean_rates.tolist()}), "
                 "so their models go apart: let schedules follow run.global_clock",
+            )
+
+    def _look_at_others(self, run: TorchRun, parameters: List[torch.Tensor]) -> None:
+        """Warns of gradients that another optimizer takes."""
+        covered = {id(parameter) for parameter in parameters}
+        tensors = [(place.name, place.holder.get(place.key)) for place in run._places if place.role == "param"]
+        others = [name for name, one in tensors if id(one) not in covered and getattr(one, "grad", None) is not None]
+        if others:
+            self._tell(
+                run,
+                "others",
+                f"the optimizer that was attached lacks {len(others)} of the parameters with gradients, such as '{others[0]}', so "
+                "these gradients are not averaged. If another optimizer updates them, the processes' models drift apart: attach "
+                "one optimizer of all parameters (they may be in several groups), or average the models "
+                "(settings={'average_steps': 8}). If none does, freeze them: requires_grad_(False)",
             )
 
     def before_step(self, run: TorchRun, optimizer: torch.optim.Optimizer) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Callable, Optional, Sequence
 
 import torch
 
 from ._library import GossamerError
 from ._options import AttachOptions, check_options
-from ._run import check_samples_per_step
+from ._run import _close_trainer_runs, _trainer_runs, check_samples_per_step
 from .torch import TorchRun, attach
 
 if TYPE_CHECKING:
@@ -55,7 +56,9 @@ class TrainerRun:
         options = self._options.copy()
         if options.get("initial_clock") is None:
             options["initial_clock"] = steps * samples
+        _close_trainer_runs(options["job"])
         self.run = attach(model, optimizers[0] if len(optimizers) == 1 else None, samples_per_step=samples, **options)
+        _trainer_runs[self.run] = threading.get_ident()
 
     @property
     def _open(self) -> Optional[TorchRun]:

@@ -52,6 +52,13 @@ _LOCAL_DTYPES = {
 }
 # A step publishes at most this much, as in gossamer.h, and at most this much is on its way at once.
 DEFAULT_BUDGET_BYTES = 16 << 20
+# It is looked at so many corrections, in groups, and so many elements of each leaf, whether the program trains on with
+# them.
+CORRECTIONS_LOOKED_AT = 64
+CORRECTIONS_IN_A_GROUP = 16
+# Only corrections so many steps after the former ones: where one comes at each step, training may undo all of each.
+STEPS_BETWEEN_LOOKS = 8
+ELEMENTS_LOOKED_AT = 4096
 MOST_SAME_STEPS = 50  # a program may count steps of something else, but not so many in a row
 # bfloat16 is averaged in float32, and rounded at random so that its mean is kept.
 _DTYPES = {"float32": _library.F32, "float64": _library.F64, "bfloat16": _library.BF16}
@@ -188,6 +195,15 @@ class _Layout:
         return pieces
 
 
+class _Corrected(NamedTuple):
+    """Some elements of a leaf before and after a correction."""
+
+    tensor: int
+    first: int
+    before: Any  # np.ndarray, as `after`
+    after: Any
+
+
 class _Snapshot:
     """The values of a fragment at one step, on their way to the host."""
 
@@ -266,6 +282,8 @@ class _HostCopies(HostCopies):
         self.snapshots: Optional[_Snapshots] = None  # set once the run is open
         self.may_wait = True  # whether it may wait for a device, which a step may not
         self._differences: List[Tuple[_Piece, Any]] = []  # to be added on the device
+        # By the latest corrections, of leaves in host memory. None: nobody looks any more.
+        self.corrected: Optional[List[_Corrected]] = []
 
     def load(self, tensor: int, first: int, count: int) -> Optional[bool]:
         if self.snapshots is None:
@@ -329,8 +347,13 @@ class _HostCopies(HostCopies):
         value, leaf = self.values[tensor], self._leaves[tensor]
         if sum(count for _, count in pieces) >= value.size or _is_copied_whole(value):
             flat = np.array(value).reshape(-1)  # a copy of our own, because JAX may keep it as the new array's memory
+            begin = pieces[0][0]
+            look = slice(begin, begin + min(pieces[0][1], ELEMENTS_LOOKED_AT))
+            before = flat[look].astype(np.float64)
             for first, count in pieces:
                 flat[first : first + count] = leaf.host[first : first + count]
+            if _is_on_cpu(value) and self.corrected is not None:
+                self.corrected.append(_Corrected(tensor, begin, before, flat[look].astype(np.float64)))
             return _like(value, flat.reshape(leaf.shape))
         flat = value.reshape(-1)
         for first, count in pieces:
@@ -360,6 +383,9 @@ class JaxRun(Run):
         super().__init__(specs, options, self._copies)
         with self._closed_unless_done():
             sizes = [0 if leaf.host is None else leaf.host.size for leaf in self._leaves]
+            self._looked_at = 0  # corrections
+            self._steps_without = 0  # corrections
+            self._undone = self._corrected = 0.0  # in a group: the squares of what was taken back, and of what was given
             self._same_steps = 0  # in a row, that were given the model of the step before
             bound_bytes = options.get("step_budget_bytes") or DEFAULT_BUDGET_BYTES
             self._snapshots = _Snapshots(_Layout(sizes, self.info().fragment_elements), bound_bytes)
@@ -392,6 +418,7 @@ class JaxRun(Run):
                     f"is {value.dtype}{list(value.shape)}, but {leaf.dtype}{list(leaf.shape)} was attached: attach again",
                 )
         self._count_same(trained, samples)
+        self._look_whether_used(values)
         self._copies.values = values
         changed = self._copies.take_changes()  # changes from wait(), which nobody has asked for yet
         self._copies.may_wait = False
@@ -402,6 +429,35 @@ class JaxRun(Run):
         changed = self._copies.take_changes() or changed
         self._snapshots.end_step(self._copies.values)
         return self.params if changed else params
+
+    def _look_whether_used(self, values: List[Any]) -> None:
+        """Warns if the values that are given do not have the corrections that step() returned with the former ones. Training
+        may undo a part of each; a program that drops what step() returns undoes all."""
+        corrected = self._copies.corrected
+        self._steps_without += 1
+        if not corrected:
+            return
+        self._copies.corrected = [] if self._looked_at + 1 < CORRECTIONS_LOOKED_AT else None
+        steps, self._steps_without = self._steps_without, 0
+        if steps < STEPS_BETWEEN_LOOKS:
+            return
+        for leaf, first, before, after in corrected:
+            correction = after - before
+            now = np.asarray(values[leaf]).reshape(-1)[first : first + len(correction)].astype(np.float64)
+            undone, square = float((after - now) @ correction), float(correction @ correction)
+            if np.isfinite(undone) and np.isfinite(square):
+                self._undone += undone
+                self._corrected += square
+        self._looked_at += 1
+        if self._looked_at % CORRECTIONS_IN_A_GROUP != 0:
+            return
+        if self._undone > 0.75 * self._corrected > 0:
+            self._copies.corrected = None
+            self._warn(
+                f"the model that run.step() is given has none of the corrections of the job '{self._job}', so this process trains "
+                "alone: train on with what run.step() returns (params = run.step(params))"
+            )
+        self._undone = self._corrected = 0.0
 
     def _count_same(self, trained: bool, samples: int) -> None:
         self._same_steps = 0 if trained else self._same_steps + (samples > 0)

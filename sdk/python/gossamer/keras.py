@@ -8,6 +8,7 @@ Variables are copied to host memory and assigned from there, and only those with
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any, Callable, List, Mapping, Optional, Set
 
 import keras
@@ -17,7 +18,10 @@ from . import _library
 from ._events import Event, EventKind
 from ._library import GossamerError, GossamerWarning, version
 from ._options import AttachOptions, check_options
-from ._run import HostCopies, Run, RunInfo, RunStats, State, TensorSpec, check_roles, check_samples_per_step, roles_of
+from ._run import (
+    HostCopies, Run, RunInfo, RunStats, State, TensorSpec, _close_trainer_runs, _trainer_runs, check_roles,
+    check_samples_per_step, roles_of,
+)  # fmt: skip
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -138,7 +142,9 @@ class GossamerCallback(keras.callbacks.Callback):
         check_roles(roles, named, "variables")
         specs = [_spec(name, value, roles.get(name, _default_role(value))) for name, value in named.items()]
         self._copies = _HostCopies(lambda: list(self.model.weights), specs)
+        _close_trainer_runs(self._options["job"])
         self.run = _KerasRun(weights, specs, self._options, self._copies)
+        _trainer_runs[self.run] = threading.get_ident()
         self.run._wait_if_asked(self._options)
         self._copies.assign_changes()
 

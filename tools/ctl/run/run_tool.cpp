@@ -67,6 +67,13 @@ struct RunOptions {
   bool fail_fast = false;
 };
 
+/// Whether programs find a daemon by their environment, though its control socket is not known.
+bool has_client_socket() {
+  const char* const named = std::getenv(layout::client_socket_environment);
+  std::error_code error;
+  return named != nullptr && std::filesystem::is_socket(named, error);
+}
+
 std::expected<std::vector<ClientSpec>, std::string> place_clients(const RunOptions& options) {
   PlacementRequest request{
       .gpus = options.gpus, .clients = options.clients, .per_gpu = options.per_gpu, .visible = {}, .cpus_near = {}};
@@ -107,7 +114,8 @@ std::expected<int, std::string> run(const RunOptions& options, const Invocation&
                           .fail_fast = options.fail_fast,
                           .colour = std::getenv("NO_COLOR") == nullptr};
   if (const auto set = set_output(launching, options.output); !set) return std::unexpected(set.error());
-  if (const auto status = call.ask("status"); !status && status.error().failure == Failure::no_daemon)
+  if (const auto status = call.ask("status");
+      !status && status.error().failure == Failure::no_daemon && !has_client_socket())
     say("no daemon answers on this machine; clients cannot attach until one runs: systemctl start gossamerd, or "
         "gossamerd");
   return launch(std::move(launching));

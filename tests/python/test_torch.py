@@ -649,7 +649,7 @@ class Tensors(unittest.TestCase):
     def test_tensors_in_the_wrong_place_are_named(self):
         elsewhere = torch.nn.Module()
         elsewhere.w = torch.nn.Parameter(torch.empty(3, device="meta"))
-        self.check_refused("'w' is on meta.*cpu", elsewhere)
+        self.check_refused("'w' is on meta, where it has no values", elsewhere)
         strided = torch.nn.Module()
         strided.w = torch.nn.Parameter(torch.zeros(4, 6).t())
         self.check_refused("'w' is not contiguous", strided)

@@ -2,6 +2,7 @@
 models in parts."""
 
 import unittest
+from pathlib import Path
 
 from examples import EXAMPLES, TORCHRUN, ExampleTest
 from support import BUILD, python_with
@@ -37,7 +38,10 @@ class TorchExamples(ExampleTest):
             "ray.init(_node_ip_address='127.0.0.1', include_dashboard=False, num_cpus=2)\n"
             "runpy.run_path(sys.argv[0], run_name='__main__')"
         )
-        python = python_with("ray.train", "torch")
+        # Ray cannot start workers by a path with a space in it.
+        prefix = self.folder / "prefix"
+        prefix.symlink_to(Path(python_with("ray.train", "torch")).parent.parent)
+        python = str(prefix / "bin" / "python")
         [node] = self.start_nodes(1)
         places = {name: str(self.folder) for name in ("HOME", "RAY_TMPDIR")}
         path = f"{BUILD / 'python'}:{EXAMPLES}"

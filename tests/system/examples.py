@@ -41,12 +41,7 @@ class ExampleTest(SystemTest):
             self.assertLess(time.monotonic(), end, "the example does not end")
             exchanges = max([exchanges, *(known["exchanges"] for node in nodes if (known := node.job(job)))])
             time.sleep(0.05)
-        figures = []
-        for run in runs:
-            output = run.stdout.read()
-            self.assertEqual(run.returncode, 0, output)
-            self.assertNotIn("alone", output)
-            figures.append(float(re.search(r"(?:accuracy|loss) ([0-9.]+)\n\Z", output)[1]))
+        figures = [float(re.search(r"(?:accuracy|loss) ([0-9.]+)\n\Z", self.output(run))[1]) for run in runs]
         self.assertGreater(exchanges, 5)
         return figures
 
@@ -68,12 +63,13 @@ class ExampleTest(SystemTest):
     def run_python(self, name: str, steps: int, *modules: str) -> List[float]:
         return self.run_two(name.replace("_", "-"), python_with(*modules), str(EXAMPLES / f"{name}.py"), str(steps))
 
+    def output(self, run: "subprocess.Popen[str]") -> str:
+        """Waits for its end, which must be good."""
+        output = run.communicate(timeout=RUN_TIMEOUT_S)[0]
+        self.assertEqual(run.returncode, 0, output)
+        self.assertNotIn("alone", output)
+        return output
+
     def figures(self, runs: List["subprocess.Popen[str]"], what: str) -> List[float]:
         """All that they print."""
-        figures = []
-        for run in runs:
-            output = run.communicate(timeout=RUN_TIMEOUT_S)[0]
-            self.assertEqual(run.returncode, 0, output)
-            self.assertNotIn("alone", output)
-            figures += [float(found) for found in re.findall(f"{what} ([0-9.]+)", output)]
-        return figures
+        return [float(found) for run in runs for found in re.findall(f"{what} ([0-9.]+)", self.output(run))]

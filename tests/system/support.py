@@ -6,6 +6,7 @@ means adding to the arrays, or nothing at all; then the sum over all replicas mu
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import shutil
@@ -43,6 +44,7 @@ QUICK: Options = {
 }
 
 
+@functools.lru_cache(maxsize=None)
 def python_with(*modules: str) -> str:
     """The Python that has these modules: the one that tools/test --frameworks makes, or this one. Skips the test if
     neither has them."""

@@ -17,7 +17,7 @@ from ._events import Event, EventKind
 from ._library import GossamerError, GossamerWarning, version
 from ._run import Run, RunInfo, RunStats, State
 from ._trainer import TrainerRun
-from .torch import TorchRun
+from .torch import TorchRun, _innermost
 
 __all__ = [
     "GossamerCallback", "Event", "EventKind", "GossamerError", "GossamerWarning", "Run", "RunInfo", "RunStats",
@@ -48,7 +48,7 @@ class GossamerCallback(TrainerRun, TrainerCallback):
     ) -> None:
         assert model is not None
         samples = args.train_batch_size * args.gradient_accumulation_steps
-        inner = getattr(optimizer, "optimizer", optimizer)  # that accelerate wraps
+        inner = None if optimizer is None else _innermost(optimizer)  # Accelerate has prepared it
         optimizers = [inner] if isinstance(inner, torch.optim.Optimizer) else []
         self._open_run(model, optimizers, processes=args.world_size, steps=state.global_step, samples_per_step=samples)
         # Gradients that are scaled are averaged after the trainer has unscaled and clipped them.

@@ -546,7 +546,8 @@ void ClientMemory::set_method(const layout::MethodWord& method, double outer_mom
   header().method.store(method.pack(), std::memory_order_relaxed);
 }
 
-void ClientMemory::set_finish_answer(const layout::FinishAnswer& answer, double distance) {
+void ClientMemory::set_finish_answer(const layout::FinishAnswer& answer, double distance, std::uint64_t clock) {
+  header().global_clock.store(clock, std::memory_order_relaxed);
   header().finish_distance.store(std::bit_cast<std::uint64_t>(distance), std::memory_order_relaxed);
   header().finish_answer.store(answer.pack(), std::memory_order_release);
 }

@@ -178,7 +178,7 @@ class ClientMemory {
   void set_method(const layout::MethodWord& method, double outer_momentum);
   /// The number of the program's request to finish, which awaits an answer; 0: the program trains.
   [[nodiscard]] std::uint32_t finishing() const { return header().finishing.load(std::memory_order_acquire); }
-  void set_finish_answer(const layout::FinishAnswer& answer, double distance);
+  void set_finish_answer(const layout::FinishAnswer& answer, double distance, std::uint64_t clock);
   [[nodiscard]] layout::FinishAnswer finish_answer() const {
     return layout::FinishAnswer::unpack(header().finish_answer.load(std::memory_order_relaxed));
   }

@@ -75,7 +75,7 @@ void JobClient::store_finish_answer(const gossip::EndAnswer& answer) {
                               .agreed = answer.agreed,
                               .saver = answer.saver,
                               .spoiled = answer.spoiled},
-                             answer.distance);
+                             answer.distance, answer.clock);
 }
 
 JobClient::Served JobClient::look(std::uint32_t f, TimeUs now_us) {

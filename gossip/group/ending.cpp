@@ -81,7 +81,7 @@ void Ending::answer(Member& client, FinishReport report, bool over, bool is_firs
   // The node's copy does not contain what a quarantined client publishes.
   const bool quarantined = group_.is_quarantined(client);
   if (quarantined) {
-    report = spoiled_report(report.members);
+    report = spoiled_report(report.members, report.clock);
     report.spoiled = is_left_out(client) || group_.local().even();  // even() includes all publications since
   }
   client.answer_finishing(
@@ -90,7 +90,8 @@ void Ending::answer(Member& client, FinishReport report, bool over, bool is_firs
        .agreed = over && !quarantined,
        .saver = report.saver && is_first,
        .spoiled = report.spoiled,
-       .distance = report.distance});
+       .distance = report.distance,
+       .clock = report.clock});
 }
 
 /// The first client that is not quarantined and still to be told that all is over; if there is none, the first client.

@@ -24,6 +24,7 @@ struct EndAnswer {
   bool saver = false;         ///< it is the one to save the model
   bool spoiled = false;       ///< its model holds NaN or infinity, so the others finish without it
   double distance = 0;        ///< FinishReport::distance
+  std::uint64_t clock = 0;    ///< FinishReport::clock
 };
 
 class Member {

@@ -87,16 +87,18 @@ struct FinishReport {
   bool over = false;        ///< everyone in reach agrees
   double distance = 0;      ///< the largest of the fragments' last relative distances; once over, of those that agreed
   std::size_t members = 1;  ///< replicas that finish, this one included
+  std::uint64_t clock = 0;  ///< how far the job is, in samples
   bool saver = true;        ///< this node's id is the smallest of them
   /// The program's model holds NaN or infinity: it is not over, this node does not save, and the distance is infinite.
   bool spoiled = false;
 };
 
 /// The report of a replica, or of one client of a node, that holds NaN or infinity.
-[[nodiscard]] inline FinishReport spoiled_report(std::size_t members) {
+[[nodiscard]] inline FinishReport spoiled_report(std::size_t members, std::uint64_t clock) {
   return {.over = false,
           .distance = std::numeric_limits<double>::infinity(),
           .members = members,
+          .clock = clock,
           .saver = false,
           .spoiled = true};
 }

@@ -52,13 +52,26 @@ void JobClock::look(TimeUs now_us, std::uint64_t own, std::vector<Claim> others,
 void JobClock::follow(TimeUs now_us, std::uint64_t own, const std::vector<Claim>& others, const Claim& furthest) {
   const std::uint64_t trained = looked_ ? trained_beside(furthest.node, own, others) : 0;
   if (trained > 0) trained_us_ = now_us;
-  const std::uint64_t pace = others.size() > 1 ? pace_ : std::max(pace_, pace_of_two);
+  const std::uint64_t pace = pace_among(others.size());
   const std::uint64_t beside = furthest_beside(furthest.node, own, others);
   value_ = std::max(value_, beside);
   const bool idle = now_us - trained_us_ >= idle_us;
   const std::uint64_t most = idle ? std::min(later_clock(value_, idle_pace(value_, now_us - looked_us_)), pace * beside)
                                   : later_clock(value_, pace * trained);
   value_ = std::max(value_, std::min(furthest.clock, most));
+}
+
+void JobClock::end(std::uint64_t own, const std::vector<Claim>& ended) {
+  value_ = std::max(value_, own);
+  const auto furthest = furthest_believed(own, ended);
+  if (!furthest) return;
+  const std::uint64_t most = pace_among(ended.size()) * furthest_beside(furthest->node, own, ended);
+  value_ = std::max(value_, std::min(furthest->clock, most));
+}
+
+/// How many times as fast as the rest the furthest may be.
+std::uint64_t JobClock::pace_among(std::size_t others) const {
+  return others > 1 ? pace_ : std::max(pace_, pace_of_two);
 }
 
 /// None: no other replica is further than this one.

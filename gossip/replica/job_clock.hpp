@@ -13,6 +13,10 @@
 // lies, and they follow each other at `pace_of_two` at least. A replica's own clock is believed. What was followed is
 // given up once nobody has claimed as much for idle_us.
 //
+// When all have stopped training, their speed says nothing any more, and they are to agree on one clock as on one
+// model. So a run that ends follows the furthest believable claim at once, up to the pace times the furthest of the
+// rest.
+//
 // One owner. Time is an argument.
 
 #pragma once
@@ -59,6 +63,9 @@ class JobClock {
   /// each of them reports a few times. `trains`: false: nobody trains here. Then the clock only tells how far the model
   /// is, and it follows any believed claim at once.
   void look(TimeUs now_us, std::uint64_t own, std::vector<Claim> others, bool trains = true);
+  /// The training here has stopped, and those of the others that have stopped as well claim this. Clocks of replicas
+  /// that train are left to look().
+  void end(std::uint64_t own, const std::vector<Claim>& ended);
   /// How many times as fast as the others one replica may be, to be followed at once.
   void set_pace(std::uint64_t pace) { pace_ = pace; }
   [[nodiscard]] std::uint64_t value() const { return value_; }
@@ -68,6 +75,7 @@ class JobClock {
   [[nodiscard]] const std::optional<Claim>& disbelieved() const { return disbelieved_; }
 
  private:
+  [[nodiscard]] std::uint64_t pace_among(std::size_t others) const;
   [[nodiscard]] std::optional<Claim> furthest_believed(std::uint64_t own, const std::vector<Claim>& others);
   void follow(TimeUs now_us, std::uint64_t own, const std::vector<Claim>& others, const Claim& furthest);
   [[nodiscard]] std::uint64_t trained_beside(const NodeId& leader, std::uint64_t own,

@@ -53,6 +53,17 @@ void look_at_clocks(const ReplicaData& data, JobClock& clock, TimeUs now_us) {
   clock.look(now_us, data.clock, std::move(others), !data.description.keeps);
 }
 
+/// A program may hear that its run is over as soon as the last one has said so, and those heard before may leave at
+/// once.
+void look_at_last_clocks(const ReplicaData& data, JobClock& clock) {
+  if (!data.finish || data.description.keeps) return;
+  std::vector<JobClock::Claim> ended;
+  for (const auto& [node, neighbour] : data.neighbours) {
+    if (data.neighbours.finishes(neighbour) && !neighbour.info.keeps) ended.push_back({node, neighbour.info.clock});
+  }
+  clock.end(data.clock, ended);
+}
+
 }  // namespace
 
 Replica::Replica(const ReplicaOptions& options, const NodeId& self, JobInfo description,
@@ -188,6 +199,7 @@ void Replica::finish_with_others(TimeUs now_us, Actions& out) {
 void Replica::update_finishing(TimeUs now_us, Actions& out) {
   if (!data_.runs() || averages_with_anyone(data_) || !all_dialled_ || accompanied_us_ == 0) accompanied_us_ = now_us;
   if (!data_.finish) return;
+  look_at_last_clocks(data_, job_clock_);
   Finish& finish = *data_.finish;
   finish.partners = data_.neighbours.finishing_partners();
   finish.awaits_training = std::ranges::any_of(data_.neighbours, [this](const auto& item) {
@@ -247,6 +259,7 @@ FinishReport Replica::finish_report() const {
   FinishReport report;
   if (!data_.finish) return report;
   const Finish& finish = *data_.finish;
+  report.clock = std::max(data_.clock, job_clock_.value());
   report.over = finish.stage == Finishing::over;
   report.distance = report.over ? finish.distance : data_.fragments.end_distance(false);
   std::set<NodeId> members = finish.over;
@@ -264,7 +277,7 @@ FinishReport Replica::finish_report() const {
       members.insert(neighbour.info.first_trainer);
   }
   if (!finish.is_sound()) {
-    FinishReport without_it = spoiled_report(members.size() + 1);
+    FinishReport without_it = spoiled_report(members.size() + 1, report.clock);
     without_it.spoiled = finish.health == Finish::Health::spoiled;
     return without_it;
   }
@@ -505,6 +518,7 @@ void Replica::hear(const NodeId& from, const JobInfo& info, Actions& out) {
   const bool is_over = info.finishing == Finishing::over && info.job == data_.description.job;
   if (data_.finish && is_over && !neighbour->over_before && data_.finish->over.size() < max_neighbours)
     data_.finish->over.insert(from);
+  look_at_last_clocks(data_, job_clock_);
 }
 
 void Replica::send_failed(const NodeId& to, const Message& message, TimeUs now_us) {

@@ -745,6 +745,7 @@ gossamer_finish_info ClientRun::finish_so_far(const AttachmentStatus& status, bo
     info.saver = answer.saver;
     spoiled = answer.spoiled;
     info.members = answer.members;
+    info.clock_samples = global_clock(info.clock_samples);  // stored before the answer
     info.distance = distance >= 0 ? distance : 0;
   } else if (is_alone(status)) {
     info.agreed = 1;

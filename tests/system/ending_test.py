@@ -117,10 +117,13 @@ class End(SystemTest):
         ids = [client.run.info().node_id for client in clients]
         self.assertEqual([finish.saver for finish in found], [one == min(ids) for one in ids])
         # Training goes on afterwards, and ends again.
-        for client in clients:
+        for client, samples in zip(clients, (150, 190, 100)):
             client.array += 1
-            client.step(100)
-        self.assertTrue(all(finish.agreed for finish in finish_all(clients)))
+            client.step(samples)
+        furthest = max(client.run.clock for client in clients)
+        found = finish_all(clients)
+        self.assertTrue(all(finish.agreed for finish in found))
+        self.assertEqual([finish.clock for finish in found], [furthest] * 3, "one model, one clock")
         self.assertLess(spread(clients), AGREED)
 
     def test_one_that_still_trains_is_waited_for(self) -> None:

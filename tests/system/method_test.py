@@ -251,6 +251,16 @@ class Method(SystemTest):
         wait_until(lambda: first.steps > steps[0] and second.steps > steps[1], PATIENCE_S, "both train on")
         self.stop_all([first, second])
 
+    def test_who_waits_for_a_program_that_has_stopped_is_told_soon(self) -> None:
+        first, second = self.trainings(self.start_nodes(2), method="average", average_members=2)
+        self.steps_of_all([first, second], 30)
+        first.start()  # the other one's program has failed in a notebook, say: its process lives, and takes no step
+        began = time.monotonic()
+        wait_until(lambda: any("a step waits for other" in text for text in first.told), 20, "it is told")
+        self.assertGreater(time.monotonic() - began, 5)
+        second.start()
+        self.stop_all([first, second])
+
     def test_the_end_changes_no_bit(self) -> None:
         nodes = self.start_nodes(3)
         trainings = self.trainings([*nodes, nodes[0]], method="average", average_members=4)

@@ -739,8 +739,9 @@ class Run(Shared):
             self._check_method()
             if not averages and self.info().method == "average":
                 self._warn(
-                    f"job '{self._job}' has the method average, so the model is not exchanged: call run.average() for gradients "
-                    "or models, or give gossamer.torch.attach() the optimizer (docs/how-to/average-exactly.md)"
+                    f"job '{self._job}' has the method average, so the model is not exchanged, and nothing here averages by "
+                    f"itself: let the job gossip (gossamerctl job set {self._job} method=gossip), call run.average() in a loop "
+                    "of your own, or give gossamer.torch.attach() the optimizer, one only (docs/how-to/average-exactly.md)"
                 )
 
     def _check_method(self) -> None:

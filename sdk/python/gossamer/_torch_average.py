@@ -32,8 +32,11 @@ if TYPE_CHECKING:
     from ._run import RunInfo
     from .torch import TorchRun
 
-# Who waits for others is told so after this time.
-TELL_AFTER_S = 30.0
+# Who waits for others is told so after as many times its usual wait, but neither sooner nor later than this. A process
+# that is known to be slow is not told at each step; one whose program has stopped is told of soon.
+TELL_AFTER_WAITS = 5
+TELL_SOONEST_S = 10.0
+TELL_LATEST_S = 30.0
 LOOK_INTERVAL_S = 0.1
 # If nobody is known to be late for so long, too many have died, or this process waits for a group that is no more: it
 # begins anew. By what the daemon says of a call that waits.
@@ -160,6 +163,7 @@ class ExactAverages:
         self._has_gradients = False  # those of the next step are averaged already
         self._steps = 0  # since the models were averaged
         self._told: Set[str] = set()  # what the program has been warned of
+        self._usual_wait_s = TELL_LATEST_S / TELL_AFTER_WAITS  # for others; of the first rounds nothing is known
         self._anchor: Optional[torch.Tensor] = None  # the model after the last outer step
         self._momentum: Optional[torch.Tensor] = None
 
@@ -398,10 +402,13 @@ class ExactAverages:
             assert self._name is not None
             members = max(1, run.info().average_members, self._expected)
             options = average_options(self._name, members, codec=codec, exact=exact)
+            began = time.monotonic()
             try:
-                return run._average(
+                found = run._average(
                     flat.pointer, flat.size, options, waits=lambda s: self._waits(run, members, s), fill=fill
                 )
+                self._usual_wait_s += (time.monotonic() - began - self._usual_wait_s) / 8
+                return found
             except _Stuck as stuck:
                 if str(stuck):
                     self._tell(run, "progress", f"the processes that are left begin anew: {stuck}")
@@ -423,7 +430,7 @@ class ExactAverages:
         why = run._last_error()
         if _is_over(waited_s, why, STUCK_AFTER_S):
             raise _Stuck(why)
-        if waited_s > TELL_AFTER_S:
+        if waited_s > min(max(TELL_AFTER_WAITS * self._usual_wait_s, TELL_SOONEST_S), TELL_LATEST_S):
             self._tell(run, "progress", f"a step waits for other processes: {why}")
 
     def _tell(self, run: TorchRun, about: str, message: str) -> None:

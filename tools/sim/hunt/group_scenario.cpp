@@ -823,6 +823,9 @@ void Scenario::judge_end(std::uint32_t number) {
     const auto members = std::ranges::count_if(nodes, [](const GroupNode& node) { return !node.keeps; });
     if (client.answer.members != members)
       throw std::runtime_error(fmt::format("end {}: node {} knows of {} members", number, i, client.answer.members));
+    if (client.answer.clock != some->answer.clock)
+      throw std::runtime_error(fmt::format("end {}: node {} takes the job to be at {}, the first of all at {}", number,
+                                           i, client.answer.clock, some->answer.clock));
   });
   // Whoever comes late must hear that the run is over here.
   schedule.run_until(schedule.now_us() + 50 * us_per_ms);

@@ -198,3 +198,21 @@ TEST_CASE("clocks do not leave their range") {
   CHECK(is_believable(max_clock_samples, max_clock_samples));
   CHECK_FALSE(is_believable(max_clock_samples + 1, max_clock_samples));
 }
+
+TEST_CASE("replicas that have stopped take the furthest clock at once") {
+  JobClock clock;
+  clock.look(0, 5'216, {{node_id(1), 5'300}});
+  clock.end(5'216, {{node_id(1), 7'072}});
+  CHECK(clock.value() == 7'072);
+}
+
+TEST_CASE("one that lies makes the clock at the end no larger than the pace allows") {
+  JobClock two;
+  two.end(1'000, {{node_id(1), 60'000}});
+  CHECK(two.value() == 8'000);
+  JobClock three;
+  three.end(1'000, {{node_id(1), 60'000}, {node_id(2), 900}});
+  CHECK(three.value() == 2'000);
+  three.end(1'000, {{node_id(1), max_clock_samples}, {node_id(2), 900}});
+  CHECK(three.value() == 2'000);
+}

@@ -36,9 +36,9 @@ WITH_CLIENT, CORRECTION_VALID, REPLACE, EMPTY, COMMITS = 1, 2, 4, 8, (2**23 - 1)
 FRAGMENT_BYTES = 64
 
 
-def eventually(condition) -> bool:
+def eventually(condition, patience_s: float = PATIENCE_S) -> bool:
     """Waits for the condition. False if it is not true within the bound."""
-    limit = time.monotonic() + PATIENCE_S
+    limit = time.monotonic() + patience_s
     while not condition():
         if time.monotonic() > limit:
             return False

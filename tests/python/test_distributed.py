@@ -26,6 +26,7 @@ import gossamer.torch as gossamer
 from contract_daemon import JOB, ContractDaemon, eventually
 
 RANKS = 2
+LOADING_S = 100  # for all of them: PyTorch takes long to be loaded where others want the processor, too
 BROADCAST_EVERY = 4
 
 
@@ -121,10 +122,10 @@ class Distributed(unittest.TestCase):
             ranks = [subprocess.Popen([*arguments, str(rank)], stdout=subprocess.PIPE, text=True) for rank in range(RANKS)]
             try:
                 ready = [f"{folder}/attached{rank}" for rank in range(attached)]
-                self.assertTrue(eventually(lambda: all(map(os.path.exists, ready))))
+                self.assertTrue(eventually(lambda: all(map(os.path.exists, ready)), LOADING_S))
                 make_due(daemon)
                 open(f"{folder}/due", "x").close()
-                lines = [rank.communicate(timeout=60)[0] for rank in ranks]
+                lines = [rank.communicate(timeout=LOADING_S)[0] for rank in ranks]
             finally:
                 for rank in ranks:
                     rank.kill()

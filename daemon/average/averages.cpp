@@ -349,11 +349,11 @@ void Averages::tell_what_is_waited_for(Session& session) {
 
 std::string Averages::waits_for(const Session& session) const {
   const gossip::Averaging& averaging = session.member->averaging();
-  if (session.why_not) return *session.why_not;
-  if (!averaging.is_member()) return "it is no member yet: it asks the other nodes";
+  const std::string why_not = session.why_not ? "; " + *session.why_not : "";
+  if (!averaging.is_member()) return "it is no member yet: it asks the other nodes" + why_not;
   const std::size_t members = averaging.members().size();
   if (members < session.member->at_least())
-    return fmt::format("there are {} of the {} members that it wants", members, session.member->at_least());
+    return fmt::format("there are {} of the {} members that it wants{}", members, session.member->at_least(), why_not);
   if (averaging.plan() != nullptr) return fmt::format("the values of {} members are on their way", members);
   const auto late = averaging.not_ready();
   if (late.empty()) return fmt::format("not all of the {} members have contributed", members);

@@ -528,6 +528,7 @@ void ClientMemory::set_job_cursor(std::span<const std::byte> cursor) {
 void ClientMemory::set_statistics(const Statistics& statistics) {
   constexpr auto order = std::memory_order_relaxed;
   Header& h = header();
+  h.heartbeat.store(h.heartbeat.load(order) + 1, order);
   h.global_clock.store(statistics.global_clock, order);
   h.neighbours.store(statistics.neighbours, order);
   h.exchanges.store(statistics.exchanges, order);

@@ -12,7 +12,6 @@
 #include "daemon/report/state_name.hpp"
 #include "gossip/check.hpp"
 #include "gossip/job_settings.hpp"
-#include "gossip/resembles.hpp"
 
 namespace gossamer::daemon {
 
@@ -20,6 +19,8 @@ namespace {
 
 /// A job without others for so long may have a name that is mistyped.
 constexpr TimeUs alone_us = 10 * us_per_s;
+/// How long a program is told that joining has replaced a model that had seen more.
+constexpr TimeUs dropped_us = 30 * us_per_s;
 constexpr TimeUs tell_clients_period_us = 100 * us_per_ms;
 constexpr TimeUs time_taken_period_us = 1 * us_per_s;
 /// A node that keeps the job, and was without others for this long, takes their model over anew.
@@ -109,37 +110,6 @@ PartnerStatus partner_status(const gossip::PartnerReport& report, TimeUs now_us)
           .unresolved = report.unresolved,
           .age_intervals = report.age_intervals,
           .quarantined_fragments = report.quarantined_fragments};
-}
-
-std::string cannot_follow(const JobOptions& options) {
-  return "keeps out of exchanges, because this node cannot follow the job's settings: " + options.objection();
-}
-
-std::string of_another_layout(const NodeId& stranger) {
-  return fmt::format(
-      "node {} runs a job of this name with another layout, so the two do not gossip: names, shapes, types and order "
-      "of "
-      "the tensors must be the same; start one of them with another job name, or the same model",
-      stranger.brief());
-}
-
-/// Why the program trains alone although others could be there, and what to do; empty if nothing is known to be wrong.
-/// `alone`: there has been no partner for a while.
-std::string what_keeps_apart(const std::string& name, const JobOptions& options, const gossip::Neighbours& neighbours,
-                             const JobHost& host, bool alone) {
-  if (!options.objection().empty()) return cannot_follow(options);
-  if (neighbours.sound_partners() > 0) return {};
-  if (neighbours.partners() > 0)
-    return "the model of every other node in reach that runs the job holds NaN or infinity, so nothing is "
-           "averaged with it: look at the training there";
-  if (const auto& stranger = neighbours.layout_stranger()) return of_another_layout(*stranger);
-  if (!alone) return {};
-  for (const std::string& other : host.jobs_elsewhere()) {
-    if (other != name && resembles(name, other))
-      return fmt::format("no other node in reach runs the job {}, but others run {}: is the name mistyped?", name,
-                         other);
-  }
-  return {};
 }
 
 }  // namespace
@@ -698,10 +668,7 @@ void Job::tick(bool all_dialled) {
   if (awaited_clients_ > 0) run_if_joined();
   if (now_us - time_taken_at_us_ >= time_taken_period_us) {
     measure_time_taken(now_us);
-    const bool alone = joined_us_ > 0 && now_us - std::max(joined_us_, accompanied_us_) >= alone_us;
-    const std::string apart = what_keeps_apart(name(), options_, replica_.neighbours(), host_, alone);
-    for (const auto& client : clients_)
-      client->tell(apart);
+    look_for_trouble(now_us);
   }
   for (const NodeId& node : linked_)
     replica_.set_link(node, host_.link_load(node));
@@ -720,6 +687,20 @@ void Job::tick(bool all_dialled) {
   }
   ending_.watch({clients_.begin(), clients_.end()}, host_.now_us());
   if (checkpoint_writing_) checkpoint_writing_->tick(now_us, runs());
+}
+
+void Job::look_for_trouble(TimeUs now_us) {
+  trouble_.look({.job = name(),
+                 .options = options_,
+                 .replica = replica_,
+                 .host = host_,
+                 .now_us = now_us,
+                 .step_us = longest_step_us(),
+                 .alone = joined_us_ > 0 && now_us - std::max(joined_us_, accompanied_us_) >= alone_us,
+                 .trains = runs() && !info().keeps,
+                 .dropped = now_us - joined_us_ < dropped_us ? beginning_work_.dropped() : std::string()});
+  for (const auto& client : clients_)
+    client->tell(trouble_.for_programs());
 }
 
 void Job::tick_group() {
@@ -893,7 +874,7 @@ JobStatus Job::status() const {
     status.note = fmt::format("node {} runs a job of this name with another layout", stranger->brief());
   }
   status.settings = status_of(options_.settings());
-  if (!options_.objection().empty()) status.note = cannot_follow(options_);
+  if (!trouble_.for_people().empty()) status.note = trouble_.for_people();
   return status;
 }
 

@@ -37,6 +37,7 @@
 #include "daemon/jobs/job_gpus.hpp"
 #include "daemon/jobs/job_memory.hpp"
 #include "daemon/jobs/job_options.hpp"
+#include "daemon/jobs/job_trouble.hpp"
 #include "daemon/report/status.hpp"
 #include "gossip/check.hpp"
 #include "gossip/group/ending.hpp"
@@ -180,6 +181,7 @@ class Job : public std::enable_shared_from_this<Job>,
   void tell_clients();
   void tell_run_state(JobClient& client);
   void measure_time_taken(TimeUs now_us);
+  void look_for_trouble(TimeUs now_us);
   void apply_options();
   void warn_of_neighbours();
 
@@ -195,6 +197,7 @@ class Job : public std::enable_shared_from_this<Job>,
   JobBeginning beginning_work_{[this] { return shared_from_this(); }, *this, host_, description_, memory_};
   gossip::Beginning beginning_{*this, beginning_work_, replica_, executor_, host_.id(), description_.job};
   gossip::Ending ending_{replica_, executor_, group_};
+  JobTrouble trouble_;
   std::optional<TimeUs> warned_of_memory_us_;
   bool warned_of_no_room_ = false;
   std::uint32_t awaited_clients_ = 0;  // clients of a former daemon's group

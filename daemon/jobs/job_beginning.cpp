@@ -182,9 +182,17 @@ void JobBeginning::search_is_slow() {
       host_.checkpoints()->options().folder.string());
 }
 
-void JobBeginning::pulled(std::uint32_t missing, const Saved& unused) {
+void JobBeginning::pulled(std::uint32_t missing, std::uint64_t clock, const Saved& unused) {
   host_.log().info("job {}: pulled the model, {} bytes, in {:.2f} s", description_.name, beginning().pulled_bytes(),
                    static_cast<double>(host_.now_us() - began_us_) / us_per_s);
+  // A program that trains while it joins may be a little further than the others by then.
+  if (client_clock() > clock && client().joins() && client().memory().steps() == 0) {
+    dropped_ = fmt::format(
+        "the job's model, which has seen {} samples, has replaced the program's, which had seen {}: to go on from a "
+        "checkpoint, start the programs that load it before any other, or give all of them the same one",
+        clock, client_clock());
+    host_.log().warn("job {}: {}", description_.name, dropped_);
+  }
   if (missing > 0)
     host_.log().warn(
         "job {}: {} of {} fragments of the model are this node's own: whoever could give them is gone, or holds NaN or "

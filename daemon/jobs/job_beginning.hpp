@@ -33,6 +33,8 @@ class JobBeginning : public gossip::BeginningWork {
   void settle_import();
   /// Those of the checkpoint that the job begins with, as text; empty: none.
   [[nodiscard]] const std::string& settings() const { return settings_; }
+  /// What is to be told of the program's own model, which had seen more samples than the one pulled; empty: nothing.
+  [[nodiscard]] const std::string& dropped() const { return dropped_; }
 
   // --- gossip::BeginningWork
   [[nodiscard]] TimeUs beginning_now_us() const override { return host_.now_us(); }
@@ -45,7 +47,7 @@ class JobBeginning : public gossip::BeginningWork {
   void take_over(std::uint64_t base, std::span<const std::byte> cursor) override;
   void end_session() override { client().session().close(); }
   void search_is_slow() override;
-  void pulled(std::uint32_t missing, const Saved& unused) override;
+  void pulled(std::uint32_t missing, std::uint64_t clock, const Saved& unused) override;
   void begins_with(const Saved& saved) override;
   void begins_with_own() override;
   void refused(const std::string& why) override;
@@ -62,6 +64,7 @@ class JobBeginning : public gossip::BeginningWork {
   JobMemory& memory_;
   const TimeUs began_us_;
   bool import_pending_ = false;  // the job begins with the imported file
+  std::string dropped_;
   std::string settings_;
 };
 

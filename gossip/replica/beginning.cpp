@@ -98,7 +98,7 @@ void Beginning::joined(const Joining& joining) {
   stage_ = Over{};
   if (joining.fragments_pulled() > 0) {
     take_over(joining.clock(), joining.cursor());
-    work_.pulled(replica_.fragments().count() - joining.fragments_pulled(),
+    work_.pulled(replica_.fragments().count() - joining.fragments_pulled(), joining.clock(),
                  candidates_.empty() ? nullptr : candidates_.front());
     candidates_.clear();
   } else if (!candidates_.empty()) {

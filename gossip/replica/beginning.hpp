@@ -93,9 +93,9 @@ class BeginningWork {
 
   // --- for people
   virtual void search_is_slow() {}
-  /// All is pulled but so many fragments, which nobody was left to give. `unused`: a saved model that was therefore not
-  /// taken over, or null.
-  virtual void pulled(std::uint32_t /*missing*/, const Saved& /*unused*/) {}
+  /// All is pulled but so many fragments, which nobody was left to give. `clock`: of the model that was pulled.
+  /// `unused`: a saved model that was therefore not taken over, or null.
+  virtual void pulled(std::uint32_t /*missing*/, std::uint64_t /*clock*/, const Saved& /*unused*/) {}
   virtual void begins_with(const Saved& /*saved*/) {}
   virtual void begins_with_own() {}
   virtual void refused(const std::string& /*why*/) {}

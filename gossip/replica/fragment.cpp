@@ -74,6 +74,17 @@ double Fragments::disagreement() const {
   return fragments_.empty() ? 0 : sum / static_cast<double>(fragments_.size());
 }
 
+double Fragments::root_mean_square() const {
+  double square = 0;
+  std::size_t blocks = 0;
+  for (const Fragment& fragment : fragments_) {
+    if (!fragment.relative_distance) continue;
+    square += fragment.norm * fragment.norm;
+    blocks += fragment.buffers.block_count();
+  }
+  return blocks == 0 ? 0 : std::sqrt(square / static_cast<double>(blocks * block_elements));
+}
+
 double Fragments::consensus() const {
   double sum = 0;
   std::size_t measured = 0;

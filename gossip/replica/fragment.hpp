@@ -276,6 +276,8 @@ class Fragments {
   [[nodiscard]] double disagreement() const;
   /// ‖y_j − y_i‖ / ‖y‖ as the latest exchanges found it, smoothed, as the mean over fragments; 0 before any.
   [[nodiscard]] double consensus() const;
+  /// The root mean square of the model's numbers, as the latest exchanges found them; 0 before any.
+  [[nodiscard]] double root_mean_square() const;
   /// The largest distance that a fragment's last exchange found, or (`over`) the last one that agreed; 0 before any.
   /// See EndAgreement.
   [[nodiscard]] double end_distance(bool over) const;

@@ -87,13 +87,14 @@ void Neighbours::erase(const NodeId& node) {
   if (layout_stranger_ == node) layout_stranger_.reset();
 }
 
-Neighbours::News Neighbours::note(const NodeId& from, Neighbour& neighbour, const JobInfo& info) {
+Neighbours::News Neighbours::note(const NodeId& from, Neighbour& neighbour, const JobInfo& info, TimeUs now_us) {
   const JobInfo& before = neighbour.info;
   const bool stirring = info.clock != before.clock || info.state != before.state ||
                         info.finishing != before.finishing || info.quarantined != before.quarantined ||
                         info.job != before.job;
   const bool unknown = before.state == ReplicaState::absent && before.finishing == Finishing::no;
   neighbour.over_before = (neighbour.over_before || unknown) && info.finishing == Finishing::over;
+  if (info.clock != before.clock || before.state == ReplicaState::absent) neighbour.trained_us = now_us;
   const bool went_on = goes_on(neighbour);
   neighbour.info = info;
   losses_ += went_on && !is_partner(neighbour) && info.finishing != Finishing::over ? 1 : 0;
@@ -181,6 +182,15 @@ NodeId Neighbours::first_trainer() const {
 std::size_t Neighbours::finishing_partners() const {
   return static_cast<std::size_t>(
       std::ranges::count_if(table_, [this](const auto& item) { return finishes(item.second); }));
+}
+
+std::vector<NodeId> Neighbours::idle_since(TimeUs then_us) const {
+  std::vector<NodeId> idle;
+  for (const auto& [node, neighbour] : table_) {
+    const bool may_train = is_partner(neighbour) && !neighbour.info.keeps && neighbour.info.finishing == Finishing::no;
+    if (may_train && neighbour.trained_us < then_us) idle.push_back(node);
+  }
+  return idle;
 }
 
 std::vector<NodeId> Neighbours::owners(bool self_keeps) const {

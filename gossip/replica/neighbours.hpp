@@ -23,6 +23,7 @@ struct Neighbour {
   bool linked = false;
   Sponsor sponsor = no_sponsor;
   JobInfo info;
+  TimeUs trained_us = 0;     ///< when its clock was last heard to have moved, or it was first heard
   bool over_before = false;  ///< the run was over for it before this node heard of it, or began to finish
   LinkFactor factor;
   ByteBudget budget;
@@ -76,7 +77,7 @@ class Neighbours {
   void erase(const NodeId& node);
   /// The neighbour has reported its state.
   enum class News { nothing, stirring };  ///< stirring: something that may have changed a model
-  News note(const NodeId& from, Neighbour& neighbour, const JobInfo& info);
+  News note(const NodeId& from, Neighbour& neighbour, const JobInfo& info, TimeUs now_us);
   /// How often a partner went away for which the run was not over, for a moment or for good.
   [[nodiscard]] std::uint64_t losses() const { return losses_; }
   /// This node begins to finish.
@@ -96,6 +97,8 @@ class Neighbours {
   /// Partners that have not said that they hold NaN or infinity.
   [[nodiscard]] std::size_t sound_partners() const;
   [[nodiscard]] std::size_t finishing_partners() const;
+  /// Partners with programs that neither finish nor have trained since then.
+  [[nodiscard]] std::vector<NodeId> idle_since(TimeUs then_us) const;
   /// Linked replicas in this state that train the job.
   [[nodiscard]] std::size_t trainers(ReplicaState state = ReplicaState::running) const;
   /// The smallest id of the partners that train, or that finish if any does; none: all bytes are 255.

@@ -255,6 +255,11 @@ void Replica::update_finishing(TimeUs now_us, Actions& out) {
   tell_neighbours(out);
 }
 
+std::vector<NodeId> Replica::holds_end_up(TimeUs now_us, TimeUs idle_us) const {
+  if (!data_.finish || data_.finish->stage == Finishing::over) return {};
+  return data_.neighbours.idle_since(now_us - idle_us);
+}
+
 FinishReport Replica::finish_report() const {
   FinishReport report;
   if (!data_.finish) return report;
@@ -513,7 +518,7 @@ void Replica::hear(const NodeId& from, const JobInfo& info, Actions& out) {
     data_.fragments.forget_quarantine(from);
     neighbour->met_quarantine = false;
   }
-  if (data_.neighbours.note(from, *neighbour, info) == Neighbours::News::stirring) ++data_.stir;
+  if (data_.neighbours.note(from, *neighbour, info, ticked_us_) == Neighbours::News::stirring) ++data_.stir;
   if (leaps) data_.neighbours.disbelieve_settings(from);
   const bool is_over = info.finishing == Finishing::over && info.job == data_.description.job;
   if (data_.finish && is_over && !neighbour->over_before && data_.finish->over.size() < max_neighbours)

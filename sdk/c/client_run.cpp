@@ -27,6 +27,11 @@ constexpr std::chrono::milliseconds settle_limit{10'000};
 /// gossamer_finish() waits at most this long for a daemon that has gone away. A daemon that is restarted is back by
 /// then, and the attachment's thread has found it: it looks every two seconds at least.
 constexpr std::chrono::milliseconds daemon_patience{10'000};
+/// A daemon that runs raises its heartbeat several times a second.
+constexpr std::chrono::seconds silence_patience{10};
+const std::string silent_daemon =
+    "gossamerd has not looked at this run for ten seconds: is it stopped, or the machine overloaded? Training goes on "
+    "alone until it does";
 
 /// A signal ends the wait early; the caller then looks again at once.
 void wait_to_look_again() {
@@ -592,7 +597,7 @@ void ClientRun::info(gossamer_run_info& info) const {
   info.layout_hash = layout_hash_;
   info.attachments = status.attachments;
   std::ranges::copy(status.node_id, info.node_id);
-  copy_text(status.message, info.message, sizeof info.message);
+  copy_text(status.attached && is_silent() ? silent_daemon : status.message, info.message, sizeof info.message);
   info.bytes_sent = header.bytes_sent.load(std::memory_order_relaxed);
   info.bytes_received = header.bytes_received.load(std::memory_order_relaxed);
   const auto consensus = std::bit_cast<double>(header.consensus.load(std::memory_order_relaxed));
@@ -618,6 +623,14 @@ void ClientRun::info(gossamer_run_info& info) const {
   info.parts = parts_ == nullptr ? 1 : parts_->count();
   info.part = parts_ == nullptr ? 0 : parts_->part();
   info.client_index = std::min(static_cast<std::uint32_t>(place), info.clients - 1);
+}
+
+/// Whether the daemon that this run is attached to stands still. One that is of an older version is not known to.
+bool ClientRun::is_silent() const {
+  const auto now = std::chrono::steady_clock::now();
+  const std::uint64_t heartbeat = memory_.header().heartbeat.load(std::memory_order_relaxed);
+  if (std::exchange(heartbeat_, heartbeat) != heartbeat || heartbeat == 0) heard_at_ = now;
+  return now - heard_at_ > silence_patience;
 }
 
 /// The daemon computes the replica's clock in the same way, so a checkpoint of the program's and one of the daemon's

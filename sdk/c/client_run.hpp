@@ -132,6 +132,7 @@ class ClientRun {
   [[nodiscard]] std::uint64_t counted() const { return parts_ == nullptr ? clock_ : parts_->clock(); }
   [[nodiscard]] std::uint64_t clock() const;
   [[nodiscard]] std::uint64_t global_clock(std::uint64_t clock) const;
+  [[nodiscard]] bool is_silent() const;
 
   ClientReplica replica_;
   std::unique_ptr<OpenTensors> open_tensors_;
@@ -164,6 +165,8 @@ class ClientRun {
   std::uint32_t verdict_of_ = 0;     ///< the finish at whose end this part has said whether it is finite
   /// Header::job_cursor when the program set its own cursor; a later value is newer
   std::uint64_t job_cursor_then_ = 0;
+  mutable std::uint64_t heartbeat_ = 0;  ///< the daemon's, when info() last looked
+  mutable std::chrono::steady_clock::time_point heard_at_ = std::chrono::steady_clock::now();
   mutable std::uint64_t global_clock_ = 0;  ///< the largest value reported; it never goes back
   std::string last_error_;
   gossamer_load load_ = nullptr;  ///< set together with store_ if the values are elsewhere

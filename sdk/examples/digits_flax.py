@@ -45,6 +45,7 @@ for step in range(steps):
     state = update(state, images[batch], labels[batch])
     state = state.replace(params=run.step(state.params, samples=32))  # <- Gossamer
 
+run.finish()  # <- Gossamer: all have the same model then
 run.close()  # <- Gossamer
 accuracy = (network.apply(run.params, test_images).argmax(axis=1) == test_labels).mean()
 print(f"accuracy {accuracy:.4f}")

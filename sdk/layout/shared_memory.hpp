@@ -339,7 +339,7 @@ struct Header {
   std::atomic<std::uint64_t> place;   ///< low half: this client's index among the job's here; high: their number
   std::atomic<std::uint64_t> method;  ///< a MethodWord
   std::atomic<std::uint64_t> outer_momentum;  ///< a double: of outer steps after exact means of models; 0: none
-  std::atomic<std::uint64_t> reserved;        ///< must be 0
+  std::atomic<std::uint64_t> heartbeat;       ///< raised several times a second; 0: by a daemon that does not know it
 };
 static_assert(sizeof(Header) <= page_bytes);
 static_assert(offsetof(Header, window_bytes) == 160 && offsetof(Header, buffers_in) == 168 &&

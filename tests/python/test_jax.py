@@ -49,6 +49,22 @@ class Training(unittest.TestCase):
             np.testing.assert_array_equal(trained["dense"]["kernel"], [[1, 2, 3], [4, 5, 6]])  # unchanged
             self.assertEqual(run.clock, 32)
 
+    def test_several_corrections_before_anybody_asks_for_the_model(self):
+        params = model()
+        with ContractDaemon() as daemon, gossamer.attach(params, job="test", socket=daemon.path) as run:
+            client = daemon.client()
+            ends = threading.Thread(target=lambda: run.finish(timeout_s=60))
+            ends.start()
+            for correction in range(3):
+                client.make_due([correction, 0, 10, 20, 30, 40, 50, 60])
+                self.assertTrue(eventually(lambda: not client.is_due()))
+            client.make_due(None)
+            self.assertTrue(eventually(lambda: not client.is_due()))
+            self.assertEqual(client.publication(8), [3, 0, 30, 61, 92, 123, 154, 185])
+            client.close()
+            ends.join()
+            np.testing.assert_array_equal(run.params["dense"]["kernel"], [[30, 61, 92], [123, 154, 185]])
+
     def test_with_nothing_due_the_model_is_the_one_given(self):
         params = model()
         with ContractDaemon() as daemon, gossamer.attach(params, job="test", socket=daemon.path) as run:

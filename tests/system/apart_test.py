@@ -1,7 +1,11 @@
-"""A program is told what keeps it apart from nodes that could take part, and no longer when nothing does."""
+"""A program is told what is wrong with its training, above all what keeps it apart from nodes that could take part, and
+no longer when nothing is."""
 
+import signal
+import threading
 import unittest
 import warnings
+from typing import Any, List
 
 import numpy as np
 
@@ -59,6 +63,89 @@ class Apart(SystemTest):
         self.wait_for_message(joiner, "every other node in reach that runs the job holds NaN")
         spoiled[0].array[:] = 0
         self.step_until(lambda: joiner.run.info().message == "", "one of them is sound")
+
+    def test_of_a_daemon_that_stands_still(self) -> None:
+        first, second = self.start_nodes(2)
+        client = self.attach(first, np.zeros(1000))
+        self.attach(second, np.zeros(1000))
+        self.step_until(lambda: client.run.info().neighbours == 1, "it runs")
+        assert first.program is not None
+        first.program.signal(signal.SIGSTOP)
+        try:
+            self.wait_for_message(client, "gossamerd has not looked at this run for ten seconds")
+        finally:
+            first.program.signal(signal.SIGCONT)
+        self.wait_for_message(client)
+
+    def test_of_a_program_that_holds_the_end_up(self) -> None:
+        first, second = self.start_nodes(2)
+        ends, idles = (self.attach(node, np.zeros(1000)) for node in (first, second))
+        self.step_until(lambda: ends.run.info().neighbours == 1, "both run")
+        found: List[Any] = []
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            found.append(ends.run.finish(timeout_s=22))
+        self.assertFalse(found[0].agreed)
+        told = [str(one.message) for one in caught]
+        waits = f"the end of the run waits for the program of node {idles.run.info().node_id[:8]}, which neither finishes"
+        self.assertEqual(["the end of the run waits" in text for text in told], [True, True], told)
+        self.assertIn(waits, told[0])
+        self.assertIn("has not ended within 22 s, so this model is this process's own", told[1])
+        note = idles.job()["note"]
+        self.assertRegex(note, "its programs have not trained for [0-9]+ s")
+        idles.step(100)
+        threading.Thread(target=lambda: found.append(idles.run.finish(PATIENCE_S))).start()
+        found.append(ends.run.finish(PATIENCE_S))
+        wait_until(lambda: len(found) == 3, PATIENCE_S, "both have finished")
+        self.assertTrue(found[1].agreed and found[2].agreed)
+        wait_until(lambda: ends.job()["note"] == idles.job()["note"] == "", PATIENCE_S, "nothing is wrong any more")
+
+    def test_of_a_model_that_grows_without_bound(self) -> None:
+        clients = [self.attach(node, np.ones(1000)) for node in self.start_nodes(3)]
+        self.step_until(lambda: all(one.run.info().neighbours == 2 for one in clients), "all run")
+
+        def told() -> bool:
+            clients[1].array *= 1.05  # its learning rate is too large
+            for client in clients:
+                client.step()
+            return all("grows without bound" in one.run.info().message for one in clients)
+
+        wait_until(told, PATIENCE_S, "all programs are told")
+        self.assertTrue(all(np.isfinite(one.array).all() for one in clients))
+        self.assertIn("grows without bound", clients[0].job()["note"])
+
+    def test_of_a_checkpoint_that_joining_has_replaced(self) -> None:
+        first, second = self.start_nodes(2)
+        begins = self.attach(first, np.zeros(1000))
+        self.step_until(lambda: begins.run.info().ready, "it runs")
+        begins.step(9600)
+        wait_until(lambda: begins.job()["clock"] >= 9600, PATIENCE_S, "its daemon knows")
+        resumes = self.attach(second, np.ones(1000), initial_clock=25600)
+        self.wait_for_message(resumes, "the job's model, which has seen 9", "had seen 25600")
+        same = self.attach(second, np.ones(1000), job="other", initial_clock=25600)
+        self.step_until(lambda: same.run.info().ready, "it begins")
+        joins = self.attach(first, np.ones(1000), job="other", initial_clock=25600)
+        self.step_until(lambda: joins.run.info().ready, "it joins")
+        self.assertEqual(joins.run.info().message, "")
+
+    def test_of_clocks_that_differ_at_the_end(self) -> None:
+        """Where one is far more than twice as fast as all others, and so is not believed."""
+        clients = [self.attach(node, np.zeros(1000)) for node in self.start_nodes(3)]
+        self.step_until(lambda: all(one.run.info().neighbours == 2 for one in clients), "all run")
+        for client, samples in zip(clients, (50_000, 1000, 1000)):
+            client.step(samples)
+        wait_until(lambda: clients[0].job()["clock"] >= 50_000, PATIENCE_S, "the daemon knows")
+        fast = clients[0].run.info().node_id[:8]
+        threads = [threading.Thread(target=lambda one=one: one.run.finish(PATIENCE_S)) for one in clients[:2]]
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            for thread in threads:
+                thread.start()
+            wait_until(lambda: fast in clients[1].run.info().message, PATIENCE_S, "the slow one is told")
+            clients[2].run.finish(PATIENCE_S)
+            for thread in threads:
+                thread.join()
+        self.assertTrue(any("the clocks at the end differ" in str(one.message) for one in caught))
 
 
 if __name__ == "__main__":

@@ -54,7 +54,7 @@ print([parameter.tolist() for parameter in model.parameters()])
 class Training:
     """One process that trains, as a thread: a model, an optimizer, and a part of the data."""
 
-    def __init__(self, node: Any, part: slice, *, seed: int = 2, **options: Any):
+    def __init__(self, node: Any, part: slice, *, seed: int = 2, optimizer: Any = torch.optim.Adam, **options: Any):
         generator = torch.Generator().manual_seed(seed)
         self.model = torch.nn.Sequential(
             torch.nn.Linear(10, 32), torch.nn.BatchNorm1d(32, momentum=0.05), torch.nn.Tanh(), torch.nn.Linear(32, 1)
@@ -62,7 +62,7 @@ class Training:
         with torch.no_grad():
             for parameter in self.model.parameters():
                 parameter.copy_(0.3 * torch.randn(parameter.shape, generator=generator))
-        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=0.01)
+        self.optimizer = optimizer(self.model.parameters(), lr=0.01)
         self.part = part
         self.losses: List[float] = []
         self.statistics = False  # of the batches are kept, by the batch-norm layer
@@ -336,13 +336,29 @@ class Method(SystemTest):
             trainings[1].model[0].weight.grad.fill_(float("nan"))
 
         trainings[1].before_step = spoil  # type: ignore[method-assign]
-        self.steps_of_all(trainings, 3)
+        self.steps_of_all(trainings, 12)
+        told = [sum("has held NaN" in text for text in training.told) for training in trainings]
+        self.assertEqual(told, [0, 1, 0])
+        trainings[1].told.clear()
         trainings[1].before_step = lambda: None  # type: ignore[method-assign]
         with torch.no_grad():
             trainings[2].model[0].bias.fill_(float("inf"))
         self.steps_of_all(trainings, 20)
         self.assert_same(trainings, told="different")
         self.assertTrue(np.isfinite(trainings[2].losses[-1]))
+
+    def test_one_process_with_another_optimizer_says_so_and_the_others_train_on(self) -> None:
+        nodes = self.start_nodes(3)
+        trainings = self.trainings(nodes[:2], method="average")
+        other = Training(nodes[2], slice(64, 96), optimizer=torch.optim.Adagrad)
+        for training in [*trainings, other]:
+            training.start()
+        wait_until(lambda: other.error is not None, 2 * PATIENCE_S, "it is told")
+        self.assertRegex(str(other.error), "different optimizers, or models; give all of them the same")
+        other.run.close()
+        steps = [training.steps for training in trainings]
+        wait_until(lambda: all(t.steps > s + 30 for t, s in zip(trainings, steps)), PATIENCE_S, "the others train on")
+        self.stop_all(trainings)
 
     def test_a_daemon_that_is_killed_leaves_the_others_going(self) -> None:
         nodes = self.start_nodes(3)

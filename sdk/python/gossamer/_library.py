@@ -193,7 +193,10 @@ def _open() -> ctypes.CDLL:
     tried = []
     for path in [named] if named else _candidates():
         try:
-            return ctypes.CDLL(path)
+            found = ctypes.CDLL(path)
+            if hasattr(found, "gossamer_open"):
+                return found
+            tried.append(f"{path} is another library")
         except OSError as error:
             tried.append(str(error))
     raise ImportError(

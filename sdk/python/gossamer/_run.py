@@ -360,19 +360,24 @@ class Transfer:
 
 class HostCopies(Transfer):
     """A transfer to arrays on the host. It remembers which elements have changed there until the framework's tensors
-    get them."""
+    get them. Until then the host is ahead of them: finish() and wait() may serve a fragment many times before."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._changed: Dict[int, List[Tuple[int, int]]] = {}
+        self._changed: Dict[int, Dict[Tuple[int, int], None]] = {}
 
     def store(self, tensor: int, first: int, count: int) -> None:
-        self._changed.setdefault(tensor, []).append((first, count))
+        self._changed.setdefault(tensor, {})[first, count] = None
+
+    def is_ahead(self, tensor: int, first: int, count: int) -> bool:
+        """Whether this piece has changed, and the framework's tensor has yet to get it. A fragment has the same pieces each
+        time."""
+        return (first, count) in self._changed.get(tensor, ())
 
     def taken_changes(self) -> Dict[int, List[Tuple[int, int]]]:
         """By tensor, the pieces (first, count) that have changed since the last call."""
         changed, self._changed = self._changed, {}
-        return changed
+        return {tensor: list(pieces) for tensor, pieces in changed.items()}
 
 
 class _Periodic:
@@ -712,7 +717,9 @@ class Run(Shared):
             self._tell_of_stillness(_Stillness.STEPS)
 
     def _tell_of_stillness(self, steps: int) -> None:
-        self._warn(f"{steps} steps have changed nothing in the model of the job '{self._job}': {self._ADVICE}")
+        self._warn(
+            f"{steps} steps have changed nothing in the model of the job '{self._job}': if its learning rate is not 0, {self._ADVICE}"
+        )
 
     def wait(self, timeout_s: Optional[float] = None) -> bool:
         """Waits until the run takes part in the training; if others train already, until the model is pulled.
@@ -737,6 +744,12 @@ class Run(Shared):
         with self._closed_unless_done():
             self.wait(options.get("timeout_s"))
             self._check_method()
+            unused = [name for name in options.get("settings") or {} if name.startswith("average_")]
+            if unused and self.info().method != "average":
+                self._warn(
+                    f"the settings {', '.join(unused)} count with the method average only, and the job '{self._job}' has the "
+                    f"method {self.info().method}: give \"method\": \"average\", too"
+                )
             if not averages and self.info().method == "average":
                 self._warn(
                     f"job '{self._job}' has the method average, so the model is not exchanged, and nothing here averages by "
@@ -983,10 +996,17 @@ class Run(Shared):
     def _set_next_look(self) -> None:
         self._next_look_s = min((entry.next_s for entry in self._periodic), default=None)
 
+    def _wait_on(self) -> None:
+        self._look()
+
+    def _why_alone(self) -> str:
+        return self.info().message or self._last_error()
+
     def finish(self, timeout_s: Optional[float] = 60.0) -> Finish:
         found = super().finish(timeout_s)
         if found.agreed:
             self._finished_at = self.info().steps
+        self._look_for_events()
         return found
 
     def _look_for_events(self) -> None:

@@ -18,6 +18,8 @@ MAX_CURSOR_BYTES = 4096
 MAX_MEMBERS = 256
 # The C library waits this long at a time, so that Ctrl-C is heard.
 WAIT_SLICE_MS = 100
+# A call that may poll says nothing when its time is up.
+TOLD_AFTER_S = 5.0
 # A daemon that is being started or restarted is waited for.
 AVERAGE_DAEMON_TIMEOUT_S = 10.0
 
@@ -69,6 +71,13 @@ class Shared:
 
     def _warn(self, message: str) -> None:
         raise NotImplementedError
+
+    def _wait_on(self) -> None:
+        """Called now and then while a call waits for others."""
+
+    def _why_alone(self) -> str:
+        """Why the others do not come."""
+        return self._last_error()
 
     def _check(self, status: int) -> None:
         if status != _library.OK:
@@ -159,7 +168,14 @@ class Shared:
                 self._warn(self._last_error())
             elif status != _library.TIMEOUT:
                 self._check(status)
-            if status != _library.TIMEOUT or time.monotonic() - begin >= limit_s:
+            waited_s = time.monotonic() - begin
+            if status == _library.TIMEOUT and waited_s < limit_s:
+                self._wait_on()
+            else:
+                if status == _library.TIMEOUT and waited_s >= TOLD_AFTER_S:
+                    self._warn(
+                        f"the run has not ended within {waited_s:.0f} s, so this model is this process's own: {self._why_alone()}"
+                    )
                 return Finish(
                     agreed=bool(found.agreed),
                     saver=bool(found.saver),

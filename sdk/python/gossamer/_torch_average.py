@@ -38,6 +38,8 @@ TELL_AFTER_WAITS = 5
 TELL_SOONEST_S = 10.0
 TELL_LATEST_S = 30.0
 LOOK_INTERVAL_S = 0.1
+# Who has no numbers to average is told after so many steps.
+STEPS_LEFT_OUT = 10
 # If nobody is known to be late for so long, too many have died, or this process waits for a group that is no more: it
 # begins anew. By what the daemon says of a call that waits.
 STUCK_AFTER_S = {"not all of the": 20.0, "no member yet": 20.0, "on their way": 300.0}
@@ -163,6 +165,7 @@ class ExactAverages:
         self._has_gradients = False  # those of the next step are averaged already
         self._steps = 0  # since the models were averaged
         self._told: Set[str] = set()  # what the program has been warned of
+        self._left_out = 0  # rounds in a row that this process had no numbers for
         self._usual_wait_s = TELL_LATEST_S / TELL_AFTER_WAITS  # for others; of the first rounds nothing is known
         self._anchor: Optional[torch.Tensor] = None  # the model after the last outer step
         self._momentum: Optional[torch.Tensor] = None
@@ -340,6 +343,7 @@ class ExactAverages:
         try:
             if buckets.epoch is not None:
                 buckets.finish(run, not some_are_apart, _patience(run))
+                self._left_out = self._left_out if some_are_apart else 0
             if buckets.epoch is None or some_are_apart:
                 self._average_together(run, found, gradients)
         except (TimeoutError, GossamerError) as error:
@@ -357,8 +361,20 @@ class ExactAverages:
         """All that took part in the round average their gradients, without buckets."""
         assert self._sizes is not None
         flat = self._average_once(run, f"together.{found.round}", found.of, gradients, self._sizes)
+        self._look_whether_left_out(run, flat)
         flat.take_mean()
         flat.give(gradients)
+
+    def _look_whether_left_out(self, run: TorchRun, flat: Flat) -> None:
+        """A gradient scaler makes a step now and then whose gradients are infinite; such a one is left out everywhere."""
+        self._left_out = self._left_out + 1 if flat.is_left_out else 0
+        if self._left_out == STEPS_LEFT_OUT:
+            self._tell(
+                run,
+                "finite",
+                f"what this process has to average has held NaN or infinity for {STEPS_LEFT_OUT} steps in a row, so it "
+                "contributes nothing, and trains on with the others' mean: look at its data and its loss",
+            )
 
     def _mean(
         self,
@@ -383,6 +399,8 @@ class ExactAverages:
             self._tell(run, "progress", f"training goes on alone, until a daemon is back: {error}")
             return None
         self._told.discard("progress")
+        if self._buckets is None:
+            self._look_whether_left_out(run, flat)
         flat.take_mean()
         if flat.some_are_new:
             self._newcomers = (found.round, found.of)
@@ -460,10 +478,11 @@ class ExactAverages:
             flat = self._average_once(run, f"state.{number}", of, state, [tensor.numel() for tensor in state])
         except (TimeoutError, GossamerError) as error:
             if "numbers under this name" in str(error):
-                raise GossamerError(
-                    "GOSSAMER_BAD_ARGUMENT",
-                    f"job '{run._job}': the processes have different optimizers, or models; give all of them the same: {error}",
-                ) from None
+                why = f"the processes have different optimizers, or models; give all of them the same: {error}"
+                # The others go on where they are several, and the one that differs does not.
+                if "there are 1 of" in str(error) or "no member yet" in str(error):
+                    raise GossamerError("GOSSAMER_BAD_ARGUMENT", f"job '{run._job}': {why}") from None
+                self._tell(run, "state", why)
             if isinstance(error, GossamerError) and error.status != "GOSSAMER_NO_DAEMON":
                 raise
             self._new = True  # one has died; the next round finds new ones again

@@ -286,6 +286,8 @@ class _HostCopies(HostCopies):
         self.corrected: Optional[List[_Corrected]] = []
 
     def load(self, tensor: int, first: int, count: int) -> Optional[bool]:
+        if self.is_ahead(tensor, first, count):
+            return True
         if self.snapshots is None:
             self._load_now(tensor, first, count)
             return True
@@ -412,6 +414,8 @@ class JaxRun(Run):
             if value is before:
                 continue
             trained = True
+            if not isinstance(value, jax.Array):
+                raise _refuse(leaf.name, f"is a {type(value).__name__} now, not a JAX array: convert it with jax.numpy.asarray()")
             if (value.shape, value.dtype) != (leaf.shape, leaf.dtype):
                 raise _refuse(
                     leaf.name,

@@ -79,6 +79,8 @@ class _HostCopies(HostCopies):
         self._specs = specs
 
     def load(self, tensor: int, first: int, count: int) -> None:
+        if self.is_ahead(tensor, first, count):
+            return
         host = self._specs[tensor].owner
         value = self._variables()[tensor].value
         if count < host.size:  # copies only a part to the host

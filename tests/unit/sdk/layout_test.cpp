@@ -330,7 +330,7 @@ TEST_CASE("docs/reference/shared-memory.md states the offsets and the version in
   CHECK_FIELD(Header, finish_distance);
   CHECK_FIELD(Header, finish_answer);
   CHECK_FIELD(Header, place);
-  CHECK_FIELD(Header, reserved);
+  CHECK_FIELD(Header, heartbeat);
   CHECK_FIELD(TensorEntry, name_offset);
   CHECK_FIELD(TensorEntry, name_bytes);
   CHECK_FIELD(TensorEntry, dtype);

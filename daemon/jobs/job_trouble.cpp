@@ -1,0 +1,111 @@
+#include "daemon/jobs/job_trouble.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <utility>
+#include <vector>
+
+#include "gossip/resembles.hpp"
+
+namespace gossamer::daemon {
+
+namespace {
+
+/// A program that does not train for so long, and for as many of its steps, has stopped or does something else.
+constexpr TimeUs still_us = 15 * us_per_s;
+constexpr TimeUs still_steps = 20;
+/// Largest number of nodes that are named.
+constexpr std::size_t most_named = 4;
+
+/// Why the program trains alone although others could be there; empty if nothing is known to be wrong.
+std::string keeps_apart(const JobTrouble::Scene& scene) {
+  const gossip::Neighbours& neighbours = scene.replica.neighbours();
+  if (neighbours.sound_partners() > 0) return {};
+  if (neighbours.partners() > 0)
+    return "the model of every other node in reach that runs the job holds NaN or infinity, so nothing is "
+           "averaged with it: look at the training there";
+  if (const auto& stranger = neighbours.layout_stranger()) return of_another_layout(*stranger);
+  if (!scene.alone) return {};
+  for (const std::string& other : scene.host.jobs_elsewhere()) {
+    if (other != scene.job && resembles(scene.job, other))
+      return fmt::format("no other node in reach runs the job {}, but others run {}: is the name mistyped?", scene.job,
+                         other);
+  }
+  return {};
+}
+
+/// Why the end of the run is waited for.
+std::string holds_end_up(const JobTrouble::Scene& scene) {
+  std::vector<std::string> names;
+  for (const NodeId& node : scene.replica.holds_end_up(scene.now_us, still_us)) {
+    if (names.size() == most_named) break;
+    names.push_back(node.brief());
+  }
+  if (names.empty()) return {};
+  return fmt::format(
+      "the end of the run waits for the program of node {}, which neither finishes nor has trained for {} s: has it "
+      "failed? End it, or call finish() there",
+      fmt::join(names, ", "), still_us / us_per_s);
+}
+
+/// The run ends, and this node takes the job to be less far than another says.
+std::string ends_with_another_clock(const JobTrouble::Scene& scene) {
+  const auto& ahead = scene.replica.job_clock().ahead();
+  if (!ahead || !scene.replica.finishes()) return {};
+  return fmt::format(
+      "node {} says that its replica has seen {} samples, and is believed up to {}, because no other is anywhere near: "
+      "the clocks at the end differ. If it is that fast, raise [gossip] clock_pace",
+      ahead->node.brief(), ahead->clock, scene.replica.job_clock().value());
+}
+
+}  // namespace
+
+std::string cannot_follow(const JobOptions& options) {
+  return "keeps out of exchanges, because this node cannot follow the job's settings: " + options.objection();
+}
+
+std::string of_another_layout(const NodeId& stranger) {
+  return fmt::format(
+      "node {} runs a job of this name with another layout, so the two do not gossip: names, shapes, types and order "
+      "of the tensors must be the same; start one of them with another job name, or the same model",
+      stranger.brief());
+}
+
+void JobTrouble::look(const Scene& scene) {
+  growth_.look(scene.now_us, scene.replica.fragments().root_mean_square());
+  for_people_ = stands_still(scene);
+  if (!scene.options.objection().empty()) {
+    for_programs_ = cannot_follow(scene.options);
+  } else {
+    for_programs_ = scene.dropped;
+    for (std::string text : {grows(), keeps_apart(scene), holds_end_up(scene), ends_with_another_clock(scene)})
+      if (for_programs_.empty()) for_programs_ = std::move(text);
+  }
+  if (!for_programs_.empty()) for_people_ = for_programs_;
+}
+
+/// The program is told each text once, so the figure stays.
+const std::string& JobTrouble::grows() {
+  const auto times = growth_.without_bound();
+  if (!times) grows_.clear();
+  if (!times || !grows_.empty()) return grows_;
+  return grows_ = fmt::format(
+             "the model grows without bound: its numbers have become {:.1g} times as large within a minute, here or at "
+             "another node, and averaging carries that to all; end that training, and begin again from a checkpoint "
+             "with a "
+             "smaller learning rate",
+             *times);
+}
+
+std::string JobTrouble::stands_still(const Scene& scene) {
+  const std::uint64_t clock = scene.replica.clock();
+  if (std::exchange(clock_, clock) != clock) trained_us_ = scene.now_us;
+  if (!scene.trains || scene.replica.finishes() || trained_us_ == 0) return {};
+  const TimeUs idle_us = scene.now_us - trained_us_;
+  if (idle_us < still_us || idle_us < still_steps * scene.step_us) return {};
+  return fmt::format("its programs have not trained for {} s: are they stopped, or busy with something else?",
+                     idle_us / us_per_s);
+}
+
+}  // namespace gossamer::daemon

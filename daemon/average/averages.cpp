@@ -38,6 +38,7 @@ namespace {
 
 /// How often a waiting process is told whom it waits for.
 constexpr TimeUs waiting_period_us = us_per_s;
+constexpr TimeUs first_told_us = 100 * us_per_ms;
 /// When a wait is logged first, and how often after that.
 constexpr TimeUs log_after_us = 10 * us_per_s;
 constexpr TimeUs log_period_us = 60 * us_per_s;
@@ -301,8 +302,8 @@ std::expected<void, std::string> Averages::call(Session& session, std::span<cons
   if (call.at_least > gossip::max_average_members)
     return cannot(fmt::format("at most {} processes average with each other", gossip::max_average_members));
   session.number = call.number;
-  session.told_us = host_.now_us();
-  session.log_us = session.told_us + log_after_us;
+  session.told_us = host_.now_us() - waiting_period_us + first_told_us;
+  session.log_us = host_.now_us() + log_after_us;
   session.member->call(call.at_least, call.grace_ms * us_per_ms);
   return {};
 }

@@ -22,6 +22,8 @@ constexpr TimeUs alone_us = 10 * us_per_s;
 /// How long a program is told that joining has replaced a model that had seen more.
 constexpr TimeUs dropped_us = 30 * us_per_s;
 constexpr TimeUs tell_clients_period_us = 100 * us_per_ms;
+/// In samples: the first steps tell nothing of how fast a replica is.
+constexpr std::uint64_t least_told_clock = 10'000;
 constexpr TimeUs time_taken_period_us = 1 * us_per_s;
 /// A node that keeps the job, and was without others for this long, takes their model over anew.
 constexpr TimeUs left_behind_us = 2 * us_per_s;
@@ -559,7 +561,7 @@ void Job::warn_of_neighbours() {
         name(), claim->node.brief(), claim->clock);
   }
   const auto& ahead = replica_.job_clock().ahead();
-  if (ahead && ahead->clock > 2 * replica_.job_clock().value() && ahead->node != warned_.pace) {
+  if (ahead && ahead->clock > least_told_clock + 2 * replica_.job_clock().value() && ahead->node != warned_.pace) {
     warned_.pace = ahead->node;
     host_.log().warn(
         "job {}: node {} says that its replica has seen {} samples, more than twice as many as any other: the job's "
@@ -875,6 +877,7 @@ JobStatus Job::status() const {
   }
   status.settings = status_of(options_.settings());
   if (!trouble_.for_people().empty()) status.note = trouble_.for_people();
+  if (!options_.objection().empty()) status.note = cannot_follow(options_);
   return status;
 }
 

@@ -353,7 +353,7 @@ class Method(SystemTest):
         other = Training(nodes[2], slice(64, 96), optimizer=torch.optim.Adagrad)
         for training in [*trainings, other]:
             training.start()
-        wait_until(lambda: other.error is not None, 2 * PATIENCE_S, "it is told")
+        wait_until(lambda: other.error is not None, 3 * PATIENCE_S, "it is told")
         self.assertRegex(str(other.error), "different optimizers, or models; give all of them the same")
         other.run.close()
         steps = [training.steps for training in trainings]

@@ -70,15 +70,18 @@ def _is_over(waited_s: float, why: str, limits: Dict[str, float]) -> bool:
     return any(waited_s > limit_s and text in why for text, limit_s in limits.items())
 
 
-def _patience(run: TorchRun) -> Callable[[float], None]:
+class _Patience:
     """For what the processes of a round average together: it ends if one of them does not come."""
 
-    def waits(waited_s: float) -> None:
-        why = run._last_error()
+    def __init__(self, run: TorchRun):
+        self._run = run
+        self.met_others = False  # that average as many numbers
+
+    def __call__(self, waited_s: float) -> None:
+        why = self._run._last_error()
+        self.met_others = self.met_others or ("members that it wants" in why and "there are 1 of" not in why)
         if _is_over(waited_s, why, STATE_PATIENCE_S):
             raise TimeoutError(why)
-
-    return waits
 
 
 def _trained(optimizer: torch.optim.Optimizer) -> List[torch.Tensor]:
@@ -165,6 +168,7 @@ class ExactAverages:
         self._has_gradients = False  # those of the next step are averaged already
         self._steps = 0  # since the models were averaged
         self._told: Set[str] = set()  # what the program has been warned of
+        self._alone_with_state = 0  # times in a row that no other process had as many numbers as this one
         self._left_out = 0  # rounds in a row that this process had no numbers for
         self._usual_wait_s = TELL_LATEST_S / TELL_AFTER_WAITS  # for others; of the first rounds nothing is known
         self._anchor: Optional[torch.Tensor] = None  # the model after the last outer step
@@ -342,7 +346,7 @@ class ExactAverages:
             buckets.leave(run)
         try:
             if buckets.epoch is not None:
-                buckets.finish(run, not some_are_apart, _patience(run))
+                buckets.finish(run, not some_are_apart, _Patience(run))
                 self._left_out = self._left_out if some_are_apart else 0
             if buckets.epoch is None or some_are_apart:
                 self._average_together(run, found, gradients)
@@ -458,14 +462,20 @@ class ExactAverages:
             run._warn(f"job '{run._job}': {message}")
 
     def _average_once(
-        self, run: TorchRun, name: str, of: int, tensors: Sequence[Optional[torch.Tensor]], sizes: List[int]
+        self,
+        run: TorchRun,
+        name: str,
+        of: int,
+        tensors: Sequence[Optional[torch.Tensor]],
+        sizes: List[int],
+        patience: Optional[_Patience] = None,
     ) -> Flat:
         """The mean over the `of` processes of a round, which all call this. Raises TimeoutError if one does not come."""
         flat = Flat(sizes, often=False)
         flat.put(tensors)
         flat.describe(self._new)
         options = average_options(name, at_least=of)
-        run._average(flat.pointer, flat.size, options, waits=_patience(run))
+        run._average(flat.pointer, flat.size, options, waits=patience or _Patience(run))
         run._leave_average(options.name)
         return flat
 
@@ -474,13 +484,16 @@ class ExactAverages:
         all have come, or nobody has values."""
         assert self._newcomers is not None
         (number, of), self._newcomers = self._newcomers, None
+        patience = _Patience(run)
         try:
-            flat = self._average_once(run, f"state.{number}", of, state, [tensor.numel() for tensor in state])
+            flat = self._average_once(run, f"state.{number}", of, state, [tensor.numel() for tensor in state], patience)
         except (TimeoutError, GossamerError) as error:
             if "numbers under this name" in str(error):
                 why = f"the processes have different optimizers, or models; give all of them the same: {error}"
-                # The others go on where they are several, and the one that differs does not.
-                if "there are 1 of" in str(error) or "no member yet" in str(error):
+                # The others go on where they are several, and the one that differs does not. Who is alone twice is that
+                # one: all enter together, after a round.
+                self._alone_with_state = 0 if patience.met_others else self._alone_with_state + 1
+                if self._alone_with_state == 2:
                     raise GossamerError("GOSSAMER_BAD_ARGUMENT", f"job '{run._job}': {why}") from None
                 self._tell(run, "state", why)
             if isinstance(error, GossamerError) and error.status != "GOSSAMER_NO_DAEMON":

@@ -49,14 +49,15 @@ std::string holds_end_up(const JobTrouble::Scene& scene) {
       fmt::join(names, ", "), still_us / us_per_s);
 }
 
-/// The run ends, and this node takes the job to be less far than another says.
+/// The run is over, and this node takes the job to be less far than another says.
 std::string ends_with_another_clock(const JobTrouble::Scene& scene) {
   const auto& ahead = scene.replica.job_clock().ahead();
-  if (!ahead || !scene.replica.finishes()) return {};
+  const std::uint64_t clock = scene.replica.job_clock().value();
+  if (!ahead || ahead->clock <= clock || !scene.replica.finish_report().over) return {};
   return fmt::format(
-      "node {} says that its replica has seen {} samples, and is believed up to {}, because no other is anywhere near: "
-      "the clocks at the end differ. If it is that fast, raise [gossip] clock_pace",
-      ahead->node.brief(), ahead->clock, scene.replica.job_clock().value());
+      "the run is over, and the clocks at its end differ: node {} has seen {} samples, and is believed up to {}, since "
+      "no other is anywhere near; if it is that fast, raise [gossip] clock_pace",
+      ahead->node.brief(), ahead->clock, clock);
 }
 
 }  // namespace
@@ -75,26 +76,26 @@ std::string of_another_layout(const NodeId& stranger) {
 void JobTrouble::look(const Scene& scene) {
   growth_.look(scene.now_us, scene.replica.fragments().root_mean_square());
   for_people_ = stands_still(scene);
+  if (std::string text = ends_with_another_clock(scene); !text.empty()) for_people_ = std::move(text);
   if (!scene.options.objection().empty()) {
     for_programs_ = cannot_follow(scene.options);
   } else {
     for_programs_ = scene.dropped;
-    for (std::string text : {grows(), keeps_apart(scene), holds_end_up(scene), ends_with_another_clock(scene)})
+    for (std::string text : {grows(scene), keeps_apart(scene), holds_end_up(scene)})
       if (for_programs_.empty()) for_programs_ = std::move(text);
   }
   if (!for_programs_.empty()) for_people_ = for_programs_;
 }
 
-/// The program is told each text once, so the figure stays.
-const std::string& JobTrouble::grows() {
-  const auto times = growth_.without_bound();
+/// The program is told each text once, so the figure stays. Texts for programs have 255 characters at most.
+const std::string& JobTrouble::grows(const Scene& scene) {
+  const auto times = scene.replica.fragments().quarantined() > 0 ? std::nullopt : growth_.without_bound();
   if (!times) grows_.clear();
   if (!times || !grows_.empty()) return grows_;
   return grows_ = fmt::format(
-             "the model grows without bound: its numbers have become {:.1g} times as large within a minute, here or at "
-             "another node, and averaging carries that to all; end that training, and begin again from a checkpoint "
-             "with a "
-             "smaller learning rate",
+             "the model grows without bound ({:.1g} times as large within a minute), here or at another node, and "
+             "averaging carries that to all: end that training, and resume from a checkpoint with a smaller learning "
+             "rate",
              *times);
 }
 

@@ -37,7 +37,7 @@ class JobTrouble {
   [[nodiscard]] const std::string& for_people() const { return for_people_; }
 
  private:
-  [[nodiscard]] const std::string& grows();
+  [[nodiscard]] const std::string& grows(const Scene& scene);
   [[nodiscard]] std::string stands_still(const Scene& scene);
 
   Growth growth_;

@@ -145,8 +145,11 @@ bool Neighbours::goes_on(const Neighbour& neighbour) const {
 }
 
 bool Neighbours::finishes(const Neighbour& neighbour) const {
-  return is_partner(neighbour) && neighbour.info.finishing != Finishing::no && !neighbour.over_before &&
-         !neighbour.info.quarantined;
+  return is_sound(neighbour) && neighbour.info.finishing != Finishing::no && !neighbour.over_before;
+}
+
+bool Neighbours::is_sound(const Neighbour& neighbour) const {
+  return is_partner(neighbour) && !neighbour.info.quarantined;
 }
 
 std::size_t Neighbours::partners() const {
@@ -155,8 +158,8 @@ std::size_t Neighbours::partners() const {
 }
 
 std::size_t Neighbours::sound_partners() const {
-  return static_cast<std::size_t>(std::ranges::count_if(
-      table_, [this](const auto& item) { return is_partner(item.second) && !item.second.info.quarantined; }));
+  return static_cast<std::size_t>(
+      std::ranges::count_if(table_, [this](const auto& item) { return is_sound(item.second); }));
 }
 
 std::size_t Neighbours::trainers(ReplicaState state) const {
@@ -187,14 +190,14 @@ std::size_t Neighbours::finishing_partners() const {
 std::vector<NodeId> Neighbours::idle_since(TimeUs then_us) const {
   std::vector<NodeId> idle;
   for (const auto& [node, neighbour] : table_) {
-    const bool may_train = is_partner(neighbour) && !neighbour.info.keeps && neighbour.info.finishing == Finishing::no;
+    const bool may_train = is_sound(neighbour) && !neighbour.info.keeps && neighbour.info.finishing == Finishing::no;
     if (may_train && neighbour.trained_us < then_us) idle.push_back(node);
   }
   return idle;
 }
 
 std::vector<NodeId> Neighbours::owners(bool self_keeps) const {
-  const auto may_own = [this](const auto& item) { return is_partner(item.second) && !item.second.info.quarantined; };
+  const auto may_own = [this](const auto& item) { return is_sound(item.second); };
   const bool only_keepers = self_keeps || std::ranges::any_of(table_, [&](const auto& item) {
                               return may_own(item) && item.second.info.keeps;
                             });

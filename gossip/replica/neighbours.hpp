@@ -93,11 +93,12 @@ class Neighbours {
   [[nodiscard]] bool is_partner(const Neighbour& neighbour) const;
   /// A partner that finishes as well, and is not quarantined.
   [[nodiscard]] bool finishes(const Neighbour& neighbour) const;
+  /// A partner that has not said that it holds NaN or infinity.
+  [[nodiscard]] bool is_sound(const Neighbour& neighbour) const;
   [[nodiscard]] std::size_t partners() const;
-  /// Partners that have not said that they hold NaN or infinity.
   [[nodiscard]] std::size_t sound_partners() const;
   [[nodiscard]] std::size_t finishing_partners() const;
-  /// Partners with programs that neither finish nor have trained since then.
+  /// Sound partners with programs that neither finish nor have trained since then.
   [[nodiscard]] std::vector<NodeId> idle_since(TimeUs then_us) const;
   /// Linked replicas in this state that train the job.
   [[nodiscard]] std::size_t trainers(ReplicaState state = ReplicaState::running) const;

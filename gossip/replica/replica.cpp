@@ -59,7 +59,10 @@ void look_at_last_clocks(const ReplicaData& data, JobClock& clock) {
   if (!data.finish || data.description.keeps) return;
   std::vector<JobClock::Claim> ended;
   for (const auto& [node, neighbour] : data.neighbours) {
-    if (data.neighbours.finishes(neighbour) && !neighbour.info.keeps) ended.push_back({node, neighbour.info.clock});
+    // Its last report may be that it leaves.
+    const JobInfo& info = neighbour.info;
+    const bool ends = info.job == data.description.job && info.finishing != Finishing::no && !neighbour.over_before;
+    if (ends && !info.quarantined && !info.keeps) ended.push_back({node, info.clock});
   }
   clock.end(data.clock, ended);
 }

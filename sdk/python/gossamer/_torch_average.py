@@ -221,7 +221,8 @@ class ExactAverages:
             flat.give([None] * len(exact) + gradients)
         else:
             self._finish_buckets(run, in_buckets, found, flat.some_are_apart, gradients)
-        if not self._new and not torch.allclose(rates, mean_rates, rtol=1e-4, atol=0):
+        known = not self._new and bool(torch.isfinite(mean_rates).all())  # else nobody had numbers
+        if known and not torch.allclose(rates, mean_rates, rtol=1e-4, atol=0):
             self._tell(
                 run,
                 "rates",
@@ -365,13 +366,13 @@ class ExactAverages:
         """All that took part in the round average their gradients, without buckets."""
         assert self._sizes is not None
         flat = self._average_once(run, f"together.{found.round}", found.of, gradients, self._sizes)
-        self._look_whether_left_out(run, flat)
+        self._look_whether_left_out(run, flat, found)
         flat.take_mean()
         flat.give(gradients)
 
-    def _look_whether_left_out(self, run: TorchRun, flat: Flat) -> None:
+    def _look_whether_left_out(self, run: TorchRun, flat: Flat, found: _library.AverageInfo) -> None:
         """A gradient scaler makes a step now and then whose gradients are infinite; such a one is left out everywhere."""
-        self._left_out = self._left_out + 1 if flat.is_left_out else 0
+        self._left_out = self._left_out + 1 if flat.is_left_out and found.of > 1 else 0
         if self._left_out == STEPS_LEFT_OUT:
             self._tell(
                 run,
@@ -404,7 +405,7 @@ class ExactAverages:
             return None
         self._told.discard("progress")
         if self._buckets is None:
-            self._look_whether_left_out(run, flat)
+            self._look_whether_left_out(run, flat, found)
         flat.take_mean()
         if flat.some_are_new:
             self._newcomers = (found.round, found.of)

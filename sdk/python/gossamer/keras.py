@@ -8,8 +8,9 @@ Variables are copied to host memory and assigned from there, and only those with
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from typing import TYPE_CHECKING, Any, Callable, List, Mapping, Optional, Set
+from typing import TYPE_CHECKING, Any, Callable, Iterator, List, Mapping, Optional, Set
 
 import keras
 import numpy as np
@@ -22,6 +23,7 @@ from ._run import (
     HostCopies, Run, RunInfo, RunStats, State, TensorSpec, _close_trainer_runs, _trainer_runs, check_roles,
     check_samples_per_step, roles_of,
 )  # fmt: skip
+from ._shared import Finish
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -106,8 +108,22 @@ class _KerasRun(Run):
         self._copies = copies
         super().__init__(specs, options, copies)
 
+    def wait(self, timeout_s: Optional[float] = None) -> bool:
+        with self._assigning():
+            return super().wait(timeout_s)
+
+    def finish(self, timeout_s: Optional[float] = 60.0) -> Finish:
+        with self._assigning():
+            return super().finish(timeout_s)
+
     def close(self) -> None:
-        super().close()
+        with self._assigning():
+            super().close()
+
+    @contextlib.contextmanager
+    def _assigning(self) -> Iterator[None]:
+        """The variables get what the call has changed."""
+        yield
         self._copies.assign_changes()
 
     def _model(self) -> Set[int]:

@@ -561,7 +561,8 @@ void Job::warn_of_neighbours() {
         name(), claim->node.brief(), claim->clock);
   }
   const auto& ahead = replica_.job_clock().ahead();
-  if (ahead && !replica_.finishes() && ahead->clock > least_told_clock + 2 * replica_.job_clock().value() && ahead->node != warned_.pace) {
+  if (ahead && !replica_.finishes() && ahead->clock > least_told_clock + 2 * replica_.job_clock().value() &&
+      ahead->node != warned_.pace) {
     warned_.pace = ahead->node;
     host_.log().warn(
         "job {}: node {} says that its replica has seen {} samples, more than twice as many as any other: the job's "

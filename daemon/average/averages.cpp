@@ -38,6 +38,7 @@ namespace {
 
 /// How often a waiting process is told whom it waits for.
 constexpr TimeUs waiting_period_us = us_per_s;
+/// When it is told first: a call may have a short time-out.
 constexpr TimeUs first_told_us = 100 * us_per_ms;
 /// When a wait is logged first, and how often after that.
 constexpr TimeUs log_after_us = 10 * us_per_s;

@@ -22,8 +22,6 @@ constexpr TimeUs alone_us = 10 * us_per_s;
 /// How long a program is told that joining has replaced a model that had seen more.
 constexpr TimeUs dropped_us = 30 * us_per_s;
 constexpr TimeUs tell_clients_period_us = 100 * us_per_ms;
-/// In samples: the first steps tell nothing of how fast a replica is.
-constexpr std::uint64_t least_told_clock = 10'000;
 constexpr TimeUs time_taken_period_us = 1 * us_per_s;
 /// A node that keeps the job, and was without others for this long, takes their model over anew.
 constexpr TimeUs left_behind_us = 2 * us_per_s;
@@ -536,39 +534,8 @@ void Job::received(const NodeId& from, Message&& message) {
   decide([&](Actions& out) { replica_.received(from, std::move(message), now_us, out); });
   if (!info) return;
   if (options_.settings() != replica_.settings()) apply_options();
-  warn_of_neighbours();
+  trouble_.warn(name(), options_, replica_, host_);
   beginning_.info(from, *info);
-}
-
-/// Says once who runs another layout under the job's name, and whose clock is not believed.
-void Job::warn_of_neighbours() {
-  if (const auto& stranger = replica_.neighbours().layout_stranger(); stranger && stranger != warned_.layout) {
-    warned_.layout = stranger;
-    host_.log().warn("job {}: {}", name(), of_another_layout(*stranger));
-  }
-  if (const auto& liar = replica_.neighbours().settings_liar(); liar && liar != warned_.settings) {
-    warned_.settings = liar;
-    host_.log().warn(
-        "job {}: node {} has settings of a version that no {} changes lead to, so they are not followed: deny the "
-        "node, or start the job under another name if they are right",
-        name(), liar->brief(), max_settings_leap);
-  }
-  if (const auto& claim = replica_.job_clock().disbelieved(); claim && claim->node != warned_.clock) {
-    warned_.clock = claim->node;
-    host_.log().warn(
-        "job {}: node {} says that its replica has seen {} samples, and no other that it is anywhere near: it is not "
-        "believed; if that is wrong, look at that node's gossamerctl jobs, or deny it",
-        name(), claim->node.brief(), claim->clock);
-  }
-  const auto& ahead = replica_.job_clock().ahead();
-  if (ahead && !replica_.finishes() && ahead->clock > least_told_clock + 2 * replica_.job_clock().value() &&
-      ahead->node != warned_.pace) {
-    warned_.pace = ahead->node;
-    host_.log().warn(
-        "job {}: node {} says that its replica has seen {} samples, more than twice as many as any other: the job's "
-        "clock follows it {} times as fast as the others train; if it is that fast, raise [gossip] clock_pace",
-        name(), ahead->node.brief(), ahead->clock, options_.get().clock_pace);
-  }
 }
 
 /// Enters the running state once the model is decided on and the client has taken all of it over.
@@ -732,7 +699,7 @@ void Job::measure_time_taken(TimeUs now_us) {
 void Job::tell_clients() {
   told_clients_us_ = host_.now_us();
   const gossip::ReplicaCounters& counters = replica_.counters();
-  warn_of_neighbours();
+  trouble_.warn(name(), options_, replica_, host_);
   const ClientMemory::Statistics statistics{
       .global_clock = std::max(clock(), replica_.job_clock().value()),
       .neighbours = static_cast<std::uint32_t>(replica_.neighbours().partners()),

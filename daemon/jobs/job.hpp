@@ -183,7 +183,6 @@ class Job : public std::enable_shared_from_this<Job>,
   void measure_time_taken(TimeUs now_us);
   void look_for_trouble(TimeUs now_us);
   void apply_options();
-  void warn_of_neighbours();
 
   JobHost& host_;
   JobInfo description_;
@@ -211,9 +210,6 @@ class Job : public std::enable_shared_from_this<Job>,
   TimeUs time_taken_at_us_ = 0;
   double device_taken_us_ = home().taken_us();  // what the GPU had taken then
   std::uint64_t payload_bytes_received_ = 0;
-  struct {
-    std::optional<NodeId> layout, settings, clock, pace;
-  } warned_;  // whose was warned of
   std::set<NodeId> linked_;
   std::shared_ptr<CheckpointWriting> checkpoint_writing_;
 };

@@ -33,7 +33,7 @@ class JobBeginning : public gossip::BeginningWork {
   void settle_import();
   /// Those of the checkpoint that the job begins with, as text; empty: none.
   [[nodiscard]] const std::string& settings() const { return settings_; }
-  /// What is to be told of the program's own model, which had seen more samples than the one pulled; empty: nothing.
+  /// Says that the model pulled has replaced one of the program that had seen more samples; empty: it has not.
   [[nodiscard]] const std::string& dropped() const { return dropped_; }
 
   // --- gossip::BeginningWork

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <ranges>
 #include <utility>
 #include <vector>
 
@@ -15,8 +16,17 @@ namespace {
 /// A program that does not train for so long, and for as many of its steps, has stopped or does something else.
 constexpr TimeUs still_us = 15 * us_per_s;
 constexpr TimeUs still_steps = 20;
+/// In samples: the first steps tell nothing of how fast a replica is.
+constexpr std::uint64_t least_told_clock = 10'000;
 /// Largest number of nodes that are named.
 constexpr std::size_t most_named = 4;
+
+std::string of_another_layout(const NodeId& stranger) {
+  return fmt::format(
+      "node {} runs a job of this name with another layout, so the two do not gossip: names, shapes, types and order "
+      "of the tensors must be the same; start one of them with another job name, or the same model",
+      stranger.brief());
+}
 
 /// Why the program trains alone although others could be there; empty if nothing is known to be wrong.
 std::string keeps_apart(const JobTrouble::Scene& scene) {
@@ -37,11 +47,12 @@ std::string keeps_apart(const JobTrouble::Scene& scene) {
 
 /// Why the end of the run is waited for.
 std::string holds_end_up(const JobTrouble::Scene& scene) {
+  const gossip::FinishReport report = scene.replica.finish_report();
+  if (!report.begun || report.over) return {};
   std::vector<std::string> names;
-  for (const NodeId& node : scene.replica.holds_end_up(scene.now_us, still_us)) {
-    if (names.size() == most_named) break;
+  for (const NodeId& node :
+       scene.replica.neighbours().idle_since(scene.now_us - still_us) | std::views::take(most_named))
     names.push_back(node.brief());
-  }
   if (names.empty()) return {};
   return fmt::format(
       "the end of the run waits for the program of node {}, which neither finishes nor has trained for {} s: has it "
@@ -66,13 +77,6 @@ std::string cannot_follow(const JobOptions& options) {
   return "keeps out of exchanges, because this node cannot follow the job's settings: " + options.objection();
 }
 
-std::string of_another_layout(const NodeId& stranger) {
-  return fmt::format(
-      "node {} runs a job of this name with another layout, so the two do not gossip: names, shapes, types and order "
-      "of the tensors must be the same; start one of them with another job name, or the same model",
-      stranger.brief());
-}
-
 void JobTrouble::look(const Scene& scene) {
   growth_.look(scene.now_us, scene.replica.fragments().root_mean_square());
   for_people_ = stands_still(scene);
@@ -85,6 +89,37 @@ void JobTrouble::look(const Scene& scene) {
       if (for_programs_.empty()) for_programs_ = std::move(text);
   }
   if (!for_programs_.empty()) for_people_ = for_programs_;
+}
+
+void JobTrouble::warn(const std::string& job, const JobOptions& options, const gossip::Replica& replica,
+                      JobHost& host) {
+  if (const auto& stranger = replica.neighbours().layout_stranger(); stranger && stranger != warned_.layout) {
+    warned_.layout = stranger;
+    host.log().warn("job {}: {}", job, of_another_layout(*stranger));
+  }
+  if (const auto& liar = replica.neighbours().settings_liar(); liar && liar != warned_.settings) {
+    warned_.settings = liar;
+    host.log().warn(
+        "job {}: node {} has settings of a version that no {} changes lead to, so they are not followed: deny the "
+        "node, or start the job under another name if they are right",
+        job, liar->brief(), max_settings_leap);
+  }
+  if (const auto& claim = replica.job_clock().disbelieved(); claim && claim->node != warned_.clock) {
+    warned_.clock = claim->node;
+    host.log().warn(
+        "job {}: node {} says that its replica has seen {} samples, and no other that it is anywhere near: it is not "
+        "believed; if that is wrong, look at that node's gossamerctl jobs, or deny it",
+        job, claim->node.brief(), claim->clock);
+  }
+  const auto& ahead = replica.job_clock().ahead();
+  if (ahead && ahead->clock > least_told_clock + 2 * replica.job_clock().value() && ahead->node != warned_.pace &&
+      !replica.finish_report().begun) {
+    warned_.pace = ahead->node;
+    host.log().warn(
+        "job {}: node {} says that its replica has seen {} samples, more than twice as many as any other: the job's "
+        "clock follows it {} times as fast as the others train; if it is that fast, raise [gossip] clock_pace",
+        job, ahead->node.brief(), ahead->clock, options.get().clock_pace);
+  }
 }
 
 /// The program is told each text once, so the figure stays. Texts for programs have 255 characters at most.
@@ -102,7 +137,7 @@ const std::string& JobTrouble::grows(const Scene& scene) {
 std::string JobTrouble::stands_still(const Scene& scene) {
   const std::uint64_t clock = scene.replica.clock();
   if (std::exchange(clock_, clock) != clock) trained_us_ = scene.now_us;
-  if (!scene.trains || scene.replica.finishes() || trained_us_ == 0) return {};
+  if (!scene.trains || scene.replica.finish_report().begun || trained_us_ == 0) return {};
   const TimeUs idle_us = scene.now_us - trained_us_;
   if (idle_us < still_us || idle_us < still_steps * scene.step_us) return {};
   return fmt::format("its programs have not trained for {} s: are they stopped, or busy with something else?",

@@ -1,11 +1,12 @@
-// What is wrong with a job's training, and what to do: in words that its programs are told (the message of an
-// attachment), and in words for people (the note of gossamerctl jobs, status and explain). Nothing here changes what
-// the job does.
+// JobTrouble finds what is wrong with a job's training, and says what to do. Programs read it as the message of their
+// run, and people as the note of gossamerctl jobs, status and explain, and in the log. It changes nothing of what the
+// job does.
 //
 // Owned by a Job, on the loop's thread.
 
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "daemon/jobs/growth.hpp"
@@ -16,7 +17,6 @@
 namespace gossamer::daemon {
 
 [[nodiscard]] std::string cannot_follow(const JobOptions& options);
-[[nodiscard]] std::string of_another_layout(const NodeId& stranger);
 
 class JobTrouble {
  public:
@@ -32,6 +32,8 @@ class JobTrouble {
     std::string dropped;  ///< what joining has replaced, if it is to be told; empty: nothing
   };
   void look(const Scene& scene);
+  /// Logs once who runs another layout under the job's name, and whose settings or clock are not believed.
+  void warn(const std::string& job, const JobOptions& options, const gossip::Replica& replica, JobHost& host);
   /// Empty: nothing is known to be wrong.
   [[nodiscard]] const std::string& for_programs() const { return for_programs_; }
   [[nodiscard]] const std::string& for_people() const { return for_people_; }
@@ -44,6 +46,9 @@ class JobTrouble {
   std::string grows_;
   std::uint64_t clock_ = 0;
   TimeUs trained_us_ = 0;  // when the clock was last seen to move; 0: never
+  struct {
+    std::optional<NodeId> layout, settings, clock, pace;
+  } warned_;  // whose was warned of
   std::string for_programs_;
   std::string for_people_;
 };

@@ -84,6 +84,7 @@ class EndAgreement {
 
 /// The report to a program about its finish.
 struct FinishReport {
+  bool begun = false;       ///< the programs here have stopped training
   bool over = false;        ///< everyone in reach agrees
   double distance = 0;      ///< the largest of the fragments' last relative distances; once over, of those that agreed
   std::size_t members = 1;  ///< replicas that finish, this one included

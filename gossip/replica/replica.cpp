@@ -258,15 +258,11 @@ void Replica::update_finishing(TimeUs now_us, Actions& out) {
   tell_neighbours(out);
 }
 
-std::vector<NodeId> Replica::holds_end_up(TimeUs now_us, TimeUs idle_us) const {
-  if (!data_.finish || data_.finish->stage == Finishing::over) return {};
-  return data_.neighbours.idle_since(now_us - idle_us);
-}
-
 FinishReport Replica::finish_report() const {
   FinishReport report;
   if (!data_.finish) return report;
   const Finish& finish = *data_.finish;
+  report.begun = true;
   report.clock = std::max(data_.clock, job_clock_.value());
   report.over = finish.stage == Finishing::over;
   report.distance = report.over ? finish.distance : data_.fragments.end_distance(false);
@@ -286,6 +282,7 @@ FinishReport Replica::finish_report() const {
   }
   if (!finish.is_sound()) {
     FinishReport without_it = spoiled_report(members.size() + 1, report.clock);
+    without_it.begun = true;
     without_it.spoiled = finish.health == Finish::Health::spoiled;
     return without_it;
   }

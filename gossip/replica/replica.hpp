@@ -51,10 +51,6 @@ class Replica {
   /// see gossip/replica/finishing.hpp. `on` false: the program trains again.
   void set_finishing(Programs programs, TimeUs now_us, Actions& out);
   [[nodiscard]] FinishReport finish_report() const;
-  /// The programs here have stopped training.
-  [[nodiscard]] bool finishes() const { return data_.finish.has_value(); }
-  /// Nodes without which the run is not over, and whose programs neither finish nor have trained for so long.
-  [[nodiscard]] std::vector<NodeId> holds_end_up(TimeUs now_us, TimeUs idle_us) const;
   /// Whether no process here trains the job: the node holds the model for the others. It then finishes when all others
   /// do, and trains, as neighbours see it, when they train again.
   void set_keeps(bool keeps, TimeUs now_us, Actions& out);

@@ -29,7 +29,7 @@ constexpr std::chrono::milliseconds settle_limit{10'000};
 constexpr std::chrono::milliseconds daemon_patience{10'000};
 /// A daemon that runs raises its heartbeat several times a second.
 constexpr std::chrono::seconds silence_patience{10};
-const std::string silent_daemon =
+constexpr std::string_view silent_daemon =
     "gossamerd has not looked at this run for ten seconds: is it stopped, or the machine overloaded? Training goes on "
     "alone until it does";
 
@@ -597,7 +597,8 @@ void ClientRun::info(gossamer_run_info& info) const {
   info.layout_hash = layout_hash_;
   info.attachments = status.attachments;
   std::ranges::copy(status.node_id, info.node_id);
-  copy_text(status.attached && is_silent() ? silent_daemon : status.message, info.message, sizeof info.message);
+  const std::string_view message = status.attached && is_silent() ? silent_daemon : std::string_view(status.message);
+  copy_text(message, info.message, sizeof info.message);
   info.bytes_sent = header.bytes_sent.load(std::memory_order_relaxed);
   info.bytes_received = header.bytes_received.load(std::memory_order_relaxed);
   const auto consensus = std::bit_cast<double>(header.consensus.load(std::memory_order_relaxed));

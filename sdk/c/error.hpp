@@ -11,6 +11,7 @@
 #include <cstring>
 #include <expected>
 #include <string>
+#include <string_view>
 #include <utility>
 
 namespace gossamer::client {
@@ -28,7 +29,7 @@ using Result = std::expected<T, ClientError>;
 }
 
 /// Copies as much of `text` as fits, and ends it with a zero. `target` may be null.
-inline void copy_text(const std::string& text, char* target, std::size_t target_bytes) {
+inline void copy_text(std::string_view text, char* target, std::size_t target_bytes) {
   if (target == nullptr || target_bytes == 0) return;
   const std::size_t length = std::min(text.size(), target_bytes - 1);
   std::memcpy(target, text.data(), length);

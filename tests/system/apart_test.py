@@ -2,14 +2,12 @@
 no longer when nothing is."""
 
 import signal
-import threading
 import unittest
 import warnings
-from typing import Any, List
 
 import numpy as np
 
-from support import PATIENCE_S, Client, SystemTest, wait_until
+from support import PATIENCE_S, Client, SystemTest, finish_all, wait_until
 
 
 class Apart(SystemTest):
@@ -81,11 +79,10 @@ class Apart(SystemTest):
         first, second = self.start_nodes(2)
         ends, idles = (self.attach(node, np.zeros(1000)) for node in (first, second))
         self.step_until(lambda: ends.run.info().neighbours == 1, "both run")
-        found: List[Any] = []
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            found.append(ends.run.finish(timeout_s=22))
-        self.assertFalse(found[0].agreed)
+            found = ends.run.finish(timeout_s=22)
+        self.assertFalse(found.agreed)
         told = [str(one.message) for one in caught]
         waits = f"the end of the run waits for the program of node {idles.run.info().node_id[:8]}, which neither finishes"
         self.assertEqual(["the end of the run waits" in text for text in told], [True, True], told)
@@ -94,10 +91,7 @@ class Apart(SystemTest):
         note = idles.job()["note"]
         self.assertRegex(note, "its programs have not trained for [0-9]+ s")
         idles.step(100)
-        threading.Thread(target=lambda: found.append(idles.run.finish(PATIENCE_S))).start()
-        found.append(ends.run.finish(PATIENCE_S))
-        wait_until(lambda: len(found) == 3, PATIENCE_S, "both have finished")
-        self.assertTrue(found[1].agreed and found[2].agreed)
+        self.assertTrue(all(end.agreed for end in finish_all([ends, idles])))
         wait_until(lambda: ends.job()["note"] == idles.job()["note"] == "", PATIENCE_S, "nothing is wrong any more")
 
     def test_of_a_model_that_grows_without_bound(self) -> None:
@@ -138,11 +132,7 @@ class Apart(SystemTest):
         wait_until(lambda: clients[0].job()["clock"] >= 50_000, PATIENCE_S, "the daemon knows")
         self.assertFalse(clients[1].run.finish(0.1).agreed)
         self.assertEqual(clients[1].job()["note"], "", "it is not over yet")
-        threads = [threading.Thread(target=lambda one=one: one.run.finish(PATIENCE_S)) for one in clients]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        finish_all(clients)
         node = clients[0].run.info().node_id[:8]
         told = f"the clocks at its end differ: node {node} has seen"
         wait_until(lambda: told in clients[1].job()["note"], PATIENCE_S, "it stands where people look")

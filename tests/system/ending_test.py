@@ -10,27 +10,12 @@ from typing import List, Optional
 
 import numpy as np
 
-from support import BUILD, PATIENCE_S, Client, SystemTest, gossamer, gossamerctl, spread, wait_until
+from support import BUILD, PATIENCE_S, Client, SystemTest, finish_all, gossamer, gossamerctl, spread, wait_until
 
 ELEMENTS = 5000
 # Replicas that agree to 1e-4 of a fragment's length may differ by this in one element: 4096 elements of size 2.2.
 AGREED = 1.5e-2
 DAEMON_PATIENCE_S = 10.0  # daemon_patience in sdk/c/client_run.cpp
-
-
-def finish_all(clients: List[Client], timeout_s: Optional[float] = PATIENCE_S) -> List[gossamer.Finish]:
-    """Finishes each in a thread of its own, as if in processes of their own."""
-    found: List[gossamer.Finish] = [None] * len(clients)  # type: ignore[list-item]
-
-    def finish(index: int) -> None:
-        found[index] = clients[index].run.finish(timeout_s)
-
-    threads = [threading.Thread(target=finish, args=(index,)) for index in range(len(clients))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return found
 
 
 class Place(SystemTest):

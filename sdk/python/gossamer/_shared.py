@@ -171,18 +171,18 @@ class Shared:
             waited_s = time.monotonic() - begin
             if status == _library.TIMEOUT and waited_s < limit_s:
                 self._wait_on()
-            else:
-                if status == _library.TIMEOUT and waited_s >= TOLD_AFTER_S:
-                    self._warn(
-                        f"the run has not ended within {waited_s:.0f} s, so this model is this process's own: {self._why_alone()}"
-                    )
-                return Finish(
-                    agreed=bool(found.agreed),
-                    saver=bool(found.saver),
-                    members=found.members,
-                    distance=found.distance,
-                    clock=found.clock_samples,
+                continue
+            if status == _library.TIMEOUT and waited_s >= TOLD_AFTER_S:
+                self._warn(
+                    f"the run has not ended within {waited_s:.0f} s, so this model is this process's own: {self._why_alone()}"
                 )
+            return Finish(
+                agreed=bool(found.agreed),
+                saver=bool(found.saver),
+                members=found.members,
+                distance=found.distance,
+                clock=found.clock_samples,
+            )
 
     def average(
         self,

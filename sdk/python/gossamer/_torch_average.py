@@ -348,7 +348,8 @@ class ExactAverages:
         try:
             if buckets.epoch is not None:
                 buckets.finish(run, not some_are_apart, _Patience(run))
-                self._left_out = self._left_out if some_are_apart else 0
+                if not some_are_apart:
+                    self._left_out = 0
             if buckets.epoch is None or some_are_apart:
                 self._average_together(run, found, gradients)
         except (TimeoutError, GossamerError) as error:

@@ -276,26 +276,31 @@ std::vector<std::string> Node::jobs_elsewhere() const {
   return {jobs.begin(), jobs.end()};
 }
 
+std::string Node::called(const NodeId& node) const {
+  const std::string name = overlay_->name_of(node);
+  return name.empty() ? node.brief() : fmt::format("{} ({})", node.brief(), name);
+}
+
 double Node::capacity_bytes_s() const {
   return overlay_->goodput_bytes_s() / static_cast<double>(std::max<std::size_t>(jobs_.size(), 1));
 }
 
 void Node::link_up(const NodeId& node) {
-  log_.info("node {} is linked", node.brief());
+  log_.info("node {} is linked", called(node));
   for (auto& [name, held] : jobs_)
     held.job->link_up(node);
   averages_.link_up(node);
 }
 
 void Node::link_down(const NodeId& node, const std::string& reason) {
-  log_.info("the link to node {} is down: {}", node.brief(), reason);
+  log_.info("the link to node {} is down: {}", called(node), reason);
   for (auto& [name, held] : jobs_)
     held.job->link_down(node);
   averages_.link_down(node);
 }
 
 void Node::node_dead(const NodeId& node) {
-  log_.info("node {} is gone", node.brief());
+  log_.info("node {} is gone", called(node));
   for (auto& [name, held] : jobs_)
     held.job->node_dead(node);
   averages_.node_dead(node);

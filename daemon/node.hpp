@@ -92,6 +92,7 @@ class Node final : public Core, private JobHost, private AveragesHost, private p
   [[nodiscard]] GpuSums* gpu_sums() override { return &gpu_sums_; }
   [[nodiscard]] std::vector<std::string> jobs_elsewhere() const override;
   [[nodiscard]] std::string node_name() const override { return config_.node.name; }
+  [[nodiscard]] std::string called(const NodeId& node) const override;
 
   // --- AveragesHost
   [[nodiscard]] bool may_train(const NodeId& node, std::string_view job) const override;

@@ -256,7 +256,7 @@ void Job::apply_options() {
   host_.settings_followed(name(), options_.settings());
   if (options_.objection().empty()) {
     host_.log().info("job {}: follows settings of version {}, from node {}", name(), options_.settings().version,
-                     options_.settings().author.brief());
+                     host_.called(options_.settings().author));
   } else {
     host_.log().warn("job {}: {}", name(), cannot_follow(options_));
   }
@@ -841,7 +841,7 @@ JobStatus Job::status() const {
     if (!trouble.empty() && (checkpoint_writing_->under_way() || beginning_.is_restoring())) status.note = trouble;
   }
   if (const auto& stranger = replica_.neighbours().layout_stranger()) {
-    status.note = fmt::format("node {} runs a job of this name with another layout", stranger->brief());
+    status.note = fmt::format("node {} runs a job of this name with another layout", host_.called(*stranger));
   }
   status.settings = status_of(options_.settings());
   if (!trouble_.for_people().empty()) status.note = trouble_.for_people();

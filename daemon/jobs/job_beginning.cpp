@@ -103,7 +103,7 @@ void JobBeginning::copy(const NodeId& from, PullReply&& reply, float* target) {
                            description_.name, f, copied.device_failure);
         } else if (lost) {
           host_.log().warn("job {}: node {} sent fragment {} damaged or with NaN: asking another node",
-                           description_.name, from.brief(), f);
+                           description_.name, host_.called(from), f);
         }
         beginning().copied(from, std::move(reply), copied.outcome);
       });

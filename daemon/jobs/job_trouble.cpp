@@ -21,11 +21,11 @@ constexpr std::uint64_t least_told_clock = 10'000;
 /// Largest number of nodes that are named.
 constexpr std::size_t most_named = 4;
 
-std::string of_another_layout(const NodeId& stranger) {
+std::string of_another_layout(const std::string& stranger) {
   return fmt::format(
       "node {} runs a job of this name with another layout, so the two do not gossip: names, shapes, types and order "
-      "of the tensors must be the same; start one of them with another job name, or the same model",
-      stranger.brief());
+      "of the tensors must be the same; rename one of the jobs, or train the same model",
+      stranger);
 }
 
 /// Why the program trains alone although others could be there; empty if nothing is known to be wrong.
@@ -35,7 +35,7 @@ std::string keeps_apart(const JobTrouble::Scene& scene) {
   if (neighbours.partners() > 0)
     return "the model of every other node in reach that runs the job holds NaN or infinity, so nothing is "
            "averaged with it: look at the training there";
-  if (const auto& stranger = neighbours.layout_stranger()) return of_another_layout(*stranger);
+  if (const auto& stranger = neighbours.layout_stranger()) return of_another_layout(scene.host.called(*stranger));
   if (!scene.alone) return {};
   for (const std::string& other : scene.host.jobs_elsewhere()) {
     if (other != scene.job && resembles(scene.job, other))
@@ -52,7 +52,7 @@ std::string holds_end_up(const JobTrouble::Scene& scene) {
   std::vector<std::string> names;
   for (const NodeId& node :
        scene.replica.neighbours().idle_since(scene.now_us - still_us) | std::views::take(most_named))
-    names.push_back(node.brief());
+    names.push_back(scene.host.called(node));
   if (names.empty()) return {};
   return fmt::format(
       "the end of the run waits for the program of node {}, which neither finishes nor has trained for {} s: has it "
@@ -68,7 +68,7 @@ std::string ends_with_another_clock(const JobTrouble::Scene& scene) {
   return fmt::format(
       "the run is over, and the clocks at its end differ: node {} has seen {} samples, and is believed up to {}, since "
       "no other is anywhere near; if it is that fast, raise [gossip] clock_pace",
-      ahead->node.brief(), ahead->clock, clock);
+      scene.host.called(ahead->node), ahead->clock, clock);
 }
 
 }  // namespace
@@ -95,21 +95,21 @@ void JobTrouble::warn(const std::string& job, const JobOptions& options, const g
                       JobHost& host) {
   if (const auto& stranger = replica.neighbours().layout_stranger(); stranger && stranger != warned_.layout) {
     warned_.layout = stranger;
-    host.log().warn("job {}: {}", job, of_another_layout(*stranger));
+    host.log().warn("job {}: {}", job, of_another_layout(host.called(*stranger)));
   }
   if (const auto& liar = replica.neighbours().settings_liar(); liar && liar != warned_.settings) {
     warned_.settings = liar;
     host.log().warn(
         "job {}: node {} has settings of a version that no {} changes lead to, so they are not followed: deny the "
         "node, or start the job under another name if they are right",
-        job, liar->brief(), max_settings_leap);
+        job, host.called(*liar), max_settings_leap);
   }
   if (const auto& claim = replica.job_clock().disbelieved(); claim && claim->node != warned_.clock) {
     warned_.clock = claim->node;
     host.log().warn(
         "job {}: node {} says that its replica has seen {} samples, and no other that it is anywhere near: it is not "
         "believed; if that is wrong, look at that node's gossamerctl jobs, or deny it",
-        job, claim->node.brief(), claim->clock);
+        job, host.called(claim->node), claim->clock);
   }
   const auto& ahead = replica.job_clock().ahead();
   if (ahead && ahead->clock > least_told_clock + 2 * replica.job_clock().value() && ahead->node != warned_.pace &&
@@ -118,7 +118,7 @@ void JobTrouble::warn(const std::string& job, const JobOptions& options, const g
     host.log().warn(
         "job {}: node {} says that its replica has seen {} samples, more than twice as many as any other: the job's "
         "clock follows it {} times as fast as the others train; if it is that fast, raise [gossip] clock_pace",
-        job, ahead->node.brief(), ahead->clock, options.get().clock_pace);
+        job, host.called(ahead->node), ahead->clock, options.get().clock_pace);
   }
 }
 

@@ -274,6 +274,11 @@ std::vector<KnownMember> Overlay::members() const {
   return all;
 }
 
+std::string Overlay::name_of(const NodeId& node) const {
+  const NodeRecord* record = table_.find(node);
+  return record == nullptr ? "" : record->name;
+}
+
 MembershipStatus Overlay::membership() const {
   const auto& roster = links_.roster();
   if (!roster) return {};

@@ -47,6 +47,8 @@ class Overlay {
   [[nodiscard]] std::vector<LinkStatus> links() const;
   /// The members, ordered by id. With partial views they are the active view.
   [[nodiscard]] std::vector<KnownMember> members() const;
+  /// As the node told it on its link; empty: it is not known.
+  [[nodiscard]] std::string name_of(const NodeId& node) const;
   [[nodiscard]] MembershipStatus membership() const;
   /// The other members that have a certificate; 0 where none is asked for. Members without one may be invented.
   [[nodiscard]] std::size_t certified_members() const;

@@ -73,6 +73,20 @@ class Training(unittest.TestCase):
             with self.assertRaisesRegex(gossamer.GossamerError, "'w' has been taken out of the model"):
                 run.step()
 
+    def test_an_array_that_is_new_in_the_model_is_told_once(self):
+        for model, new in (({"w": np.ones(3, np.float32)}, "bias"), ([np.ones(3, np.float32)], "1")):
+            with alone(model) as run:
+                run.step()
+                if isinstance(model, dict):
+                    model[new] = np.zeros(2, np.float32)
+                else:
+                    model.append(np.zeros(2, np.float32))
+                with self.assertWarnsRegex(gossamer.GossamerWarning, f"array '{new}' has been put into the model"):
+                    run.step()
+                with warnings.catch_warnings():
+                    warnings.simplefilter("error")
+                    run.step()
+
     def test_steps_that_change_nothing_are_told_once(self):
         w, frozen = np.zeros(1000, np.float32), np.zeros(3, np.float32)
         with alone([w, frozen]) as run:

@@ -27,7 +27,7 @@ class Apart(SystemTest):
         self.step_until(ours.run.info().ready.__bool__, "it runs")
         theirs = self.attach(second, np.zeros(1001))
         for client, other in ((ours, theirs), (theirs, ours)):
-            self.wait_for_message(client, "another layout", other.run.info().node_id[:8])
+            self.wait_for_message(client, "another layout", other.called)
         theirs.run.close()
         self.clients.remove(theirs)
         self.wait_for_message(ours)
@@ -84,7 +84,7 @@ class Apart(SystemTest):
             found = ends.run.finish(timeout_s=22)
         self.assertFalse(found.agreed)
         told = [str(one.message) for one in caught]
-        waits = f"the end of the run waits for the program of node {idles.run.info().node_id[:8]}, which neither finishes"
+        waits = f"the end of the run waits for the program of {idles.called}, which neither finishes"
         self.assertEqual(["the end of the run waits" in text for text in told], [True, True], told)
         self.assertIn(waits, told[0])
         self.assertIn("has not ended within 22 s, so this model is this process's own", told[1])
@@ -133,8 +133,7 @@ class Apart(SystemTest):
         self.assertFalse(clients[1].run.finish(0.1).agreed)
         self.assertEqual(clients[1].job()["note"], "", "it is not over yet")
         finish_all(clients)
-        node = clients[0].run.info().node_id[:8]
-        told = f"the clocks at its end differ: node {node} has seen"
+        told = f"the clocks at its end differ: {clients[0].called} has seen"
         wait_until(lambda: told in clients[1].job()["note"], PATIENCE_S, "it stands where people look")
         self.assertEqual([client.run.info().message for client in clients], ["", "", ""])
 

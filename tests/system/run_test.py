@@ -113,6 +113,7 @@ class Run(unittest.TestCase):
     def test_wrong_usage(self) -> None:
         for arguments, hint in [
             (["true"], "write -- before the command"),
+            (["python3", "train.py", "--epochs", "3"], "write -- before the program"),
             ([], "nothing to start"),
             (["--restart", "maybe", "--", "true"], "never, on-failure or always"),
             (["--output", "loud", "--", "true"], "prefix, raw or a folder"),

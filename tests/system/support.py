@@ -66,6 +66,11 @@ class Client:
     def step(self, samples: int = 1) -> None:
         self.run.step(samples=samples)
 
+    @property
+    def called(self) -> str:
+        """How texts of other nodes call its node."""
+        return f"node {self.run.info().node_id[:8]} ({self.node.name})"
+
     def job(self) -> Dict[str, Any]:
         job = self.node.job(JOB)
         assert job is not None, f"{self.node.name} has no job {JOB}"

@@ -20,7 +20,7 @@ class TorchExamples(ExampleTest):
 
     def test_digits_torchrun(self) -> None:
         """Two processes with DistributedDataParallel on each of two machines."""
-        python = python_with("torch.distributed.run")
+        python = python_with("torch.distributed.pipelining")  # Debian 12's torchrun does not start workers
         nodes = self.start_nodes(2)
         runs = [self.start_at(node, python, *TORCHRUN, str(EXAMPLES / "digits_torchrun.py"), "600") for node in nodes]
         self.assertGreater(min(self.figures(runs, "accuracy")), 0.95)

@@ -33,6 +33,8 @@ std::expected<FileDescriptor, NoConnection> connect_to(const std::string& path) 
   ::setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
   if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&*address), sizeof *address) == 0) return socket;
   if (errno == EACCES) return std::unexpected(NoConnection{layout::no_right_to(path), true});
+  if (errno == EPROTOTYPE)
+    return std::unexpected(NoConnection{"programs train over it; gossamerctl wants the control socket beside it"});
   return std::unexpected(NoConnection{std::strerror(errno)});
 }
 

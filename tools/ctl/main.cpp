@@ -146,7 +146,10 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     const std::string unknown = unknown_command(app, {argv + 1, own_end});
     if (error.get_exit_code() != 0 && !unknown.empty()) return fail(wrong_usage, advice_on(app, unknown));
-    return app.exit(error) == 0 ? done : wrong_usage;
+    const int status = app.exit(error);
+    if (status != 0 && own_end == argv + argc && takes_command(app))
+      return fail(wrong_usage, "write -- before the program to start: gossamerctl run -- python3 train.py");
+    return status == 0 ? done : wrong_usage;
   }
   if (own_end != argv + argc && !takes_command(app))
     return fail(wrong_usage, "only run and cluster run take arguments after --; leave them out");

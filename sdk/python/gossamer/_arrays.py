@@ -77,6 +77,7 @@ class ArraysRun(Run):
         self._roles = [roles.get(name, "param") for name in named]
         self._names = list(named)
         self._keys: List[Any] = list(named) if isinstance(arrays, Mapping) else list(range(len(named)))
+        self._told_of_new = False
         specs = [_spec(name, array, role) for (name, array), role in zip(named.items(), self._roles)]
         slices = slices_of(options, named)
         for spec in specs:
@@ -106,6 +107,17 @@ class ArraysRun(Run):
                 raise _refuse(self._names[index], "has been taken out of the model since the run was attached") from None
             if array is not self._owners[index]:
                 self._follow(index, array)
+        if len(self._arrays) > len(self._keys) and not self._told_of_new:
+            self._tell_of_new()
+
+    def _tell_of_new(self) -> None:
+        self._told_of_new = True
+        keys = self._arrays if isinstance(self._arrays, Mapping) else range(len(self._arrays))
+        new = next(key for key in keys if key not in self._keys)
+        self._warn(
+            f"the array '{new}' has been put into the model since it was attached to the job '{self._job}', so it is not "
+            "averaged: attach the model again"
+        )
 
     def _follow(self, index: int, array: Any) -> None:
         name, role = self._names[index], self._roles[index]

@@ -6,6 +6,8 @@
 
 #include "daemon/control/control_server.hpp"
 #include "daemon/report/status.hpp"
+#include "sdk/layout/file_descriptor.hpp"
+#include "sdk/layout/socket_path.hpp"
 #include "tests/unit/catch.hpp"
 #include "tests/unit/daemon/support.hpp"
 #include "tests/unit/daemon/test_client.hpp"
@@ -100,6 +102,19 @@ TEST_CASE("gossamerctl tells no daemon from a daemon's error") {
   REQUIRE_FALSE(refused);
   CHECK(refused.error().failure == ctl::Failure::bad_answer);
   CHECK_THAT(refused.error().message, Contains("not today"));
+}
+
+TEST_CASE("gossamerctl tells the socket of training programs from its own") {
+  const daemon::test::TemporaryFolder folder;
+  const std::string path = (folder.path() / "client.sock").string();
+  const auto address = layout::socket_address(path);
+  REQUIRE(address);
+  const FileDescriptor programs(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  REQUIRE(::bind(programs.get(), reinterpret_cast<const sockaddr*>(&*address), sizeof *address) == 0);
+  REQUIRE(::listen(programs.get(), 1) == 0);
+  const auto answer = ctl::request({path}, {{"command", "status"}});
+  REQUIRE_FALSE(answer);
+  CHECK_THAT(answer.error().message, Contains("gossamerctl wants the control socket beside it"));
 }
 
 TEST_CASE("tables show what the daemon says") {

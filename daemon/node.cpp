@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <random>
+#include <ranges>
 #include <set>
 
 #include "daemon/cluster/incarnation.hpp"
@@ -643,7 +644,10 @@ NodeSummary Node::own_summary() const {
   NodeSummary summary;
   summary.incarnation = incarnation_;
   summary.name = config_.node.name;
-  summary.neighbours = static_cast<std::uint32_t>(neighbours().size());
+  const std::vector<NodeId> linked = neighbours();
+  summary.neighbours = static_cast<std::uint32_t>(linked.size());
+  for (const NodeId& node : linked | std::views::take(max_summary_links))
+    summary.linked.push_back(node.prefix());
   summary.goodput_bytes_s = static_cast<std::uint64_t>(overlay_->goodput_bytes_s());
   for (const auto& [name, held] : jobs_) {
     if (summary.jobs.size() < max_summary_jobs) summary.jobs.push_back(summary_of(held.job->status()));

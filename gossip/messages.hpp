@@ -274,6 +274,7 @@ struct JobSummary {
 
 inline constexpr std::size_t max_summaries = 32;  ///< in one message
 inline constexpr std::size_t max_summary_jobs = 4;
+inline constexpr std::size_t max_summary_links = 32;
 inline constexpr std::size_t max_summary_name_bytes = 63;
 /// Older summaries are not passed on.
 inline constexpr std::uint32_t max_summary_age_ms = 3'600'000;
@@ -286,8 +287,9 @@ struct NodeSummary {
   std::uint32_t age_ms = 0;
   std::string name = {};
   std::uint32_t neighbours = 0;
-  std::uint64_t goodput_bytes_s = 0;  ///< of its fastest link; 0: not measured lately
-  std::vector<JobSummary> jobs = {};  ///< at most max_summary_jobs
+  std::uint64_t goodput_bytes_s = 0;       ///< of its fastest link; 0: not measured lately
+  std::vector<JobSummary> jobs = {};       ///< at most max_summary_jobs
+  std::vector<std::uint32_t> linked = {};  ///< NodeId::prefix() of neighbours, at most max_summary_links of them
 };
 
 struct Summaries {

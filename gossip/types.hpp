@@ -51,6 +51,8 @@ struct NodeId {
 
   /// Eight hexadecimal digits, for logs and tables.
   [[nodiscard]] std::string brief() const { return hex(4); }
+  /// The number that brief() shows.
+  [[nodiscard]] std::uint32_t prefix() const { return static_cast<std::uint32_t>(word(0) >> 32); }
   /// All 32 hexadecimal digits.
   [[nodiscard]] std::string full() const { return hex(bytes.size()); }
 

@@ -1,5 +1,7 @@
 #include "daemon/cluster/cluster_view.hpp"
 
+#include <fmt/format.h>
+
 #include <chrono>
 #include <cmath>
 #include <utility>
@@ -58,6 +60,8 @@ std::vector<SummaryStatus> ClusterView::statuses() const {
     status.age_s = static_cast<double>(summary.age_ms) / 1e3;
     status.neighbours = summary.neighbours;
     status.goodput_mbit_s = static_cast<double>(summary.goodput_bytes_s) / bytes_per_mbit;
+    for (const std::uint32_t node : summary.linked)
+      status.linked.push_back(fmt::format("{:08x}", node));
     for (const JobSummary& job : summary.jobs)
       status.jobs.push_back(
           {job.name, state_name(job.state), job.clock, job.consensus, job.tracer_round, job.mixing_per_s});

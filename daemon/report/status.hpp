@@ -127,6 +127,7 @@ struct SummaryStatus {
   std::uint32_t neighbours = 0;
   double goodput_mbit_s = 0;  ///< of the node's fastest link
   std::vector<JobSummaryStatus> jobs;
+  std::vector<std::string> linked;  ///< the first digits of its neighbours' ids
 };
 
 /// One client of a job at this node.
@@ -263,7 +264,7 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(PeerStatus, node, name, address, up, dialled_
                                    note)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ClusterMemberStatus, node, name, address, state, linked, incarnation, heard_s)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(JobSummaryStatus, job, state, clock, consensus, tracer_round, mixing_per_s)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(SummaryStatus, node, name, age_s, neighbours, goodput_mbit_s, jobs)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(SummaryStatus, node, name, age_s, neighbours, goodput_mbit_s, jobs, linked)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ClientStatus, pid, state, clock, steps, published_s, buffers, keeps, parts)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(PartnerStatus, node, state, linked, keeps, clock, exchanges, busy, exchanged_s,
                                    answer_ms, goodput_mbit_s, consensus, blocks, wide_blocks, unresolved, age_intervals,

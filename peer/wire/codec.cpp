@@ -339,13 +339,16 @@ void write(const Summaries& summaries, wire::Header::Builder header, Frames&) {
       jobs[j].setTracerRound(job.tracer_round);
       jobs[j].setMixingPerS(job.mixing_per_s);
     }
+    auto linked = out.initLinked(size_of(summary.linked));
+    for (unsigned j = 0; j < linked.size(); ++j)
+      linked.set(j, summary.linked[j]);
   }
 }
 std::optional<NodeSummary> read(wire::NodeSummary::Reader in) {
   const auto jobs = in.getJobs();
   NodeSummary summary;
   if (!read_data(in.getNode(), summary.node.bytes) || jobs.size() > max_summary_jobs ||
-      !read_text(in.getName(), max_summary_name_bytes, summary.name)) {
+      in.getLinked().size() > max_summary_links || !read_text(in.getName(), max_summary_name_bytes, summary.name)) {
     return std::nullopt;
   }
   summary.incarnation = in.getIncarnation();
@@ -362,6 +365,8 @@ std::optional<NodeSummary> read(wire::NodeSummary::Reader in) {
     read.tracer_round = job.getTracerRound();
     read.mixing_per_s = job.getMixingPerS();
   }
+  for (const std::uint32_t node : in.getLinked())
+    summary.linked.push_back(node);
   return summary;
 }
 std::optional<Message> read(wire::Summaries::Reader in, const Frames& frames) {

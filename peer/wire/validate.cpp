@@ -194,6 +194,7 @@ Fault check(const NodeSummary& summary) {
   if (!is_plain_text(summary.name, max_summary_name_bytes)) return "name is too long or not plain UTF-8";
   if (summary.age_ms > max_summary_age_ms) return "a summary is too old";
   if (summary.jobs.size() > max_summary_jobs) return "too many jobs";
+  if (summary.linked.size() > max_summary_links) return "too many links";
   for (const JobSummary& job : summary.jobs) {
     if (const Fault fault = check(job)) return fault;
   }

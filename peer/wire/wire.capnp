@@ -408,6 +408,7 @@ struct NodeSummary {
   neighbours @5 :UInt32;
   goodputBytesS @6 :UInt64;
   jobs @7 :List(JobSummary);
+  linked @8 :List(UInt32);  # the first four bytes of neighbours' ids, as a number whose first byte counts most
 }
 
 struct Summaries {

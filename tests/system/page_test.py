@@ -77,6 +77,7 @@ class Shown(SystemTest):
             }
             running = [(JOB, "running")]
             known = told == {"node-2": running, "node-3": running, "<img src=x>": []}
+            known = known and all(len(summary["linked"]) == 3 for summary in status["cluster"])
             return known and sum(rate is not None and rate > 0 for rate in past.get("exchanges_s", [])) >= 2
 
         wait_until(has_curves, PATIENCE_S, "the history has points, and the others have told of themselves")
@@ -90,6 +91,7 @@ class Shown(SystemTest):
             self.assertIn("3 other nodes were heard of", text)
             self.assertIn(f"{JOB}: running, ", text)
             self.assertEqual(dom.count('class="edge"'), 3)
+            self.assertEqual(dom.count('class="edge among"'), 3)
             self.assertGreaterEqual(dom.count('class="path"'), 6)  # the codec's error may have gaps
             self.assertEqual(dom.count('<article class="job"'), 1)
 

@@ -88,8 +88,22 @@ function drawFindings(findings) {
     element("span", { class: "faint" }, finding.advice + "."))));
 }
 
-// Draws this node in the middle and the nodes that it knows around it; links are as thick as their goodput.
-function drawGraph(node, peers, members) {
+// The pairs of these nodes that are linked, as one of them has said.
+function linksAmong(nodes, summaries) {
+  const place = new Map(nodes.map((node, at) => [node.node.slice(0, 8), at]));
+  const pairs = new Map();
+  for (const summary of summaries) {
+    const from = place.get(summary.node.slice(0, 8));
+    for (const to of summary.linked.map((other) => place.get(other))) {
+      if (from !== undefined && to !== undefined) pairs.set(`${Math.min(from, to)} ${Math.max(from, to)}`, [from, to]);
+    }
+  }
+  return [...pairs.values()];
+}
+
+// Draws this node in the middle and the nodes that it knows around it; its links are as thick as their goodput. Links among
+// the others pass by it in a curve.
+function drawGraph(node, peers, members, summaries) {
   const graph = byId("graph");
   const suspected = new Set(members.filter((member) => member.state === "suspected").map((member) => member.node));
   const linked = new Map(peers.filter((peer) => peer.node).map((peer) => [peer.node, peer]));
@@ -105,16 +119,31 @@ function drawGraph(node, peers, members) {
   const drawn = others.slice(0, MOST_NODES_DRAWN);
   const narrow = graph.clientWidth < 560;
   const [width, height] = narrow ? [360, 340] : [720, 380];
-  const picture = shape("svg", {
-    viewBox: `0 0 ${width} ${height}`, role: "img",
-    "aria-label": `${node.name} and ${others.length} other nodes, ${node.neighbours} of them linked`,
-  });
   const edges = shape("g", {});
   const nodes = shape("g", {});
   const [x, y] = [width / 2, height / 2];
-  drawn.forEach((other, at) => {
+  const places = drawn.map((_, at) => {
     const angle = (2 * Math.PI * (at + 0.5)) / drawn.length - Math.PI / 2;
-    const [ox, oy] = [x + Math.cos(angle) * (width / 2 - 70), y + Math.sin(angle) * (height / 2 - 45)];
+    return [x + Math.cos(angle) * (width / 2 - 70), y + Math.sin(angle) * (height / 2 - 45)];
+  });
+  let [top, bottom] = [y, y];
+  for (const [, oy] of places) [top, bottom] = [Math.min(top, oy), Math.max(bottom, oy)];
+  for (const [from, to] of linksAmong(drawn, summaries)) {
+    const [[ax, ay], [bx, by]] = [places[from], places[to]];
+    const [mx, my] = [(ax + bx) / 2, (ay + by) / 2];
+    // A fifth of its length off the straight line, away from the middle.
+    const side = (mx - x) * (ay - by) + (my - y) * (bx - ax) > 0 ? 0.2 : -0.2;
+    const [cx, cy] = [mx + side * (ay - by), my + side * (bx - ax)];
+    top = Math.min(top, (my + cy) / 2);
+    bottom = Math.max(bottom, (my + cy) / 2);
+    edges.append(shape("path", { class: "edge among", d: `M${ax} ${ay} Q${cx} ${cy} ${bx} ${by}` }));
+  }
+  const picture = shape("svg", {
+    viewBox: `0 ${top - 25} ${width} ${bottom - top + 65}`, role: "img",
+    "aria-label": `${node.name} and ${others.length} other nodes, ${node.neighbours} of them linked`,
+  });
+  drawn.forEach((other, at) => {
+    const [ox, oy] = places[at];
     const thickness = other.up ? Math.min(6, 1.5 + Math.log10(1 + (other.goodput_mbit_s || 0))) : 1.2;
     edges.append(shape("line", {
       class: other.up ? "edge" : "edge down", x1: x, y1: y, x2: ox, y2: oy, "stroke-width": thickness,
@@ -282,7 +311,7 @@ function draw(status) {
   drawHead(status.node);
   drawNumbers(status.node);
   drawFindings(status.node.findings);
-  drawGraph(status.node, status.peers, status.members);
+  drawGraph(status.node, status.peers, status.members, status.cluster);
   drawLinks(status.peers);
   byId("jobs").replaceChildren(...(status.jobs.length
     ? status.jobs.map((job) => drawJob(job, status.history))

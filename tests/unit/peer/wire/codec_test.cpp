@@ -158,6 +158,7 @@ Summaries fullest_summaries() {
   node.name = std::string(max_summary_name_bytes, 'n');
   const JobSummary job{std::string(max_job_name_bytes, 'j'), ReplicaState::running, 5, 0.5F, 6, 7.5F};
   node.jobs.assign(max_summary_jobs, job);
+  node.linked.assign(max_summary_links, 8);
   return {std::vector(max_summaries, node)};
 }
 
@@ -635,9 +636,10 @@ TEST_CASE("summaries out of bounds are refused") {
     return fault_of(Message(summaries)).has_value();
   };
   CHECK_FALSE(fault([](Summaries&) {}));
-  CHECK(encode(Message(fullest_summaries())).header.size() < 20'000);
+  CHECK(encode(Message(fullest_summaries())).header.size() < 25'000);
   CHECK(fault([](Summaries& s) { s.nodes.emplace_back(); }));
   CHECK(fault([](Summaries& s) { s.nodes[1].jobs.emplace_back(); }));
+  CHECK(fault([](Summaries& s) { s.nodes[1].linked.emplace_back(); }));
   CHECK(fault([](Summaries& s) { s.nodes[1].name += 'n'; }));
   CHECK(fault([](Summaries& s) { s.nodes[1].name[3] = '\x1b'; }));
   CHECK(fault([](Summaries& s) { ++s.nodes[1].age_ms; }));

@@ -71,6 +71,7 @@ TEST_CASE("docs/reference/wire.md: the limits are the code's") {
       {"max_tensor_dimensions", max_tensor_dimensions},
       {"max_summaries", max_summaries},
       {"max_summary_jobs", max_summary_jobs},
+      {"max_summary_links", max_summary_links},
       {"max_summary_name_bytes", max_summary_name_bytes},
       {"max_summary_age_ms", max_summary_age_ms},
       {"max_name_bytes", max_name_bytes},

@@ -34,7 +34,7 @@ struct Recording {
 const std::vector<Recording> files{
     {"version-1", 32},           {"version-1-agreement", 46},    {"version-1-summaries", 48}, {"version-1-tracer", 51},
     {"version-1-outcome", 54},   {"version-1-settings", 55},     {"version-1-keeping", 58},   {"version-1-limited", 59},
-    {"version-1-authority", 61}, {"version-1-certificates", 65}, {"version-1-deputies", 67}};
+    {"version-1-authority", 61}, {"version-1-certificates", 65}, {"version-1-deputies", 67},  {"version-1-linked", 68}};
 
 Bytes filled(std::size_t size, std::uint8_t value) {
   return Bytes::adopt(std::vector<std::uint8_t>(size, value));
@@ -137,6 +137,11 @@ Frames limited_reply() {
 Frames traced_summaries() {
   NodeSummary own{.node = node(64), .incarnation = 65, .number = 66};
   own.jobs = {{"digits", ReplicaState::running, 67, 0.25F, 68, 6.5F}};
+  return encode(Message(Summaries{{own}}));
+}
+
+Frames linked_summaries() {
+  const NodeSummary own{.node = node(70), .incarnation = 71, .number = 72, .neighbours = 2, .linked = {0xa1b2c3d4, 73}};
   return encode(Message(Summaries{{own}}));
 }
 
@@ -277,6 +282,7 @@ std::map<std::string, Frames> samples() {
       {"summaries", summaries()},
       {"summaries.none", encode(Message(Summaries{}))},
       {"summaries.tracer", traced_summaries()},
+      {"summaries.linked", linked_summaries()},
       {"exchangeRequest.tracer", traced_request()},
       {"exchangeReply.tracer", traced_reply()},
       {"exchangeReply.limited", limited_reply()},

@@ -55,10 +55,34 @@ constexpr std::uint64_t copies_of_rounded_values = 6;
 /// members are known to be dead.
 constexpr TimeUs leave_patience_us = 20 * us_per_s;
 
-std::uint64_t hash_of(std::string_view job, std::string_view name, std::uint32_t form) {
-  std::string text = fmt::format("{}/{}", job, name);  // a name has no slash
-  if (form != 0) text += fmt::format("/{}", form);
+std::uint64_t hash_of(std::string_view job, std::string_view name) {
+  const std::string text = fmt::format("{}/{}", job, name);  // a name has no slash
   return XXH3_64bits(text.data(), text.size());
+}
+
+/// What must be the same at all that average: the number of elements, whether they are rounded, and a digest of the
+/// rest, which is 0 by default.
+constexpr int element_bits = 35;
+static_assert(layout::max_average_elements < std::uint64_t{1} << element_bits);
+constexpr std::uint64_t rounded_bit = std::uint64_t{1} << element_bits;
+constexpr int digest_shift = element_bits + 1;
+
+std::uint64_t layout_hash_of(const AverageOpen& open) {
+  const std::uint64_t rest = std::uint64_t{open.layout} << 32 | open.form;
+  const std::uint64_t digest = rest == 0 ? 0 : XXH3_64bits(&rest, sizeof rest) << digest_shift;
+  return digest | (open.form != 0 ? rounded_bit : 0) | open.elements;
+}
+
+std::string difference_of(const std::string& node, std::uint64_t theirs, std::uint64_t ours) {
+  const auto elements = [](std::uint64_t hash) { return hash & (rounded_bit - 1); };
+  if (elements(theirs) != elements(ours))
+    return fmt::format("node {} averages {} numbers under this name, and this process {}", node, elements(theirs),
+                       elements(ours));
+  const auto codec = [](std::uint64_t hash) { return (hash & rounded_bit) != 0 ? "q8" : "f32"; };
+  if (std::string_view(codec(theirs)) != codec(ours))
+    return fmt::format("node {} averages with the codec {} under this name, and this process with {}", node,
+                       codec(theirs), codec(ours));
+  return fmt::format("node {} averages numbers under this name that have other keys or shapes", node);
 }
 
 template <std::size_t n>
@@ -112,7 +136,7 @@ struct Averages::Session {
   std::string name = {};                    // of the job and the average, for the log
   TimeUs told_us = 0;                       // when the call began, or the process was told whom it waits for
   TimeUs log_us = 0;                        // when the log is told, too
-  std::optional<std::string> why_not = {};  // others average another number of elements
+  std::optional<std::string> why_not = {};  // others average something else under this name
   bool gone = false;                        // the connection is closed; the member leaves
   TimeUs gone_us = 0;                       // when
 };
@@ -142,6 +166,16 @@ std::expected<void, std::string> Averages::open(const std::filesystem::path& soc
   acceptor_.assign(listening_->get());
   accept_when_ready();
   return {};
+}
+
+void Averages::look_at_socket(TimeUs now_us) {
+  constexpr TimeUs period_us = std::chrono::microseconds(socket_look_period).count();
+  if (!listening_ || now_us - looked_at_socket_us_ < period_us) return;
+  looked_at_socket_us_ = now_us;
+  if (!UnixSocket::listen_again(listening_, acceptor_).value_or(false)) return;
+  retry_.cancel();
+  accept_when_ready();
+  log_.warn("{} was removed or replaced: listening there again", listening_->path().string());
 }
 
 void Averages::accept_when_ready() {
@@ -231,10 +265,12 @@ std::expected<void, std::string> Averages::begin(const std::shared_ptr<Session>&
                                                  int memory) {
   Session& session = *held;
   AverageOpen open;
-  if (bytes.size() != sizeof open) return cannot("this is no request to average: it has a wrong size");
-  std::memcpy(&open, bytes.data(), sizeof open);
+  if (bytes.size() != sizeof open && bytes.size() != layout::average_open_bytes_1)
+    return cannot("this is no request to average: it has a wrong size");
+  open = {};
+  std::memcpy(&open, bytes.data(), bytes.size());
   if (open.magic != layout::average_magic) return cannot("this is no request to average: its mark is wrong");
-  if (open.version != layout::average_version)
+  if (open.version != (bytes.size() == sizeof open ? layout::average_version : 1))
     return cannot("the client speaks another version: use the client library that came with this daemon");
   const std::string_view job = text_of(open.job);
   const std::string_view name = text_of(open.name);
@@ -264,7 +300,7 @@ std::expected<void, std::string> Averages::begin(const std::shared_ptr<Session>&
   session.job = job;
   session.name = fmt::format("job {}, average {}", job, name);
   session.member.emplace(
-      JobKey{hash_of(job, name, open.form), open.elements}, self, std::move(*values),
+      JobKey{hash_of(job, name), layout_hash_of(open)}, self, std::move(*values),
       AverageForm{.eight_bits = form.eight_bits, .exact = form.exact},
       [this](const NodeId& to, const Message& message) { return send(to, message); },
       [this, weak = std::weak_ptr(held)](Workers::Work&& task, Workers::Work&& done) {
@@ -411,8 +447,8 @@ void Averages::deliver(const NodeId& from, const Received& message) {
     if (!is_nobody && !host_.may_train(from, session->job)) continue;
     if (member.self() == message.from || (message.to.life != 0 && message.to != member.self())) continue;
     if (member.collective().layout_hash != message.collective.layout_hash) {
-      session->why_not = fmt::format("node {} averages {} numbers under this name, and this process {}", from.brief(),
-                                     message.collective.layout_hash, member.collective().layout_hash);
+      session->why_not =
+          difference_of(host_.called(from), message.collective.layout_hash, member.collective().layout_hash);
       continue;
     }
     known = true;
@@ -450,6 +486,7 @@ void Averages::run(const std::weak_ptr<Session>& session, Workers::Work&& task, 
 
 void Averages::tick(bool all_dialled) {
   const TimeUs now_us = host_.now_us();
+  look_at_socket(now_us);
   for (const auto& session : sessions_) {
     if (!session->member) {
       if (!session->gone && now_us - session->since_us > open_patience_us)

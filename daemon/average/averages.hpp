@@ -34,6 +34,8 @@ class AveragesHost {
   virtual bool send(const NodeId& to, const Message& message) = 0;
   [[nodiscard]] virtual std::vector<NodeId> neighbours() const = 0;
   [[nodiscard]] virtual Workers& workers() = 0;
+  /// Another node as texts call it.
+  [[nodiscard]] virtual std::string called(const NodeId& node) const { return node.brief(); }
   /// By the node's certificate.
   [[nodiscard]] virtual bool may_train(const NodeId& /*node*/, std::string_view /*job*/) const { return true; }
 };
@@ -64,6 +66,7 @@ class Averages {
   struct Session;
   using Sessions = std::list<std::shared_ptr<Session>>;
 
+  void look_at_socket(TimeUs now_us);
   void accept_when_ready();
   void accept_some();
   void watch_process(const std::shared_ptr<Session>& session);
@@ -95,6 +98,7 @@ class Averages {
   std::optional<UnixSocket> listening_;
   asio::posix::stream_descriptor acceptor_;
   asio::steady_timer retry_;
+  TimeUs looked_at_socket_us_ = 0;
   Sessions sessions_;
   std::deque<Message> to_self_;
   bool delivering_ = false;

@@ -109,17 +109,11 @@ auto ClientListener::on(std::uint64_t number, Action action) {
 void ClientListener::look_at_socket() {
   look_.expires_after(options_.socket_look_period);
   look_.async_wait(later(&ClientListener::look_at_socket));
-  if (listening_->file_in_place()) return;
-  auto again = UnixSocket::listen(options_.socket, SOCK_SEQPACKET);
-  if (!again) {
-    if (last_socket_problem_.is_due(again.error()))
-      log_.error("the clients' socket is gone, and no other can be made: {}; trying again", again.error());
-    return;
-  }
-  acceptor_.release();  // cancels the wait on it
+  const auto again = UnixSocket::listen_again(listening_, acceptor_);
+  if (!again && last_socket_problem_.is_due(again.error()))
+    log_.error("the clients' socket is gone, and no other can be made: {}; trying again", again.error());
+  if (!again.value_or(false)) return;
   retry_.cancel();
-  listening_.emplace(std::move(*again));
-  acceptor_.assign(listening_->get());
   accept_when_ready();
   log_.warn("{} was removed or replaced: listening there again; attached clients go on", options_.socket.string());
 }
@@ -343,7 +337,9 @@ void ClientListener::refuse(std::uint64_t number, Connection& connection, const 
     return finish(number);
   }
   ++refused_;
-  if (last_refusal_.is_due(why.message)) log_.warn("a client was refused: {}", why.message);
+  if (last_refusal_.is_due(why.message))
+    log_.warn("a client was refused: {} (process {} of user {})", why.message, connection.caller.process,
+              connection.caller.user);
   send_reply(connection.socket.native_handle(), options_.node, why.status, why.message);
   finish(number);
 }

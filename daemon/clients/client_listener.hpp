@@ -112,7 +112,7 @@ struct ClientListenerOptions {
   std::chrono::milliseconds attach_timeout{5000};  ///< from connecting to a complete request
   std::chrono::milliseconds device_timeout{8000};  ///< from then until a GPU's driver has done its part; less than the
                                                    ///< 10 s for which a client waits for its reply
-  std::chrono::milliseconds socket_look_period{5000};  ///< how often it is looked whether the socket's file is there
+  std::chrono::milliseconds socket_look_period = daemon::socket_look_period;
 };
 
 inline constexpr std::size_t max_pending_attaches = 64;

@@ -57,9 +57,12 @@ class ControlServer::Core : public std::enable_shared_from_this<Core> {
         timeout_(timeout),
         listening_(std::move(listening)),
         acceptor_(loop, listening_->get()),
-        retry_(loop) {}
+        retry_(loop),
+        look_(loop) {}
 
   void accept_when_ready();
+  /// The file may have been removed: the daemon could not be told anything any more.
+  void look_at_socket();
   void stop();
   [[nodiscard]] std::size_t clients() const { return connections_.size(); }
 
@@ -101,6 +104,7 @@ class ControlServer::Core : public std::enable_shared_from_this<Core> {
   std::optional<UnixSocket> listening_;  // keeps the file; empty once stopped
   asio::posix::stream_descriptor acceptor_;
   asio::steady_timer retry_;
+  asio::steady_timer look_;
   std::map<std::uint64_t, std::shared_ptr<Connection>> connections_;  // at most max_control_clients
   std::uint64_t next_number_ = 1;
 };
@@ -110,6 +114,18 @@ void ControlServer::Core::accept_when_ready() {
     const std::shared_ptr<Core> self = weak.lock();
     if (self && !error && self->listening_) self->accept_some();
   });
+}
+
+void ControlServer::Core::look_at_socket() {
+  look_.expires_after(socket_look_period);
+  look_.async_wait([weak = weak_from_this()](std::error_code error) {
+    const std::shared_ptr<Core> self = weak.lock();
+    if (self && !error && self->listening_) self->look_at_socket();
+  });
+  if (!UnixSocket::listen_again(listening_, acceptor_).value_or(false)) return;  // doctor tells of such folders
+  retry_.cancel();
+  accept_when_ready();
+  log_.warn("{} was removed or replaced: listening there again", listening_->path().string());
 }
 
 void ControlServer::Core::accept_some() {
@@ -197,6 +213,7 @@ void ControlServer::Core::stop() {
   if (!listening_) return;
   acceptor_.release();  // the descriptor is listening_'s
   retry_.cancel();
+  look_.cancel();
   listening_.reset();
   while (!connections_.empty())
     close(connections_.begin()->first);
@@ -211,6 +228,7 @@ std::expected<std::unique_ptr<ControlServer>, std::string> ControlServer::open(a
   if (!listening) return std::unexpected(std::move(listening.error()));
   auto core = std::make_shared<Core>(loop, std::move(*listening), std::move(handler), log, timeout);
   core->accept_when_ready();
+  core->look_at_socket();
   return std::unique_ptr<ControlServer>(new ControlServer(std::move(core)));
 }
 

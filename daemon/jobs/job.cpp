@@ -273,8 +273,7 @@ std::expected<void, AttachRefusal> Job::check(const ClientMemory& memory) const 
     return cannot_attach(
         AttachStatus::bad_layout,
         fmt::format("job {} has clients here (process {} of user {}) whose tensors differ from this one's in names, "
-                    "shapes, types or order: give this one another job name, or the same model; [rights] train keeps "
-                    "names for users",
+                    "shapes, types or order: train the same model, or rename this job",
                     name(), owner.process, owner.user));
   }
   if (ended_ || leaving_ ||
@@ -660,6 +659,10 @@ void Job::tick(bool all_dialled) {
 }
 
 void Job::look_for_trouble(TimeUs now_us) {
+  std::vector<JobTrouble::Program> programs;
+  for (const auto& client : clients_) {
+    if (!client->keeps()) programs.push_back({client->pid(), client->finishing() != 0, client->stepped_us()});
+  }
   trouble_.look({.job = name(),
                  .options = options_,
                  .replica = replica_,
@@ -668,6 +671,7 @@ void Job::look_for_trouble(TimeUs now_us) {
                  .step_us = longest_step_us(),
                  .alone = joined_us_ > 0 && now_us - std::max(joined_us_, accompanied_us_) >= alone_us,
                  .trains = runs() && !info().keeps,
+                 .programs = std::move(programs),
                  .dropped = now_us - joined_us_ < dropped_us ? beginning_work_.dropped() : std::string()});
   for (const auto& client : clients_)
     client->tell(trouble_.for_programs());

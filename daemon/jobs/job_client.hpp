@@ -67,6 +67,8 @@ class JobClient : public gossip::Member {
   [[nodiscard]] TimeUs take_time_taken(TimeUs now_us);
   /// How long a step took lately, as of the last take_time_taken(); 0: there was none.
   [[nodiscard]] TimeUs step_us() const { return step_us_; }
+  /// When its count of steps was last seen to rise, or it attached.
+  [[nodiscard]] TimeUs stepped_us() const { return stepped_us_; }
   /// When the client last published; before its first publication, when it attached.
   [[nodiscard]] TimeUs published_us() const { return published_us_; }
 

@@ -18,6 +18,8 @@ constexpr TimeUs still_us = 15 * us_per_s;
 constexpr TimeUs still_steps = 20;
 /// In samples: the first steps tell nothing of how fast a replica is.
 constexpr std::uint64_t least_told_clock = 10'000;
+/// A program is asked whether it counts right if it is so many times as far as any other.
+constexpr std::uint64_t told_lead = 16;
 /// Largest number of nodes that are named.
 constexpr std::size_t most_named = 4;
 
@@ -45,19 +47,52 @@ std::string keeps_apart(const JobTrouble::Scene& scene) {
   return {};
 }
 
+/// Somebody is ahead of all others by so much that he is not believed.
+std::string disbelieves(const gossip::JobClock::Claim& claim, const JobHost& host) {
+  return fmt::format(
+      "node {} says that its replica has seen {} samples, and no other that it is anywhere near: it is not believed; "
+      "if "
+      "that is wrong, look at that node's gossamerctl jobs, or deny it",
+      host.called(claim.node), claim.clock);
+}
+
+/// This node is ahead of all others by so much that they do not believe it, or soon will not.
+std::string runs_ahead(const JobTrouble::Scene& scene) {
+  const gossip::Neighbours& neighbours = scene.replica.neighbours();
+  std::uint64_t furthest = 0;
+  for (const auto& [node, neighbour] : neighbours) {
+    if (neighbours.is_sound(neighbour)) furthest = std::max(furthest, neighbour.info.clock);
+  }
+  const std::uint64_t own = scene.replica.clock();
+  if (furthest == 0 || own / told_lead < furthest || own < least_told_clock) return {};
+  return fmt::format(
+      "this node has counted {} samples, and no other more than {}, so they follow its clock slowly, if at all: are "
+      "the "
+      "samples of each step right? If it is that fast, raise [gossip] clock_pace on the others",
+      own, furthest);
+}
+
 /// Why the end of the run is waited for.
 std::string holds_end_up(const JobTrouble::Scene& scene) {
+  const TimeUs then_us = scene.now_us - still_us;
+  std::vector<std::string> late;
+  if (std::ranges::any_of(scene.programs, &JobTrouble::Program::finishes)) {
+    for (const JobTrouble::Program& program : scene.programs) {
+      if (!program.finishes && program.stepped_us <= then_us)
+        late.push_back(fmt::format("process {} of this node", program.pid));
+    }
+  }
   const gossip::FinishReport report = scene.replica.finish_report();
-  if (!report.begun || report.over) return {};
-  std::vector<std::string> names;
-  for (const NodeId& node :
-       scene.replica.neighbours().idle_since(scene.now_us - still_us) | std::views::take(most_named))
-    names.push_back(scene.host.called(node));
-  if (names.empty()) return {};
+  if (report.begun && !report.over) {
+    for (const NodeId& node : scene.replica.neighbours().idle_since(then_us))
+      late.push_back("the program of node " + scene.host.called(node));
+  }
+  if (late.empty()) return {};
   return fmt::format(
-      "the end of the run waits for the program of node {}, which neither finishes nor has trained for {} s: has it "
-      "failed? End it, or call finish() there",
-      fmt::join(names, ", "), still_us / us_per_s);
+      "the end of the run waits for {}, which neither finishes nor has trained for {} s: has it failed? End it, or "
+      "call "
+      "finish() there",
+      fmt::join(late | std::views::take(most_named), ", "), still_us / us_per_s);
 }
 
 /// The run is over, and this node takes the job to be less far than another says.
@@ -80,12 +115,13 @@ std::string cannot_follow(const JobOptions& options) {
 void JobTrouble::look(const Scene& scene) {
   growth_.look(scene.now_us, scene.replica.fragments().root_mean_square());
   for_people_ = stands_still(scene);
+  if (const auto& claim = scene.replica.job_clock().disbelieved()) for_people_ = disbelieves(*claim, scene.host);
   if (std::string text = ends_with_another_clock(scene); !text.empty()) for_people_ = std::move(text);
   if (!scene.options.objection().empty()) {
     for_programs_ = cannot_follow(scene.options);
   } else {
     for_programs_ = scene.dropped;
-    for (std::string text : {grows(scene), keeps_apart(scene), holds_end_up(scene)})
+    for (std::string text : {grows(scene), keeps_apart(scene), holds_end_up(scene), runs_ahead(scene)})
       if (for_programs_.empty()) for_programs_ = std::move(text);
   }
   if (!for_programs_.empty()) for_people_ = for_programs_;
@@ -106,10 +142,7 @@ void JobTrouble::warn(const std::string& job, const JobOptions& options, const g
   }
   if (const auto& claim = replica.job_clock().disbelieved(); claim && claim->node != warned_.clock) {
     warned_.clock = claim->node;
-    host.log().warn(
-        "job {}: node {} says that its replica has seen {} samples, and no other that it is anywhere near: it is not "
-        "believed; if that is wrong, look at that node's gossamerctl jobs, or deny it",
-        job, host.called(claim->node), claim->clock);
+    host.log().warn("job {}: {}", job, disbelieves(*claim, host));
   }
   const auto& ahead = replica.job_clock().ahead();
   if (ahead && ahead->clock > least_told_clock + 2 * replica.job_clock().value() && ahead->node != warned_.pace &&

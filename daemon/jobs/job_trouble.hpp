@@ -6,8 +6,11 @@
 
 #pragma once
 
+#include <sys/types.h>
+
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "daemon/jobs/growth.hpp"
 #include "daemon/jobs/job_host.hpp"
@@ -20,16 +23,22 @@ namespace gossamer::daemon {
 
 class JobTrouble {
  public:
+  struct Program {
+    pid_t pid = 0;
+    bool finishes = false;
+    TimeUs stepped_us = 0;  ///< when it last trained
+  };
   struct Scene {
     const std::string& job;
     const JobOptions& options;
     const gossip::Replica& replica;
     const JobHost& host;
     TimeUs now_us = 0;
-    TimeUs step_us = 0;   ///< the longest of the clients' steps
-    bool alone = false;   ///< there has been no partner for a while
-    bool trains = false;  ///< the replica runs, and some program is to train it
-    std::string dropped;  ///< what joining has replaced, if it is to be told; empty: nothing
+    TimeUs step_us = 0;                  ///< the longest of the clients' steps
+    bool alone = false;                  ///< there has been no partner for a while
+    bool trains = false;                 ///< the replica runs, and some program is to train it
+    std::vector<Program> programs = {};  ///< of this node, but for those that only keep the job
+    std::string dropped;                 ///< what joining has replaced, if it is to be told; empty: nothing
   };
   void look(const Scene& scene);
   /// Logs once who runs another layout under the job's name, and whose settings or clock are not believed.

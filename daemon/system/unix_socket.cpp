@@ -69,7 +69,7 @@ std::expected<UnixSocket, std::string> UnixSocket::listen(const std::filesystem:
     ::unlink(path.c_str());
     return problem;
   }
-  UnixSocket socket(std::move(fd), path, file.st_ino);
+  UnixSocket socket(std::move(fd), path, type, file.st_ino);
   if (::listen(socket.get(), backlog) != 0) return failed(path, "cannot be listened on");
   return socket;
 }
@@ -77,6 +77,17 @@ std::expected<UnixSocket, std::string> UnixSocket::listen(const std::filesystem:
 bool UnixSocket::file_in_place() const {
   struct stat file {};
   return ::lstat(path_.c_str(), &file) == 0 && file.st_ino == inode_;
+}
+
+std::expected<bool, std::string> UnixSocket::listen_again(std::optional<UnixSocket>& listening,
+                                                          asio::posix::stream_descriptor& acceptor) {
+  if (listening->file_in_place()) return false;
+  auto again = listen(listening->path_, listening->type_);
+  if (!again) return std::unexpected(std::move(again.error()));
+  acceptor.release();  // cancels the wait on it
+  listening.emplace(std::move(*again));
+  acceptor.assign(listening->get());
+  return true;
 }
 
 UnixSocket::~UnixSocket() {

@@ -12,6 +12,11 @@ std::uint64_t idle_pace(std::uint64_t value, TimeUs elapsed_us) {
   return static_cast<std::uint64_t>(per_s * static_cast<double>(elapsed_us) / us_per_s);
 }
 
+std::uint64_t trained_in(TimeUs time_us, double speed) {
+  return static_cast<std::uint64_t>(
+      std::min(speed * static_cast<double>(time_us) / us_per_s, static_cast<double>(max_clock_samples)));
+}
+
 /// The largest of what all replicas but one say, without as many as may lie beside that one: with it, a third of all.
 std::uint64_t largest_but_lies(std::vector<std::uint64_t>& said) {
   const std::size_t liars = std::max<std::size_t>((said.size() + 1) / 3, 1);
@@ -31,15 +36,16 @@ std::uint64_t furthest_beside(const NodeId& node, std::uint64_t own, const std::
 
 }  // namespace
 
-void JobClock::look(TimeUs now_us, std::uint64_t own, std::vector<Claim> others, bool trains) {
-  value_ = std::max(value_, own);
+void JobClock::look(TimeUs now_us, Claim own, std::vector<Claim> others, bool trains) {
+  value_ = std::max(value_, own.clock);
   if (looked_ && now_us - looked_us_ < look_us) return;
   if (!looked_) trained_us_ = claimed_us_ = looked_us_ = now_us;
-  const auto furthest = furthest_believed(own, others);
+  measure(now_us, own, others);
+  const auto furthest = furthest_believed(own.clock, others);
   if (furthest && trains) follow(now_us, own, others, *furthest);
   if (furthest && !trains) value_ = std::max(value_, furthest->clock);
   ahead_ = furthest && furthest->clock > value_ ? furthest : std::nullopt;
-  const std::uint64_t claimed = furthest ? furthest->clock : own;
+  const std::uint64_t claimed = furthest ? furthest->clock : own.clock;
   if (!furthest) trained_us_ = now_us;
   if (claimed >= value_) claimed_us_ = now_us;
   if (now_us - claimed_us_ >= idle_us) value_ = claimed;
@@ -47,13 +53,35 @@ void JobClock::look(TimeUs now_us, std::uint64_t own, std::vector<Claim> others,
   others_ = std::move(others);
   looked_ = true;
   looked_us_ = now_us;
+  looked_value_ = value_;
 }
 
-void JobClock::follow(TimeUs now_us, std::uint64_t own, const std::vector<Claim>& others, const Claim& furthest) {
-  const std::uint64_t trained = looked_ ? trained_beside(furthest.node, own, others) : 0;
+/// What the replica said in the last look; null: it was not there.
+const JobClock::Claim* JobClock::at_last_look(const NodeId& node) const {
+  const auto before = std::ranges::lower_bound(others_, node, {}, &Claim::node);
+  return before == others_.end() || before->node != node ? nullptr : &*before;
+}
+
+/// The time in which a replica ends is not over when it is looked at, so its speed falls slowly only.
+void JobClock::measure(TimeUs now_us, Claim& own, std::vector<Claim>& others) const {
+  const double elapsed_s = static_cast<double>(now_us - looked_us_) / us_per_s;
+  if (!looked_ || elapsed_s <= 0) return;
+  const auto measure_one = [elapsed_s](Claim& claim, const Claim& before) {
+    claim.speed = before.speed;
+    if (claim.clock > before.clock)
+      claim.speed = std::max(0.9 * before.speed, static_cast<double>(claim.clock - before.clock) / elapsed_s);
+  };
+  measure_one(own, own_);
+  for (Claim& other : others) {
+    if (const Claim* before = at_last_look(other.node)) measure_one(other, *before);
+  }
+}
+
+void JobClock::follow(TimeUs now_us, const Claim& own, const std::vector<Claim>& others, const Claim& furthest) {
+  const std::uint64_t trained = looked_ ? trained_beside(now_us, furthest.node, own, others) : 0;
   if (trained > 0) trained_us_ = now_us;
   const std::uint64_t pace = pace_among(others.size());
-  const std::uint64_t beside = furthest_beside(furthest.node, own, others);
+  const std::uint64_t beside = furthest_beside(furthest.node, own.clock, others);
   value_ = std::max(value_, beside);
   const bool idle = now_us - trained_us_ >= idle_us;
   const std::uint64_t most = idle ? std::min(later_clock(value_, idle_pace(value_, now_us - looked_us_)), pace * beside)
@@ -61,11 +89,13 @@ void JobClock::follow(TimeUs now_us, std::uint64_t own, const std::vector<Claim>
   value_ = std::max(value_, std::min(furthest.clock, most));
 }
 
-void JobClock::end(std::uint64_t own, const std::vector<Claim>& ended) {
+void JobClock::end(TimeUs now_us, std::uint64_t own, const std::vector<Claim>& ended) {
   value_ = std::max(value_, own);
   const auto furthest = furthest_believed(own, ended);
   if (!furthest) return;
-  const std::uint64_t most = pace_among(ended.size()) * furthest_beside(furthest->node, own, ended);
+  const std::uint64_t pace = pace_among(ended.size());
+  const std::uint64_t most = std::max(pace * furthest_beside(furthest->node, own, ended),
+                                      later_clock(looked_value_, pace * may_have_trained(now_us, furthest->node)));
   value_ = std::max(value_, std::min(furthest->clock, most));
 }
 
@@ -74,12 +104,12 @@ std::uint64_t JobClock::pace_among(std::size_t others) const {
   return others > 1 ? pace_ : std::max(pace_, pace_of_two);
 }
 
-/// None: no other replica is further than this one.
+/// None: no other replica is further than this one. What has been followed so far is no lie.
 std::optional<JobClock::Claim> JobClock::furthest_believed(std::uint64_t own, const std::vector<Claim>& others) {
   disbelieved_.reset();
   std::optional<Claim> furthest;
   for (const Claim& claim : others) {
-    if (!is_believable(claim.clock, furthest_beside(claim.node, own, others))) {
+    if (!is_believable(claim.clock, std::max(value_, furthest_beside(claim.node, own, others)))) {
       if (!disbelieved_ || claim.clock > disbelieved_->clock) disbelieved_ = claim;
     } else if (claim.clock > own && (!furthest || claim.clock > furthest->clock)) {
       furthest = claim;
@@ -89,14 +119,29 @@ std::optional<JobClock::Claim> JobClock::furthest_believed(std::uint64_t own, co
 }
 
 /// The progress since the last look of the replicas other than the leader.
-std::uint64_t JobClock::trained_beside(const NodeId& leader, std::uint64_t own,
+std::uint64_t JobClock::trained_beside(TimeUs now_us, const NodeId& leader, const Claim& own,
                                        const std::vector<Claim>& others) const {
-  std::vector<std::uint64_t> beside = {own - std::min(own, own_)};
+  const auto trained = [&](const Claim& claim, const Claim& before) {
+    if (claim.ended) return trained_in(now_us - looked_us_, claim.speed);
+    return claim.clock - std::min(claim.clock, before.clock);
+  };
+  std::vector<std::uint64_t> beside = {trained(own, own_)};
   for (const Claim& claim : others) {
-    const auto before = std::ranges::lower_bound(others_, claim.node, {}, &Claim::node);
-    if (claim.node == leader || before == others_.end() || before->node != claim.node) continue;
+    const Claim* before = at_last_look(claim.node);
+    if (claim.node == leader || before == nullptr) continue;
     if (disbelieved_ && disbelieved_->node == claim.node) continue;
-    beside.push_back(claim.clock - std::min(claim.clock, before->clock));
+    beside.push_back(trained(claim, *before));
+  }
+  return largest_but_lies(beside);
+}
+
+/// The replicas other than the leader, since the last look and in the time that reports take.
+std::uint64_t JobClock::may_have_trained(TimeUs now_us, const NodeId& leader) const {
+  if (!looked_) return 0;
+  const TimeUs time_us = now_us - looked_us_ + look_us;
+  std::vector<std::uint64_t> beside = {trained_in(time_us, own_.speed)};
+  for (const Claim& claim : others_) {
+    if (claim.node != leader) beside.push_back(trained_in(time_us, claim.speed));
   }
   return largest_but_lies(beside);
 }

@@ -13,9 +13,10 @@
 // lies, and they follow each other at `pace_of_two` at least. A replica's own clock is believed. What was followed is
 // given up once nobody has claimed as much for idle_us.
 //
-// When all have stopped training, their speed says nothing any more, and they are to agree on one clock as on one
-// model. So a run that ends follows the furthest believable claim at once, up to the pace times the furthest of the
-// rest.
+// Replicas whose training has ended wait for those that still train. They count as if they went on as fast as before,
+// since others that are no faster are still to be followed. When all have ended they are to agree on one clock as on
+// one model. So a run that ends follows the furthest believable claim at once, up to the pace times the furthest of the
+// rest, or as far as it may have come since the last look.
 //
 // One owner. Time is an argument.
 
@@ -54,18 +55,20 @@ inline constexpr std::uint64_t pace_of_two = 8;
 class JobClock {
  public:
   struct Claim {
-    NodeId node;
+    NodeId node = {};
     std::uint64_t clock = 0;
+    bool ended = false;  ///< its training has ended
+    double speed = 0;    ///< samples a second when it trained last; look() sets it
   };
 
-  /// `own`: this replica's clock. `others`: in ascending order of their nodes, without those that nobody trains: they
-  /// only repeat what others claim. Call it often: the claims of others are taken once every look_us, and in that time
-  /// each of them reports a few times. `trains`: false: nobody trains here. Then the clock only tells how far the model
-  /// is, and it follows any believed claim at once.
-  void look(TimeUs now_us, std::uint64_t own, std::vector<Claim> others, bool trains = true);
+  /// `own`: this replica's clock, and whether its training has ended. `others`: in ascending order of their nodes,
+  /// without those that nobody trains: they only repeat what others claim. Call it often: the claims of others are
+  /// taken once every look_us, and in that time each of them reports a few times. `trains`: false: nobody trains here.
+  /// Then the clock only tells how far the model is, and it follows any believed claim at once.
+  void look(TimeUs now_us, Claim own, std::vector<Claim> others, bool trains = true);
   /// The training here has stopped, and those of the others that have stopped as well claim this. Clocks of replicas
   /// that train are left to look().
-  void end(std::uint64_t own, const std::vector<Claim>& ended);
+  void end(TimeUs now_us, std::uint64_t own, const std::vector<Claim>& ended);
   /// How many times as fast as the others one replica may be, to be followed at once.
   void set_pace(std::uint64_t pace) { pace_ = pace; }
   [[nodiscard]] std::uint64_t value() const { return value_; }
@@ -77,21 +80,25 @@ class JobClock {
  private:
   [[nodiscard]] std::uint64_t pace_among(std::size_t others) const;
   [[nodiscard]] std::optional<Claim> furthest_believed(std::uint64_t own, const std::vector<Claim>& others);
-  void follow(TimeUs now_us, std::uint64_t own, const std::vector<Claim>& others, const Claim& furthest);
-  [[nodiscard]] std::uint64_t trained_beside(const NodeId& leader, std::uint64_t own,
+  [[nodiscard]] const Claim* at_last_look(const NodeId& node) const;
+  void measure(TimeUs now_us, Claim& own, std::vector<Claim>& others) const;
+  void follow(TimeUs now_us, const Claim& own, const std::vector<Claim>& others, const Claim& furthest);
+  [[nodiscard]] std::uint64_t trained_beside(TimeUs now_us, const NodeId& leader, const Claim& own,
                                              const std::vector<Claim>& others) const;
+  [[nodiscard]] std::uint64_t may_have_trained(TimeUs now_us, const NodeId& leader) const;
 
   static constexpr TimeUs look_us = 2 * us_per_s;
   static constexpr TimeUs idle_us = 60 * us_per_s;
 
   std::uint64_t pace_ = default_clock_pace;
   std::uint64_t value_ = 0;
-  std::uint64_t own_ = 0;  // own clock in the last look; others_ are from that look as well
+  Claim own_;  // in the last look; others_ are from that look as well
   std::vector<Claim> others_;
   bool looked_ = false;
   TimeUs looked_us_ = 0;
-  TimeUs trained_us_ = 0;  // when a replica other than the furthest had last trained
-  TimeUs claimed_us_ = 0;  // when somebody had last claimed as much as the value
+  std::uint64_t looked_value_ = 0;  // the value after the last look
+  TimeUs trained_us_ = 0;           // when a replica other than the furthest had last trained
+  TimeUs claimed_us_ = 0;           // when somebody had last claimed as much as the value
   std::optional<Claim> ahead_;
   std::optional<Claim> disbelieved_;
 };

@@ -47,24 +47,24 @@ void look_at_clocks(const ReplicaData& data, JobClock& clock, TimeUs now_us) {
     const ReplicaState state = neighbour.info.state;
     if (neighbour.linked && neighbour.info.job == data.description.job && !neighbour.info.keeps &&
         state != ReplicaState::absent && state != ReplicaState::joining)
-      others.push_back({node, neighbour.info.clock});
+      others.push_back({node, neighbour.info.clock, neighbour.info.finishing != Finishing::no});
   }
   clock.set_pace(data.options.clock_pace);
-  clock.look(now_us, data.clock, std::move(others), !data.description.keeps);
+  clock.look(now_us, {data.self, data.clock, data.finish.has_value()}, std::move(others), !data.description.keeps);
 }
 
 /// A program may hear that its run is over as soon as the last one has said so, and those heard before may leave at
 /// once.
-void look_at_last_clocks(const ReplicaData& data, JobClock& clock) {
+void look_at_last_clocks(const ReplicaData& data, JobClock& clock, TimeUs now_us) {
   if (!data.finish || data.description.keeps) return;
   std::vector<JobClock::Claim> ended;
   for (const auto& [node, neighbour] : data.neighbours) {
     // Its last report may be that it leaves.
     const JobInfo& info = neighbour.info;
     const bool ends = info.job == data.description.job && info.finishing != Finishing::no && !neighbour.over_before;
-    if (ends && !info.quarantined && !info.keeps) ended.push_back({node, info.clock});
+    if (ends && !info.quarantined && !info.keeps) ended.push_back({node, info.clock, true});
   }
-  clock.end(data.clock, ended);
+  clock.end(now_us, data.clock, ended);
 }
 
 }  // namespace
@@ -202,7 +202,7 @@ void Replica::finish_with_others(TimeUs now_us, Actions& out) {
 void Replica::update_finishing(TimeUs now_us, Actions& out) {
   if (!data_.runs() || averages_with_anyone(data_) || !all_dialled_ || accompanied_us_ == 0) accompanied_us_ = now_us;
   if (!data_.finish) return;
-  look_at_last_clocks(data_, job_clock_);
+  look_at_last_clocks(data_, job_clock_, now_us);
   Finish& finish = *data_.finish;
   finish.partners = data_.neighbours.finishing_partners();
   finish.awaits_training = std::ranges::any_of(data_.neighbours, [this](const auto& item) {
@@ -523,7 +523,7 @@ void Replica::hear(const NodeId& from, const JobInfo& info, Actions& out) {
   const bool is_over = info.finishing == Finishing::over && info.job == data_.description.job;
   if (data_.finish && is_over && !neighbour->over_before && data_.finish->over.size() < max_neighbours)
     data_.finish->over.insert(from);
-  look_at_last_clocks(data_, job_clock_);
+  look_at_last_clocks(data_, job_clock_, ticked_us_);
 }
 
 void Replica::send_failed(const NodeId& to, const Message& message, TimeUs now_us) {

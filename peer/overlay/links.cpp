@@ -43,7 +43,10 @@ bool Links::all_dialled() const {
            self_.now() - link->up_since < self_.options.membership.probe_interval_us;
   });
   return !meeting && (!roster_ || std::ranges::all_of(roster_->wanted(), [this](const auto& wanted) {
-    return table_.is_linked(wanted.node) || book_.has_failed(wanted.node);
+    // Where a node was that has lost its key, another one may be by now, or this one.
+    const auto there = book_.node_at(wanted.address);
+    const bool is_taken = wanted.address == own_address_.text() || (there && table_.is_linked(*there));
+    return is_taken || table_.is_linked(wanted.node) || book_.has_failed(wanted.node);
   }));
 }
 

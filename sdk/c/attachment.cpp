@@ -284,7 +284,8 @@ FileDescriptor Attachment::attach_at(const std::string& path) {
   const auto answer = static_cast<AttachStatus>(reply->status);
   if (answer != AttachStatus::accepted) {
     status_.rejected = true;
-    status_.rejected_for_good = answer == AttachStatus::version_differs || answer == AttachStatus::bad_layout;
+    status_.rejected_for_good = answer == AttachStatus::version_differs || answer == AttachStatus::bad_layout ||
+                                answer == AttachStatus::not_permitted;
     status_.message = "gossamerd at " + path + " refuses this run: " + rejection_name(answer);
     if (reply->message[0] != '\0') status_.message += std::string(": ") + reply->message;
     if (turned_down) status_.message = why_pinned_;

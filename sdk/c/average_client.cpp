@@ -56,12 +56,17 @@ Result<void> AverageClient::average(std::span<float> values, const gossamer_aver
                                            " values before, and now " + std::to_string(values.size()) +
                                            ": give each kind of average a name of its own");
   }
+  if (count_ != 0 && options.layout != layout_)
+    return fail(
+        GOSSAMER_BAD_ARGUMENT,
+        "'" + name_ + "' has averaged values of another layout before: give each kind of average a name of its own");
   const layout::AverageFormWord form{.eight_bits = options.codec == GOSSAMER_AVERAGE_Q8, .exact = options.exact};
   if (count_ != 0 && form.pack() != form_.pack())
     return fail(GOSSAMER_BAD_ARGUMENT,
                 "'" + name_ + "' has averaged with another codec before: give this one a name of its own");
   count_ = values.size();
   form_ = form;
+  layout_ = options.layout;
   if (auto chosen = choose_memory(values); !chosen) return chosen;
   const bool in_place = memory_ != nullptr && memory_->values().data() == values.data();
   while (true) {
@@ -147,7 +152,9 @@ Result<void> AverageClient::begin() {
                    .form = form_.pack(),
                    .elements = count_,
                    .job = {},
-                   .name = {}};
+                   .name = {},
+                   .layout = layout_,
+                   .reserved = 0};
   copy_text(job_, open.job, sizeof open.job);
   copy_text(name_, open.name, sizeof open.name);
   int descriptor = memory_->show().get();

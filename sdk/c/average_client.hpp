@@ -49,6 +49,7 @@ class AverageClient {
   std::shared_ptr<AverageMemory> memory_;  ///< null: none yet
   std::size_t count_ = 0;                  ///< of values; 0: not known yet
   layout::AverageFormWord form_;
+  std::uint32_t layout_ = 0;
   std::uint64_t number_ = 0;
   bool called_ = false;
   bool joined_ = false;

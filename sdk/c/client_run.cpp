@@ -727,7 +727,7 @@ void ClientRun::take_finishing_back() {
   ring_doorbell();
 }
 
-/// Whether there is nobody to agree with: there never was a daemon, or none that will take the run, or none any more.
+/// Whether there is nobody to agree with: there never was a daemon, or none any more, or one that refuses the run.
 bool ClientRun::is_alone(const AttachmentStatus& status) {
   if (status.attached) return false;
   return status.attachments == 0 || status.rejected_for_good ||
@@ -759,7 +759,9 @@ gossamer_finish_info ClientRun::finish_so_far(const AttachmentStatus& status, bo
     info.saver = answer.saver;
     spoiled = answer.spoiled;
     info.members = answer.members;
-    info.clock_samples = global_clock(info.clock_samples);  // stored before the answer
+    // Stored before the answer, and the same for all. This process alone may have trained further: several at a node
+    // train on the mean of what they do.
+    info.clock_samples = std::min(header.global_clock.load(std::memory_order_relaxed), layout::max_clock_samples);
     info.distance = distance >= 0 ? distance : 0;
   } else if (is_alone(status)) {
     info.agreed = 1;
@@ -775,8 +777,13 @@ Result<void> ClientRun::finish(std::int64_t timeout_ms, gossamer_finish_info& in
     if (attaches()) tend_finishing();
     bool spoiled = false;
     // asked before serving, so that fragments that are due by then are served
-    info = finish_so_far(attachment_status(), spoiled);
+    const AttachmentStatus status = attachment_status();
+    info = finish_so_far(status, spoiled);
     auto served = serve_due(no_budget);
+    if (served && parts_ == nullptr && !status.attached && status.rejected_for_good) {
+      info.agreed = info.saver = 0;
+      served = fail(GOSSAMER_REJECTED, "this model is no part of the job, and not the one to save: " + status.message);
+    }
     if (served) served = look_at_device();
     bool ended = (info.agreed != 0 || spoiled) && all_had_turns();
     if (parts_ != nullptr) {

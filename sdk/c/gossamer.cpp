@@ -192,17 +192,15 @@ gossamer_status gossamer_average(gossamer_run* run, float* values, size_t count,
                                  const gossamer_average_options* options, gossamer_average_info* info) {
   return call(run, [&](ClientRun& own) -> Result<void> {
     if (values == nullptr || count == 0) return fail(GOSSAMER_BAD_ARGUMENT, "there are no values to average");
-    if ((options != nullptr && options->size != sizeof *options) || (info != nullptr && info->size != sizeof *info))
+    gossamer_average_options given{};
+    given.timeout_ms = -1;
+    const bool known = options == nullptr || options->size == sizeof given ||
+                       options->size == offsetof(gossamer_average_options, layout);  // as it was first
+    if (!known || (info != nullptr && info->size != sizeof *info))
       return fail(GOSSAMER_BAD_ARGUMENT, "set `size` to the structure's before the call");
-    const gossamer_average_options defaults{.size = sizeof defaults,
-                                            .name = nullptr,
-                                            .at_least = 0,
-                                            .grace_ms = 0,
-                                            .timeout_ms = -1,
-                                            .codec = 0,
-                                            .exact = 0};
+    if (options != nullptr) std::memcpy(&given, options, options->size);
     gossamer_average_info found{};
-    auto result = own.average({values, count}, options == nullptr ? defaults : *options, found);
+    auto result = own.average({values, count}, given, found);
     if (result && info != nullptr) {
       *info = found;
       info->size = sizeof *info;

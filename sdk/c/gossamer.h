@@ -263,6 +263,9 @@ typedef struct gossamer_average_options {
   int64_t timeout_ms; /* < 0: for ever */
   uint32_t codec;     /* gossamer_average_codec, the same at all processes */
   uint32_t exact;     /* with GOSSAMER_AVERAGE_Q8: so many of the first values travel in fp32 all the same */
+  uint32_t layout;    /* what the values are, for instance a hash of their names and shapes: with another one, or another
+                         count, a process is not averaged with, and the message of the timeout says so */
+  uint32_t reserved;  /* 0 */
 } gossamer_average_options;
 
 typedef struct gossamer_average_info {
@@ -366,7 +369,8 @@ GOSSAMER_API gossamer_status gossamer_logged(gossamer_run* run, const char* name
  * once; but if one has gone away, ten seconds after that, as it might be restarted. GOSSAMER_OK; GOSSAMER_TIMEOUT: not
  * agreed in time; *info has the present state, and more than one process may later be told to save.
  * GOSSAMER_NOT_FINITE: the tensors hold NaN or infinity. The others finish without this replica, which is told at once:
- * `agreed` and `saver` are 0, `distance` is infinite. Calling it again goes on. gossamer_step() ends finishing. `info`,
+ * `agreed` and `saver` are 0, `distance` is infinite. GOSSAMER_REJECTED, at once: the daemon refuses the run, for its
+ * layout or the user's rights; `agreed` and `saver` are 0. Calling it again goes on. gossamer_step() ends finishing. `info`,
  * whose `size` the caller has set, may be NULL. */
 GOSSAMER_API gossamer_status gossamer_finish(gossamer_run* run, int64_t timeout_ms, gossamer_finish_info* info);
 
@@ -398,7 +402,8 @@ GOSSAMER_API void gossamer_average_memory_free(float* values);
  * GPU has not reached a launched pass within ten seconds, it does so later, and the memory for it is never freed. */
 GOSSAMER_API void gossamer_close(gossamer_run* run);
 
-/* The message of the last call on this run that failed; "" if none has. */
+/* The message of the last call on this run that failed; "" if none has. Read it before the next call on the run, which
+ * may free it, and not among the arguments of one expression with that call. */
 GOSSAMER_API const char* gossamer_last_error(const gossamer_run* run);
 
 /* "GOSSAMER_OK" and so on; "unknown gossamer_status" for other numbers. */

@@ -154,7 +154,8 @@ struct AverageOptions {
   std::chrono::milliseconds grace{0};                               ///< 0: for ever
   std::optional<std::chrono::milliseconds> timeout = std::nullopt;  ///< without one: for ever
   gossamer_average_codec codec = GOSSAMER_AVERAGE_F32;
-  std::uint32_t exact = 0;  ///< with GOSSAMER_AVERAGE_Q8: so many of the first values travel in fp32
+  std::uint32_t exact = 0;   ///< with GOSSAMER_AVERAGE_Q8: so many of the first values travel in fp32
+  std::uint32_t layout = 0;  ///< what the values are, for instance a hash of their names and shapes
 };
 
 class Run {
@@ -261,7 +262,7 @@ class Run {
     gossamer_finish_info info{};
     info.size = sizeof info;
     const gossamer_status status = gossamer_finish(run_.get(), timeout ? timeout->count() : -1, &info);
-    if (status != GOSSAMER_TIMEOUT && status != GOSSAMER_NOT_FINITE) check(status);
+    if (status != GOSSAMER_TIMEOUT && status != GOSSAMER_NOT_FINITE && status != GOSSAMER_REJECTED) check(status);
     return info;
   }
 
@@ -275,7 +276,9 @@ class Run {
                                              .grace_ms = static_cast<std::uint32_t>(options.grace.count()),
                                              .timeout_ms = options.timeout ? options.timeout->count() : -1,
                                              .codec = static_cast<std::uint32_t>(options.codec),
-                                             .exact = options.exact};
+                                             .exact = options.exact,
+                                             .layout = options.layout,
+                                             .reserved = 0};
     gossamer_average_info info{};
     info.size = sizeof info;
     check(gossamer_average(run_.get(), values.data(), values.size(), &c_options, &info));
@@ -294,7 +297,8 @@ class Run {
   };
   void check(gossamer_status status) const {
     if (status != GOSSAMER_OK) [[unlikely]]
-      throw Error(status, gossamer_last_error(run_.get()));
+      throw Error(status,
+                  run_ ? gossamer_last_error(run_.get()) : "the run was moved from: call the object that has it");
   }
 
   std::unique_ptr<gossamer_run, Close> run_;

@@ -12,12 +12,15 @@
 
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 namespace gossamer::layout {
 
 inline constexpr std::uint64_t average_magic = 0x6761726576612d67;  // "g-averag"
-inline constexpr std::uint32_t average_version = 1;
+/// Version 1 has no `layout`. Daemons take it, too.
+inline constexpr std::uint32_t average_version = 2;
+inline constexpr std::size_t average_open_bytes_1 = 152;
 /// Beside client_socket_name (sdk/layout/attach.hpp).
 inline constexpr const char* average_socket_name = "average.sock";
 /// The most that is averaged at once.
@@ -43,8 +46,10 @@ struct AverageOpen {
   std::uint64_t elements;  ///< at least 1
   char job[64];            ///< as in the header of the shared memory; zero-terminated
   char name[64];           ///< what is averaged, with the rules for a job's name
+  std::uint32_t layout;    ///< what the numbers are, such as a hash of their names; the same at all that average
+  std::uint32_t reserved;
 };
-static_assert(sizeof(AverageOpen) == 152);
+static_assert(sizeof(AverageOpen) == average_open_bytes_1 + 8);
 
 struct AverageCall {
   std::uint64_t number;    ///< larger than that of the call before

@@ -21,7 +21,7 @@ NOWHERE = "/nonexistent/gossamer.sock"  # nobody listens there
 ATTACH_MAGIC = 0x6863617474612D67
 ATTACH_DEVICE = 2  # a bit of a request's flags
 ACCEPTED, VERSION_DIFFERS, BAD_LAYOUT, JOB_BUSY = range(4)
-NO_DEVICE = 6
+NO_DEVICE, NOT_PERMITTED = 6, 8
 JOINING, RUNNING, DRAINING, QUARANTINED = 1, 2, 3, 4
 
 # These are offsets in the header.

@@ -20,7 +20,7 @@ import weakref
 import numpy as np
 
 import gossamer
-from contract_daemon import (BAD_LAYOUT, CLOCK_BASE, GLOBAL_CLOCK, JOB_BUSY, JOINING, NOWHERE, RUNNING, STATE, ContractDaemon,
+from contract_daemon import (BAD_LAYOUT, CLOCK_BASE, GLOBAL_CLOCK, JOB_BUSY, JOINING, NOT_PERMITTED, NOWHERE, RUNNING, STATE, ContractDaemon,
                              eventually)
 
 
@@ -260,6 +260,14 @@ class Training(unittest.TestCase):
         with ContractDaemon((BAD_LAYOUT, "tensor 'w' differs")) as daemon:
             with self.assertWarnsRegex(gossamer.GossamerWarning, "tensor 'w' differs"):
                 gossamer.attach([np.zeros(3, np.float32)], job="test", socket=daemon.path).close()
+
+    def test_a_run_that_is_refused_does_not_save(self):
+        with ContractDaemon(*[(NOT_PERMITTED, "you may not train it")] * 1000) as daemon:
+            with self.assertWarnsRegex(gossamer.GossamerWarning, "you may not train it"):
+                run = gossamer.attach([np.zeros(3, np.float32)], job="test", socket=daemon.path, timeout_s=60)
+            with run, self.assertWarnsRegex(gossamer.GossamerWarning, "not the one to save.*you may not train it"):
+                end = run.finish(timeout_s=60)
+        self.assertFalse(end.agreed or end.saver)
 
     def test_settings_that_are_refused_are_an_error(self):
         reason = 'the settings given to the job: codec: "q5" is not known; it must be "f32", "q8", "q4" or "auto"'
@@ -519,6 +527,27 @@ class Lifetime(unittest.TestCase):
         for call in (run.step, run.info, run.wait):
             with self.assertRaisesRegex(gossamer.GossamerError, "closed"):
                 call()
+
+    def test_another_thread_may_close(self):
+        def steps(run):
+            while True:
+                run.step()
+
+        calls = {
+            "step": steps,
+            "finish": lambda run: run.finish(timeout_s=None),
+            "average": lambda run: run.average(1.0, at_least=2),
+            "wait": lambda run: run.wait(timeout_s=None),
+        }
+        for name, call in calls.items():
+            with self.subTest(name), ContractDaemon(state=JOINING if name == "wait" else RUNNING) as daemon:
+                run = gossamer.attach([np.zeros(3, np.float32)], job="test", socket=daemon.path, wait=False)
+                daemon.client()
+                closer = threading.Timer(0.3, run.close)
+                closer.start()
+                with self.assertRaisesRegex(gossamer.GossamerError, "closed"):
+                    call(run)
+                closer.join()
 
     def test_closing_does_not_hide_what_the_program_raises(self):
         model = {"w": np.zeros(3, np.float32)}

@@ -8,6 +8,7 @@ import pickle
 import random
 import sys
 import unittest
+import unittest.mock
 import warnings
 from collections import OrderedDict, namedtuple
 from unittest import mock
@@ -290,6 +291,22 @@ class Training(unittest.TestCase):
                 for _ in range(300):
                     train(net, optimizer)
 
+    def test_a_model_that_is_trained_instead_of_the_attached_one_is_told_once(self):
+        net, other = model(), model()
+        optimizer, others = (torch.optim.SGD(one.parameters(), lr=0.1) for one in (net, other))
+        with unittest.mock.patch("gossamer.torch._FOREIGN_S", 0.0), alone(net, optimizer):
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                for step in range(600):  # they take turns, as those of adversaries do
+                    train(*((net, optimizer) if step % 100 == 0 else (other, others)))
+            with self.assertWarnsRegex(gossamer.GossamerWarning, "only other models have been trained here"):
+                for _ in range(200):
+                    train(other, others)
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                for _ in range(300):
+                    train(other, others)
+
     def test_steps_by_hand_that_the_hook_has_counted_already_are_told_once(self):
         def told(train_it):
             net = model()
@@ -432,6 +449,8 @@ class Training(unittest.TestCase):
             self.assertEqual(run.info().steps, 5)
 
     def test_wrong_arguments_say_how_it_is_called(self):
+        with self.assertRaisesRegex(TypeError, "'job'"):
+            gossamer.attach(model())
         net = model()
         optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
         for pattern, model_given, optimizer_given in (

@@ -1,13 +1,14 @@
 """A program is told what is wrong with its training, above all what keeps it apart from nodes that could take part, and
 no longer when nothing is."""
 
+import os
 import signal
 import unittest
 import warnings
 
 import numpy as np
 
-from support import PATIENCE_S, Client, SystemTest, finish_all, wait_until
+from support import PATIENCE_S, Client, SystemTest, finish_all, gossamer, wait_until
 
 
 class Apart(SystemTest):
@@ -94,6 +95,15 @@ class Apart(SystemTest):
         self.assertTrue(all(end.agreed for end in finish_all([ends, idles])))
         wait_until(lambda: ends.job()["note"] == idles.job()["note"] == "", PATIENCE_S, "nothing is wrong any more")
 
+    def test_of_a_program_of_the_same_node_that_holds_the_end_up(self) -> None:
+        (node,) = self.start_nodes(1)
+        ends, idles = self.attach(node, np.zeros(1000)), self.attach(node, np.zeros(1000))
+        self.step_until(lambda: all(one.run.info().ready for one in (ends, idles)), "both run")
+        waits = f"the end of the run waits for process {os.getpid()} of this node, which neither finishes"
+        with self.assertWarnsRegex(gossamer.GossamerWarning, waits):
+            self.assertFalse(ends.run.finish(timeout_s=20).agreed)
+        self.assertTrue(all(end.agreed for end in finish_all([ends, idles])))
+
     def test_of_a_model_that_grows_without_bound(self) -> None:
         clients = [self.attach(node, np.ones(1000)) for node in self.start_nodes(3)]
         self.step_until(lambda: all(one.run.info().neighbours == 2 for one in clients), "all run")
@@ -135,7 +145,9 @@ class Apart(SystemTest):
         finish_all(clients)
         told = f"the clocks at its end differ: {clients[0].called} has seen"
         wait_until(lambda: told in clients[1].job()["note"], PATIENCE_S, "it stands where people look")
-        self.assertEqual([client.run.info().message for client in clients], ["", "", ""])
+        messages = [client.run.info().message for client in clients]
+        self.assertRegex(messages[0], "this node has counted 5[0-9]{4} samples, and no other more than 1[0-9]{3},")
+        self.assertEqual(messages[1:], ["", ""])
 
 
 if __name__ == "__main__":

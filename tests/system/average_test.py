@@ -166,30 +166,42 @@ class Averaging(SystemTest):
         first, second = self.clients_at(*nodes)
         self.wait_until_told(lambda: first.run.average(1.0, at_least=2, timeout_s=3), "1 of the 2 members")
 
-        def differs(client: Client, values: Any) -> str:
+        def differs(client: Client, values: Any, codec: str) -> str:
             with self.assertRaises(TimeoutError) as caught:
-                client.run.average(values, name="size", at_least=2, timeout_s=4)
+                client.run.average(values, name=name, at_least=2, timeout_s=4, codec=codec)
             return str(caught.exception)
 
         def one_is_told() -> bool:
-            told = self.at_once(lambda: differs(first, np.zeros(3)), lambda: differs(second, np.zeros(5)))
-            return any("numbers under this name" in text for text in told)
+            told = self.at_once(lambda: differs(first, *ours), lambda: differs(second, *theirs))
+            return any(f"({other.node.name}) {said}" in text for text, other in zip(told, (second, first)))
 
-        wait_until(one_is_told, PATIENCE_S, "one is told of the other size")
+        for name, ours, theirs, said in (
+            ("size", (np.zeros(3), "f32"), (np.zeros(5), "f32"), "averages "),
+            ("shape", (np.zeros((2, 3)), "f32"), (np.zeros((3, 2)), "f32"), "averages numbers under this name that have other"),
+            ("keys", ({"x": 1, "y": 2}, "f32"), ({"y": 1, "z": 2}, "f32"), "averages numbers under this name that have other"),
+            ("codec", (np.zeros(3), "f32"), (np.zeros(3), "q8"), "averages with the codec "),
+        ):
+            wait_until(one_is_told, PATIENCE_S, f"one is told of another {name}")
 
     def test_in_place(self) -> None:
         nodes = self.start_nodes(2)
         first, second = (client.run for client in self.clients_at(*nodes))
-        shared, parts = gossamer.average_memory((2, 300)), [np.full(400, 3.0), np.full((2, 100), 3, np.float32)]
+        shared, whole = gossamer.average_memory((2, 300)), np.full((2, 300), 3.0)
+        parts = [[np.full(400, value), np.full((2, 100), value, np.float32)] for value in (1.0, 3.0)]
         shared[:] = 1
         for number in range(1, 4):
             found, other = self.at_once(
                 lambda: first.average(shared, at_least=2, in_place=True),
-                lambda: second.average(parts, at_least=2, in_place=True),
+                lambda: second.average(whole, at_least=2, in_place=True),
             )
             self.assertIs(found.values, shared)
-            self.assertIs(other.values[0], parts[0])
-            for values in (shared, *parts):
+            self.assertIs(other.values, whole)
+            found, other = self.at_once(
+                lambda: first.average(parts[0], name="parts", at_least=2, in_place=True),
+                lambda: second.average(parts[1], name="parts", at_least=2, in_place=True),
+            )
+            self.assertIs(other.values[0], parts[1][0])
+            for values in (shared, whole, *parts[0], *parts[1]):
                 self.assertTrue((values == number + 1).all(), values)
                 values += 1
         for refused in (1.0, np.zeros(3, np.int32), np.broadcast_to(np.float32(1), 3)):

@@ -130,8 +130,31 @@ class End(SystemTest):
         found = done.run.finish(PATIENCE_S)
         thread.join()
         self.assertTrue(found.agreed and results[0].agreed)
+        self.assertEqual(found.clock, results[0].clock)
         self.assertNotEqual(found.saver, results[0].saver)
         self.assertLess(spread([trains, done]), AGREED)
+
+    def test_one_that_ended_early_ends_with_the_clock_of_one_that_trained_on(self) -> None:
+        trains, done = (self.attach(node, np.zeros(ELEMENTS)) for node in self.start_nodes(2))
+        clients = [trains, done]
+
+        def both_train_for(time_s: float, training: List[Client]) -> None:
+            until = time.monotonic() + time_s
+            while time.monotonic() < until:
+                for client in training:
+                    client.step(10)
+                time.sleep(0.005)
+
+        both_train_for(0.5, clients)
+        ended: List[gossamer.Finish] = []
+        thread = threading.Thread(target=lambda: ended.append(done.run.finish(PATIENCE_S)))
+        thread.start()
+        both_train_for(6.0, [trains])
+        ended.append(trains.run.finish(PATIENCE_S))
+        thread.join()
+        self.assertTrue(all(finish.agreed for finish in ended), ended)
+        self.assertGreater(trains.run.clock, 8 * done.run.clock)
+        self.assertEqual([finish.clock for finish in ended], [trains.run.clock] * 2)
 
     def test_one_that_dies_is_not_waited_for(self) -> None:
         clients = self.start_apart(3)
@@ -211,12 +234,13 @@ class End(SystemTest):
             clients,
         )
         random = np.random.default_rng(1)
-        for client in clients:
+        for client, samples in zip(clients, (100, 300, 100)):
             client.array += random.standard_normal(ELEMENTS).astype(np.float32)
-            client.step(100)
+            client.step(samples)
         self.assertFalse(clients[0].run.finish(timeout_s=0.3).agreed, "the others still train")
         found = finish_all(clients)
         self.assertTrue(all(finish.agreed and finish.members == 2 for finish in found), found)
+        self.assertEqual(len({finish.clock for finish in found}), 1, found)
         self.assertEqual(sum(finish.saver for finish in found), 1)
         self.assertLess(spread(clients), AGREED)
 

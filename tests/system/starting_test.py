@@ -89,6 +89,17 @@ class Starting(SystemTest):
         self.assertIn(str(node.sockets), second.log.read_text())
         node.status()
 
+    def test_sockets_that_are_removed_are_made_again(self) -> None:
+        (node,) = self.start_nodes(1)
+        sockets = [node.control_socket, node.client_socket, node.client_socket.with_name("average.sock")]
+        for socket in sockets:
+            socket.unlink()
+        wait_until(lambda: all(socket.exists() for socket in sockets), PATIENCE_S, "they are there again")
+        client = self.attach(node, np.zeros(10))
+        self.assertEqual(client.run.average(1.0, timeout_s=PATIENCE_S).values, 1.0)
+        self.assertEqual(node.log.read_text().count("was removed or replaced: listening there again"), 3)
+        node.status()
+
     def test_socket_of_a_dead_daemon_is_taken_over(self) -> None:
         (node,) = self.start_nodes(1)
         node.kill()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import sys
+import zlib
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, Optional, Tuple, Union
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple, Union
 
 from . import _library
 from ._library import GossamerError
@@ -121,6 +122,15 @@ def _leaves(values: Any) -> List[Any]:
     return [values]
 
 
+def _described(values: Any, shapes: Iterator[Tuple[int, ...]]) -> Any:
+    """Keys and shapes, the same at all processes that average the same."""
+    if isinstance(values, dict):
+        return [(str(key), _described(item, shapes)) for key, item in _items(values)]
+    if isinstance(values, (list, tuple)):
+        return [_described(item, shapes) for item in values]
+    return next(shapes)
+
+
 def _rebuilt(values: Any, taken: Callable[[Any], Any]) -> Any:
     if isinstance(values, dict):
         found = {key: _rebuilt(item, taken) for key, item in _items(values)}
@@ -163,6 +173,13 @@ class Flat:
     def fill(self) -> Optional[Callable[[], None]]:
         """Puts the values there again. None: they are nowhere else."""
         return None if self._stays else self._put_together
+
+    @property
+    def layout(self) -> int:
+        """A digest of keys and shapes; 0 for a number and for one array of one dimension."""
+        if not isinstance(self._values, (dict, list, tuple)) and len(self._shapes[0]) <= 1:
+            return 0
+        return zlib.crc32(repr(_described(self._values, iter(self._shapes))).encode())
 
     @property
     def size(self) -> int:

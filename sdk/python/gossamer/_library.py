@@ -6,6 +6,7 @@ import ctypes
 import functools
 import os
 import sysconfig
+import threading
 import weakref
 from pathlib import Path
 from typing import Any, Iterator, Set
@@ -163,6 +164,8 @@ class AverageOptions(ctypes.Structure):
         ("timeout_ms", ctypes.c_int64),
         ("codec", ctypes.c_uint32),
         ("exact", ctypes.c_uint32),
+        ("layout", ctypes.c_uint32),
+        ("reserved", ctypes.c_uint32),
     ]
 
 
@@ -263,6 +266,27 @@ def library() -> ctypes.CDLL:
         function.restype = result
         function.argtypes = arguments
     return lib
+
+
+class Calls:
+    """The library's functions for one run. Calls of other threads wait for the one that is under way, so that a run may be
+    closed by any of them."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()  # a call may call back
+        # It never waits, so Python's own lock is enough.
+        self.gossamer_count_step = ctypes.PyDLL(None, handle=library()._handle).gossamer_count_step
+        self.gossamer_count_step.argtypes = library().gossamer_count_step.argtypes
+
+    def __getattr__(self, name: str) -> Any:
+        function = getattr(library(), name)
+
+        def call(*arguments: Any) -> Any:
+            with self.lock:
+                return function(*arguments)
+
+        setattr(self, name, call)
+        return call
 
 
 def _text(value: bytes) -> str:

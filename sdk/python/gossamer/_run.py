@@ -498,6 +498,8 @@ def check_roles(roles: Mapping[str, str], names: Iterable[str], what: str) -> No
         raise _bad_argument(f"roles are given for {what} that do not exist: {', '.join(unknown)}")
 
 
+# close() waits so long for a call of another thread, all of which wait for less at a time.
+CLOSE_PATIENCE_S = 30.0
 # The open runs of this process. A model is in one of them at most.
 _open_runs: "weakref.WeakSet[Run]" = weakref.WeakSet()
 
@@ -548,14 +550,28 @@ def _close_trainer_runs(job: str) -> None:
 
 
 def _close(
-    lib: ctypes.CDLL, handle: ctypes.c_void_p, owners: List[Any], transfer: Optional[Transfer] = None
+    lib: _library.Calls, handle: ctypes.c_void_p, owners: List[Any], transfer: Optional[Transfer] = None
 ) -> None:
     """A `transfer` is ended first: nobody would see its changes, and at exit the things that it needs may be gone."""
     if transfer is not None:
         transfer.ended = True
-    lib.gossamer_close(handle)
-    handle.value = None  # the library refuses later calls on the run
-    owners.clear()
+    if not lib.lock.acquire(timeout=CLOSE_PATIENCE_S):
+        return  # the process ends, and a thread of it is in a call
+    try:
+        pointer, handle.value = handle.value, None  # from now on the library refuses calls on the run
+        lib.gossamer_close(pointer)
+        owners.clear()
+    finally:
+        lib.lock.release()
+
+
+def _unlock_inherited() -> None:
+    """In a forked process: the thread that was in a call is not there."""
+    for run in list(_open_runs):
+        run._lib.lock = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_unlock_inherited)
 
 
 def _check_only_model(run: Run) -> None:
@@ -591,7 +607,7 @@ class Run(Shared):
         c_options = _c_options(options)
         if cuda_stream is not None:
             c_options.device, c_options.stream = _library.CUDA, cuda_stream or None
-        self._lib = _library.library()
+        self._lib = _library.Calls()
         self._owners = [spec.owner for spec in tensors]
         self._pointers = [0 if spec.role == "local" or 0 in spec.shape else spec.pointer for spec in tensors]
         self._trained_bytes = [
@@ -923,8 +939,8 @@ class Run(Shared):
         return not self._finalizer.alive
 
     def close(self) -> None:
-        """Detaches from the daemon. The tensors stay as they are and are not touched any more. May be called twice, and
-        by the actions of every() and on_event."""
+        """Detaches from the daemon. The tensors stay as they are and are not touched any more. May be called twice, by the
+        actions of every() and on_event, and by another thread: a call that waits there raises GossamerError."""
         try:
             self._call_for_the_last_time()
         finally:  # also if one of them raises an exception

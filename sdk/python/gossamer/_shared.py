@@ -54,7 +54,7 @@ def slice_ms(end_s: float) -> int:
 class Shared:
     """A subclass has _lib, _open_handle(), _report(status), _last_error() and _warn(message)."""
 
-    _lib: ctypes.CDLL
+    _lib: _library.Calls
 
     def __init__(self) -> None:
         self._average_memory: Dict[str, Any] = {}
@@ -158,13 +158,14 @@ class Shared:
         finished and agree, and returns with their mean in the tensors. It waits for replicas that still train, at most
         `timeout_s` (None: for ever). Save the model if the result says `saver`. Training may go on afterwards. Without
         a daemon it returns at once; but if one has gone away, ten seconds after that, as it might be restarted. If the
-        model holds NaN or infinity, it warns and returns at once: the others finish without it."""
+        model holds NaN or infinity, or the daemon refuses the run, it warns and returns at once, and does not save: the others
+        finish without it."""
         begin = time.monotonic()
         limit_s = limit_of(timeout_s)
         found = _library.FinishInfo(size=ctypes.sizeof(_library.FinishInfo))
         while True:
             status = self._lib.gossamer_finish(self._open_handle(), slice_ms(begin + limit_s), ctypes.byref(found))
-            if status == _library.NOT_FINITE:
+            if status in (_library.NOT_FINITE, _library.REJECTED):
                 self._warn(self._last_error())
             elif status != _library.TIMEOUT:
                 self._check(status)
@@ -203,6 +204,7 @@ class Shared:
         have to call. One that dies is left out as soon as its node is known to be dead. Nobody rolls back.
 
         values: a number, an array or tensor of any framework, or lists, tuples and dicts of these; averaged in float32.
+            Processes that give other keys or shapes are not averaged with, and the TimeoutError says so.
         at_least: wait until so many processes take part, for instance all that were started. It holds for each call: no
             mean is made where fewer of them are left.
         grace_s: once more than half have contributed, wait at most this long for the others. What they contribute is in
@@ -216,6 +218,7 @@ class Shared:
         limit_s = limit_of(timeout_s)
         options = average_options(name, at_least, grace_s, codec)
         flat = Flat(values, in_place, lambda size: self._average_memory_for(name, size))
+        options.layout = flat.layout
         found = self._average(flat.pointer, flat.size, options, limit_s, fill=flat.fill)
         return Average(values=flat.values(), of=found.of, joined=bool(found.joined), round=found.round)
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 import functools
 import gc
 import os
+import time
 import types
 import weakref
 from dataclasses import replace
@@ -28,7 +29,7 @@ import torch.distributed
 from . import _library, _torch_cuda, _torch_parts
 from ._events import Event, EventKind
 from ._library import GossamerError, GossamerWarning, version
-from ._options import AttachOptions
+from ._options import AttachOptions, check_options
 from ._run import (
     MAX_COUNT, Run, RunInfo, RunStats, State, TensorSpec, Transfer, _bad_argument, _open_runs, _warn, check_roles,
     check_samples_per_step, roles_of,
@@ -214,6 +215,7 @@ class TorchRun(Run):
         masters: Optional[Iterable[torch.Tensor]] = None,
         group: Optional[torch.distributed.ProcessGroup] = None,
     ):
+        check_options(options)
         model = _unwrapped(model)
         self._module = weakref.ref(model)
         self._next_look_at_model = 1  # steps
@@ -251,6 +253,7 @@ class TorchRun(Run):
         self._averages = ExactAverages()
         self._optimizer: Optional[weakref.ref[torch.optim.Optimizer]] = None  # whose gradients may be averaged
         self._uncounted_steps = 0  # of other optimizers, since the last step that this run has counted
+        self._foreign_steps = _ForeignSteps()
         self._counted_twice = 0  # steps in a row that the hook has counted, and then the program by hand
         # _version() after the hook's last step. None: the program has never called step() by hand. -1: not known.
         self._hooked_version: Optional[int] = None
@@ -501,6 +504,12 @@ class TorchRun(Run):
         elif self._is_updated_by(optimizer):
             what = "an optimizer that was not attached trains the model"
         else:
+            steps = self.info().steps
+            if steps != self._finished_at and self._foreign_steps.come(steps):
+                self._warn(
+                    f"job '{self._job}': for {_FOREIGN_S:.0f} s only other models have been trained here: if one of them is meant, for "
+                    "instance because a notebook's cell has made the model anew, attach it"
+                )
             return
         self._uncounted_steps += 1
         if self._uncounted_steps > _MOST_UNCOUNTED_STEPS:
@@ -644,6 +653,30 @@ def _end_hook(optimizer: "weakref.ref[torch.optim.Optimizer]", unhook: Callable[
 _MOST_COUNTED_TWICE = 5
 # So many steps of other optimizers may pass between two of a run's own: programs may take turns.
 _MOST_UNCOUNTED_STEPS = 100
+
+
+# The attached model is not trained for so long, while other optimizers make so many steps.
+_FOREIGN_S = 20.0
+_MOST_FOREIGN_STEPS = 200
+
+
+class _ForeignSteps:
+    """Of optimizers that train other models, since the attached one was trained."""
+
+    def __init__(self) -> None:
+        self._told = False
+        self._count = 0
+        self._own_steps = -1
+        self._since_s = 0.0
+
+    def come(self, own_steps: int) -> bool:
+        """Whether to tell the program, which is done once."""
+        if own_steps != self._own_steps:
+            self._own_steps, self._count, self._since_s = own_steps, 0, time.monotonic()
+        self._count += 1
+        late = self._count >= _MOST_FOREIGN_STEPS and time.monotonic() - self._since_s >= _FOREIGN_S
+        self._told, late = self._told or late, late and not self._told
+        return late
 
 
 # Those whose steps a run counts, so that looking for the run costs their steps nothing.

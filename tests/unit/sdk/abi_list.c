@@ -93,6 +93,8 @@ int main(void) {
   FIELD(gossamer_average_options, timeout_ms);
   FIELD(gossamer_average_options, codec);
   FIELD(gossamer_average_options, exact);
+  FIELD(gossamer_average_options, layout);
+  FIELD(gossamer_average_options, reserved);
   STRUCTURE(gossamer_average_info);
   FIELD(gossamer_average_info, size);
   FIELD(gossamer_average_info, of);

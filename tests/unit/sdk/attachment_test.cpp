@@ -107,6 +107,11 @@ TEST_CASE("a refused layout is reported at once in the daemon's words") {
   CHECK(run.last_error().find("tensor 'weights' has 600 elements here and 512 elsewhere") != std::string::npos);
   run.step(1);
   CHECK(run.info().clock_samples == 1);
+  gossamer_finish_info end{};
+  end.size = sizeof end;
+  CHECK(gossamer_finish(run.handle(), -1, &end) == GOSSAMER_REJECTED);
+  CHECK(end.agreed + end.saver == 0);
+  CHECK(run.last_error().starts_with("this model is no part of the job, and not the one to save"));
 }
 
 TEST_CASE("a daemon of another version is reported, and tried again in case it is upgraded") {

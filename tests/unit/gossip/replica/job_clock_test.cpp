@@ -17,11 +17,13 @@ struct Job {
   JobClock clock = {};
   double own = 0;
   double own_pace = 100;
+  bool ended = false;
   struct Other {
     double at = 0;
     double pace = 0;
     std::uint64_t told = 0;
     std::optional<std::uint64_t> lie = {};
+    bool ended = false;
   };
   std::vector<Other> others = {};
   int looks = 0;
@@ -36,9 +38,10 @@ struct Job {
         Other& other = others[n];
         other.at += other.pace / 10;
         if (looks % 10 == static_cast<int>(n)) other.told = other.lie.value_or(static_cast<std::uint64_t>(other.at));
-        claims.push_back({node_id(static_cast<std::uint8_t>(n + 1)), other.told});
+        claims.push_back({node_id(static_cast<std::uint8_t>(n + 1)), other.told, other.ended});
       }
-      clock.look(looks++ * us_per_s / 10, static_cast<std::uint64_t>(own), std::move(claims));
+      clock.look(now_us(), {.clock = own_clock(), .ended = ended}, std::move(claims));
+      ++looks;
       REQUIRE((falls || clock.value() >= least));
       least = clock.value();
     }
@@ -51,6 +54,19 @@ struct Job {
     }
     own_pace = pace;
   }
+  /// The run ends, and all tell their last clocks.
+  void end() {
+    std::vector<JobClock::Claim> claims;
+    for (std::size_t n = 0; n < others.size(); ++n) {
+      const Other& other = others[n];
+      claims.push_back(
+          {node_id(static_cast<std::uint8_t>(n + 1)), other.lie.value_or(static_cast<std::uint64_t>(other.at))});
+    }
+    for (int i = 0; i < 100; ++i)
+      clock.end(now_us(), own_clock(), claims);
+  }
+  [[nodiscard]] TimeUs now_us() const { return looks * us_per_s / 10; }
+  [[nodiscard]] std::uint64_t own_clock() const { return static_cast<std::uint64_t>(own); }
   [[nodiscard]] double value() const { return static_cast<double>(clock.value()); }
 };
 
@@ -201,18 +217,50 @@ TEST_CASE("clocks do not leave their range") {
 
 TEST_CASE("replicas that have stopped take the furthest clock at once") {
   JobClock clock;
-  clock.look(0, 5'216, {{node_id(1), 5'300}});
-  clock.end(5'216, {{node_id(1), 7'072}});
+  clock.look(0, {.clock = 5'216}, {{node_id(1), 5'300}});
+  clock.end(1, 5'216, {{node_id(1), 7'072}});
   CHECK(clock.value() == 7'072);
+}
+
+TEST_CASE("who has ended early follows those that train on no faster, and all end with one clock") {
+  for (const double pace : {60.0, 100.0, 190.0}) {
+    INFO("others train " << pace / 100 << " times as fast");
+    for (const std::size_t others : {1U, 2U, 5U}) {
+      Job job;
+      job.others.assign(others, {.pace = pace});
+      job.train(2.3);
+      job.ended = true;
+      job.own_pace = 0;
+      for (std::size_t n = 1; n < others; ++n) {  // they end as early
+        job.others[n].ended = true;
+        job.others[n].pace = 0;
+      }
+      job.train(1200.7);
+      job.end();
+      CHECK(job.value() == std::floor(job.others[0].at));
+    }
+  }
+}
+
+TEST_CASE("while others wait for the end one that lies makes the clock as much too large as while they train") {
+  Job job{.others = {{.pace = 100}, {.pace = 100, .lie = 60'000}}};
+  job.train(10);
+  CHECK(job.value() == Approx(2000).epsilon(0.3));
+  job.ended = job.others[0].ended = true;
+  job.own_pace = job.others[0].pace = 0;
+  job.train(10);
+  CHECK(job.value() == Approx(4000).epsilon(0.3));
+  job.end();
+  CHECK(job.value() == Approx(4400).epsilon(0.3));
 }
 
 TEST_CASE("one that lies makes the clock at the end no larger than the pace allows") {
   JobClock two;
-  two.end(1'000, {{node_id(1), 60'000}});
+  two.end(0, 1'000, {{node_id(1), 60'000}});
   CHECK(two.value() == 8'000);
   JobClock three;
-  three.end(1'000, {{node_id(1), 60'000}, {node_id(2), 900}});
+  three.end(0, 1'000, {{node_id(1), 60'000}, {node_id(2), 900}});
   CHECK(three.value() == 2'000);
-  three.end(1'000, {{node_id(1), max_clock_samples}, {node_id(2), 900}});
+  three.end(0, 1'000, {{node_id(1), max_clock_samples}, {node_id(2), 900}});
   CHECK(three.value() == 2'000);
 }

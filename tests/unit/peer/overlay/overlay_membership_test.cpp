@@ -61,6 +61,32 @@ TEST_CASE("one death is told by all to all, and the others go on") {
   CHECK(all_linked(nodes));
 }
 
+TEST_CASE("a node that is back at its address with another key leaves nobody to be dialled") {
+  asio::io_context loop;
+  const ClusterKeys keys = new_keys();
+  const HeldPort port(loop);
+  OverlaySettings there = quick_options();
+  there.listen = port.address();
+  auto before = Node::started(loop, keys, there);
+  const auto stays = Node::started(loop, keys, with_peers({port.address()}));
+  const auto other = Node::started(loop, keys, with_peers({port.address(), stays->overlay->address()}));
+  run_until(loop, [&] { return stays->linked(*before) && stays->linked(*other) && other->linked(*before); });
+  before->overlay.reset();
+  const auto back = Node::started(loop, keys, there);
+  run_until(loop, [&] { return stays->count("dead", *before) == 1 && other->count("dead", *before) == 1; });
+  run_until(loop, [&] { return stays->linked(*back) && other->linked(*back); });
+  // The former node is looked for again and again, where another one answers now.
+  const TimeUs from_us = stays->now() + quick_options().membership.reconnect_interval_us;
+  run_until(loop, [&] { return stays->now() >= from_us; });
+  std::size_t looks = 0, dialled = 0;
+  run_until(loop, [&] {
+    ++looks;
+    dialled += stays->overlay->all_dialled() && back->overlay->all_dialled() ? 1 : 0;
+    return stays->now() >= from_us + 2 * us_per_s;
+  });
+  CHECK(dialled == looks);
+}
+
 TEST_CASE("beyond the limit each node keeps links to some, and all stay connected") {
   asio::io_context loop;
   const ClusterKeys keys = new_keys();

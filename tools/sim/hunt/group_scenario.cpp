@@ -783,9 +783,10 @@ void Scenario::end_run(std::uint32_t number) {
     training_ = false;
     schedule.run_until(schedule.now_us() + 11 * step_least_us_);
   }
+  const TimeUs last_us = is_averaged_ || chance(random, 0.8) ? 300'000 : end_us / 2;
   for_each_client([&](std::size_t i, std::size_t c) {
     if (nodes[i].clients[c].keeps) return;
-    schedule.after(between(random, 0, 300'000), [this, i, c, number] { nodes[i].clients[c].finishes = number; });
+    schedule.after(between(random, 0, last_us), [this, i, c, number] { nodes[i].clients[c].finishes = number; });
   });
   bool over = false;
   for (const TimeUs until_us = schedule.now_us() + end_us; !over; schedule.run_until(schedule.now_us() + 10'000)) {

@@ -98,15 +98,16 @@ class ArraysRun(Run):
         return super().finish(timeout_s)
 
     def _follow_program(self) -> None:
-        if self.closed:
-            return
-        for index, key in enumerate(self._keys):
-            try:
-                array = self._arrays[key]
-            except LookupError:
-                raise _refuse(self._names[index], "has been taken out of the model since the run was attached") from None
-            if array is not self._owners[index]:
-                self._follow(index, array)
+        with self._lib.lock:  # another thread may close the run
+            if self.closed:
+                return
+            for index, key in enumerate(self._keys):
+                try:
+                    array = self._arrays[key]
+                except LookupError:
+                    raise _refuse(self._names[index], "has been taken out of the model since the run was attached") from None
+                if array is not self._owners[index]:
+                    self._follow(index, array)
         if len(self._arrays) > len(self._keys) and not self._told_of_new:
             self._tell_of_new()
 

@@ -1093,9 +1093,10 @@ class Run(Shared):
 
     def _move_tensor(self, index: int, pointer: int, owner: Any) -> None:
         """The values of a tensor are at `pointer` from now on."""
-        self._check(self._lib.gossamer_set_tensor_data(self._open_handle(), index, pointer))
-        self._owners[index] = owner
-        self._pointers[index] = pointer
+        with self._lib.lock:
+            self._check(self._lib.gossamer_set_tensor_data(self._open_handle(), index, pointer))
+            self._owners[index] = owner
+            self._pointers[index] = pointer
 
     def _model(self) -> Set[int]:
         """Tells a model from others in this process: addresses of its tensors, or ids of objects that the run holds."""

@@ -263,9 +263,9 @@ typedef struct gossamer_average_options {
   int64_t timeout_ms; /* < 0: for ever */
   uint32_t codec;     /* gossamer_average_codec, the same at all processes */
   uint32_t exact;     /* with GOSSAMER_AVERAGE_Q8: so many of the first values travel in fp32 all the same */
-  uint32_t layout;    /* what the values are, for instance a hash of their names and shapes: with another one, or another
-                         count, a process is not averaged with, and the message of the timeout says so */
-  uint32_t reserved;  /* 0 */
+  uint32_t layout;   /* what the values are, for instance a hash of their names and shapes: with another one, or another
+                        count, a process is not averaged with, and the message of the timeout says so */
+  uint32_t reserved; /* 0 */
 } gossamer_average_options;
 
 typedef struct gossamer_average_info {
@@ -370,8 +370,8 @@ GOSSAMER_API gossamer_status gossamer_logged(gossamer_run* run, const char* name
  * agreed in time; *info has the present state, and more than one process may later be told to save.
  * GOSSAMER_NOT_FINITE: the tensors hold NaN or infinity. The others finish without this replica, which is told at once:
  * `agreed` and `saver` are 0, `distance` is infinite. GOSSAMER_REJECTED, at once: the daemon refuses the run, for its
- * layout or the user's rights; `agreed` and `saver` are 0. Calling it again goes on. gossamer_step() ends finishing. `info`,
- * whose `size` the caller has set, may be NULL. */
+ * layout or the user's rights; `agreed` and `saver` are 0. Calling it again goes on. gossamer_step() ends finishing.
+ * `info`, whose `size` the caller has set, may be NULL. */
 GOSSAMER_API gossamer_status gossamer_finish(gossamer_run* run, int64_t timeout_ms, gossamer_finish_info* info);
 
 /* Replaces `count` fp32 values by their exact mean over all processes of the job that call this with the same name: the

@@ -172,10 +172,9 @@ void Averages::look_at_socket(TimeUs now_us) {
   constexpr TimeUs period_us = std::chrono::microseconds(socket_look_period).count();
   if (!listening_ || now_us - looked_at_socket_us_ < period_us) return;
   looked_at_socket_us_ = now_us;
-  if (!UnixSocket::listen_again(listening_, acceptor_).value_or(false)) return;
+  if (!UnixSocket::listen_again(listening_, acceptor_, log_).value_or(false)) return;
   retry_.cancel();
   accept_when_ready();
-  log_.warn("{} was removed or replaced: listening there again", listening_->path().string());
 }
 
 void Averages::accept_when_ready() {
@@ -264,10 +263,9 @@ void Averages::read(const std::shared_ptr<Session>& session) {
 std::expected<void, std::string> Averages::begin(const std::shared_ptr<Session>& held, std::span<const std::byte> bytes,
                                                  int memory) {
   Session& session = *held;
-  AverageOpen open;
+  AverageOpen open{};
   if (bytes.size() != sizeof open && bytes.size() != layout::average_open_bytes_1)
     return cannot("this is no request to average: it has a wrong size");
-  open = {};
   std::memcpy(&open, bytes.data(), bytes.size());
   if (open.magic != layout::average_magic) return cannot("this is no request to average: its mark is wrong");
   if (open.version != (bytes.size() == sizeof open ? layout::average_version : 1))

@@ -109,13 +109,12 @@ auto ClientListener::on(std::uint64_t number, Action action) {
 void ClientListener::look_at_socket() {
   look_.expires_after(options_.socket_look_period);
   look_.async_wait(later(&ClientListener::look_at_socket));
-  const auto again = UnixSocket::listen_again(listening_, acceptor_);
+  const auto again = UnixSocket::listen_again(listening_, acceptor_, log_);
   if (!again && last_socket_problem_.is_due(again.error()))
     log_.error("the clients' socket is gone, and no other can be made: {}; trying again", again.error());
   if (!again.value_or(false)) return;
   retry_.cancel();
   accept_when_ready();
-  log_.warn("{} was removed or replaced: listening there again; attached clients go on", options_.socket.string());
 }
 
 void ClientListener::accept_when_ready() {

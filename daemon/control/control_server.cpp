@@ -122,10 +122,9 @@ void ControlServer::Core::look_at_socket() {
     const std::shared_ptr<Core> self = weak.lock();
     if (self && !error && self->listening_) self->look_at_socket();
   });
-  if (!UnixSocket::listen_again(listening_, acceptor_).value_or(false)) return;  // doctor tells of such folders
+  if (!UnixSocket::listen_again(listening_, acceptor_, log_).value_or(false)) return;
   retry_.cancel();
   accept_when_ready();
-  log_.warn("{} was removed or replaced: listening there again", listening_->path().string());
 }
 
 void ControlServer::Core::accept_some() {

@@ -51,8 +51,7 @@ std::string keeps_apart(const JobTrouble::Scene& scene) {
 std::string disbelieves(const gossip::JobClock::Claim& claim, const JobHost& host) {
   return fmt::format(
       "node {} says that its replica has seen {} samples, and no other that it is anywhere near: it is not believed; "
-      "if "
-      "that is wrong, look at that node's gossamerctl jobs, or deny it",
+      "if that is wrong, look at that node's gossamerctl jobs, or deny it",
       host.called(claim.node), claim.clock);
 }
 
@@ -67,8 +66,7 @@ std::string runs_ahead(const JobTrouble::Scene& scene) {
   if (furthest == 0 || own / told_lead < furthest || own < least_told_clock) return {};
   return fmt::format(
       "this node has counted {} samples, and no other more than {}, so they follow its clock slowly, if at all: are "
-      "the "
-      "samples of each step right? If it is that fast, raise [gossip] clock_pace on the others",
+      "the samples of each step right? If it is that fast, raise [gossip] clock_pace on the others",
       own, furthest);
 }
 
@@ -90,8 +88,7 @@ std::string holds_end_up(const JobTrouble::Scene& scene) {
   if (late.empty()) return {};
   return fmt::format(
       "the end of the run waits for {}, which neither finishes nor has trained for {} s: has it failed? End it, or "
-      "call "
-      "finish() there",
+      "call finish() there",
       fmt::join(late | std::views::take(most_named), ", "), still_us / us_per_s);
 }
 

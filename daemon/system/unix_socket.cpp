@@ -80,13 +80,15 @@ bool UnixSocket::file_in_place() const {
 }
 
 std::expected<bool, std::string> UnixSocket::listen_again(std::optional<UnixSocket>& listening,
-                                                          asio::posix::stream_descriptor& acceptor) {
+                                                          asio::posix::stream_descriptor& acceptor,
+                                                          spdlog::logger& log) {
   if (listening->file_in_place()) return false;
   auto again = listen(listening->path_, listening->type_);
   if (!again) return std::unexpected(std::move(again.error()));
   acceptor.release();  // cancels the wait on it
   listening.emplace(std::move(*again));
   acceptor.assign(listening->get());
+  log.warn("{} was removed or replaced: listening there again; who is connected goes on", listening->path_.string());
   return true;
 }
 

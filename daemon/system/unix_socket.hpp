@@ -5,6 +5,7 @@
 
 #pragma once
 
+#include <spdlog/logger.h>
 #include <sys/types.h>
 
 #include <asio/posix/stream_descriptor.hpp>
@@ -35,8 +36,8 @@ class UnixSocket {
   [[nodiscard]] bool file_in_place() const;
   /// Listens at the same path anew if the file is gone. True: `acceptor` has the new socket, and waits for nobody yet.
   [[nodiscard]] static std::expected<bool, std::string> listen_again(std::optional<UnixSocket>& listening,
-                                                                     asio::posix::stream_descriptor& acceptor);
-  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
+                                                                     asio::posix::stream_descriptor& acceptor,
+                                                                     spdlog::logger& log);
 
  private:
   UnixSocket(FileDescriptor fd, std::filesystem::path path, int type, ino_t inode)

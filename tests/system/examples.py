@@ -66,7 +66,11 @@ class ExampleTest(SystemTest):
     def output(self, run: "subprocess.Popen[str]") -> str:
         """Waits for its end, which must be good."""
         output = run.communicate(timeout=RUN_TIMEOUT_S)[0]
-        self.assertEqual(run.returncode, 0, output)
+        # A thread of PyTorch's gloo that destroys the last collective (AsyncWork has a ThreadLocalState with a Python object)
+        # may want Python's lock when the interpreter ends already, and aborts then: once in twenty runs on a busy machine.
+        aborted = "accuracy" in output and "\nterminate called without an active exception\n" in output
+        if not aborted:
+            self.assertEqual(run.returncode, 0, output)
         self.assertNotIn("alone", output)
         return output
 

@@ -133,12 +133,16 @@ struct Averages::Session {
   std::uint64_t id = 0;      // in the ledger
   std::uint64_t number = 0;  // of the last call
   std::string job = {};
-  std::string name = {};                    // of the job and the average, for the log
-  TimeUs told_us = 0;                       // when the call began, or the process was told whom it waits for
-  TimeUs log_us = 0;                        // when the log is told, too
-  std::optional<std::string> why_not = {};  // others average something else under this name
-  bool gone = false;                        // the connection is closed; the member leaves
-  TimeUs gone_us = 0;                       // when
+  std::string name = {};  // of the job and the average, for the log
+  TimeUs told_us = 0;     // when the call began, or the process was told whom it waits for
+  TimeUs log_us = 0;      // when the log is told, too
+  struct Difference {
+    NodeId node;
+    std::string text;
+  };
+  std::optional<Difference> why_not = {};  // who averages something else under this name
+  bool gone = false;                       // the connection is closed; the member leaves
+  TimeUs gone_us = 0;                      // when
 };
 
 Averages::Averages(asio::io_context& loop, AveragesHost& host, std::uint64_t first_life, const ClientLimits& limits,
@@ -385,7 +389,7 @@ void Averages::tell_what_is_waited_for(Session& session) {
 
 std::string Averages::waits_for(const Session& session) const {
   const gossip::Averaging& averaging = session.member->averaging();
-  const std::string why_not = session.why_not ? "; " + *session.why_not : "";
+  const std::string why_not = session.why_not ? "; " + session.why_not->text : "";
   if (!averaging.is_member()) return "it is no member yet: it asks the other nodes" + why_not;
   const std::size_t members = averaging.members().size();
   if (members < session.member->at_least())
@@ -395,7 +399,7 @@ std::string Averages::waits_for(const Session& session) const {
   if (late.empty()) return fmt::format("not all of the {} members have contributed", members);
   std::string text = "no contribution yet from";
   for (const Participant& one : late | std::views::take(8))
-    text += fmt::format("{} {}", &one == &late.front() ? "" : ",", one.node.brief());
+    text += fmt::format("{} {}", &one == &late.front() ? "" : ",", host_.called(one.node));
   return text;
 }
 
@@ -445,13 +449,13 @@ void Averages::deliver(const NodeId& from, const Received& message) {
     if (!is_nobody && !host_.may_train(from, session->job)) continue;
     if (member.self() == message.from || (message.to.life != 0 && message.to != member.self())) continue;
     if (member.collective().layout_hash != message.collective.layout_hash) {
-      session->why_not =
-          difference_of(host_.called(from), message.collective.layout_hash, member.collective().layout_hash);
+      session->why_not = Session::Difference{
+          from, difference_of(host_.called(from), message.collective.layout_hash, member.collective().layout_hash)};
       continue;
     }
     known = true;
     // A node where others average says of this session's numbers that nobody does.
-    if (!is_nobody) session->why_not.reset();
+    if (!is_nobody && session->why_not && session->why_not->node == from) session->why_not.reset();
     member.received(message);
   }
   if constexpr (std::is_same_v<Received, AverageNote>) {

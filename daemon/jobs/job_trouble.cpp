@@ -55,21 +55,6 @@ std::string disbelieves(const gossip::JobClock::Claim& claim, const JobHost& hos
       host.called(claim.node), claim.clock);
 }
 
-/// This node is ahead of all others by so much that they do not believe it, or soon will not.
-std::string runs_ahead(const JobTrouble::Scene& scene) {
-  const gossip::Neighbours& neighbours = scene.replica.neighbours();
-  std::uint64_t furthest = 0;
-  for (const auto& [node, neighbour] : neighbours) {
-    if (neighbours.is_sound(neighbour)) furthest = std::max(furthest, neighbour.info.clock);
-  }
-  const std::uint64_t own = scene.replica.clock();
-  if (furthest == 0 || own / told_lead < furthest || own < least_told_clock) return {};
-  return fmt::format(
-      "this node has counted {} samples, and no other more than {}, so they follow its clock slowly, if at all: are "
-      "the samples of each step right? If it is that fast, raise [gossip] clock_pace on the others",
-      own, furthest);
-}
-
 /// Why the end of the run is waited for.
 std::string holds_end_up(const JobTrouble::Scene& scene) {
   const TimeUs then_us = scene.now_us - still_us;
@@ -162,6 +147,23 @@ const std::string& JobTrouble::grows(const Scene& scene) {
              "averaging carries that to all: end that training, and resume from a checkpoint with a smaller learning "
              "rate",
              *times);
+}
+
+/// This node is ahead of all others by so much that they do not believe it, or soon will not. Told once, too.
+const std::string& JobTrouble::runs_ahead(const Scene& scene) {
+  const gossip::Neighbours& neighbours = scene.replica.neighbours();
+  std::uint64_t furthest = 0;
+  for (const auto& [node, neighbour] : neighbours) {
+    if (neighbours.is_sound(neighbour)) furthest = std::max(furthest, neighbour.info.clock);
+  }
+  const std::uint64_t own = scene.replica.clock();
+  const bool ahead = furthest > 0 && own / told_lead >= furthest && own >= least_told_clock;
+  if (!ahead) ahead_.clear();
+  if (!ahead || !ahead_.empty()) return ahead_;
+  return ahead_ = fmt::format(
+             "this node has counted {} samples, and no other more than {}, so they follow its clock slowly, if at all: "
+             "are the samples of each step right? If it is that fast, raise [gossip] clock_pace on the others",
+             own, furthest);
 }
 
 std::string JobTrouble::stands_still(const Scene& scene) {

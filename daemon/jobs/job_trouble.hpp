@@ -49,10 +49,12 @@ class JobTrouble {
 
  private:
   [[nodiscard]] const std::string& grows(const Scene& scene);
+  [[nodiscard]] const std::string& runs_ahead(const Scene& scene);
   [[nodiscard]] std::string stands_still(const Scene& scene);
 
   Growth growth_;
   std::string grows_;
+  std::string ahead_;
   std::uint64_t clock_ = 0;
   TimeUs trained_us_ = 0;  // when the clock was last seen to move; 0: never
   struct {

@@ -260,10 +260,10 @@ void Replica::update_finishing(TimeUs now_us, Actions& out) {
 
 FinishReport Replica::finish_report() const {
   FinishReport report;
+  report.clock = std::max(data_.clock, job_clock_.value());
   if (!data_.finish) return report;
   const Finish& finish = *data_.finish;
   report.begun = true;
-  report.clock = std::max(data_.clock, job_clock_.value());
   report.over = finish.stage == Finishing::over;
   report.distance = report.over ? finish.distance : data_.fragments.end_distance(false);
   std::set<NodeId> members = finish.over;

@@ -847,6 +847,8 @@ Result<void> ClientRun::average(std::span<float> values, const gossamer_average_
   if (!layout::is_job_name(name))
     return fail(GOSSAMER_BAD_ARGUMENT,
                 "the name of an average has the form of a job's: 1 to 63 letters, digits, '.', '_' or '-'");
+  if (const AttachmentStatus status = attachment_status(); !status.attached && status.rejected_for_good)
+    return fail(GOSSAMER_REJECTED, "this process has no part in the job, so it averages nothing: " + status.message);
   if (options.codec > GOSSAMER_AVERAGE_Q8 || options.exact > layout::AverageFormWord::most_exact)
     return fail(GOSSAMER_BAD_ARGUMENT, "codec is none of gossamer_average_codec that this library knows");
   return averages_.try_emplace(name, job_, name, socket_path_).first->second.average(values, options, info);

@@ -261,12 +261,14 @@ class Training(unittest.TestCase):
             with self.assertWarnsRegex(gossamer.GossamerWarning, "tensor 'w' differs"):
                 gossamer.attach([np.zeros(3, np.float32)], job="test", socket=daemon.path).close()
 
-    def test_a_run_that_is_refused_does_not_save(self):
+    def test_a_run_that_is_refused_neither_saves_nor_averages(self):
         with ContractDaemon(*[(NOT_PERMITTED, "you may not train it")] * 1000) as daemon:
             with self.assertWarnsRegex(gossamer.GossamerWarning, "you may not train it"):
                 run = gossamer.attach([np.zeros(3, np.float32)], job="test", socket=daemon.path, timeout_s=60)
             with run, self.assertWarnsRegex(gossamer.GossamerWarning, "not the one to save.*you may not train it"):
                 end = run.finish(timeout_s=60)
+                with self.assertRaisesRegex(gossamer.GossamerError, "this process has no part in the job.*you may not"):
+                    run.average(1.0)
         self.assertFalse(end.agreed or end.saver)
 
     def test_settings_that_are_refused_are_an_error(self):

@@ -294,18 +294,25 @@ class Training(unittest.TestCase):
     def test_a_model_that_is_trained_instead_of_the_attached_one_is_told_once(self):
         net, other = model(), model()
         optimizer, others = (torch.optim.SGD(one.parameters(), lr=0.1) for one in (net, other))
-        with unittest.mock.patch("gossamer.torch._FOREIGN_S", 0.0), alone(net, optimizer):
+        with unittest.mock.patch("gossamer.torch._FOREIGN_S", 0.0), alone(net, optimizer) as run:
             with warnings.catch_warnings():
                 warnings.simplefilter("error")
                 for step in range(600):  # they take turns, as those of adversaries do
                     train(*((net, optimizer) if step % 100 == 0 else (other, others)))
-            with self.assertWarnsRegex(gossamer.GossamerWarning, "only other models have been trained here"):
+            with self.assertWarnsRegex(gossamer.GossamerWarning, "only other models are trained here"):
                 for _ in range(200):
                     train(other, others)
             with warnings.catch_warnings():
                 warnings.simplefilter("error")
                 for _ in range(300):
                     train(other, others)
+                run.finish()
+        with alone(net, optimizer) as run:  # at the end at the latest
+            train(net, optimizer)
+            for _ in range(200):
+                train(other, others)
+            with self.assertWarnsRegex(gossamer.GossamerWarning, "only other models are trained here"):
+                run.finish()
 
     def test_steps_by_hand_that_the_hook_has_counted_already_are_told_once(self):
         def told(train_it):

@@ -3,6 +3,7 @@
 import collections
 import concurrent.futures
 import fcntl
+import functools
 import os
 import random
 import re
@@ -182,6 +183,22 @@ class Averaging(SystemTest):
             ("codec", (np.zeros(3), "f32"), (np.zeros(3), "q8"), "averages with the codec "),
         ):
             wait_until(one_is_told, PATIENCE_S, f"one is told of another {name}")
+
+    def test_the_majority_is_told_who_averages_something_else(self) -> None:
+        nodes = self.start_nodes(3)
+        clients = self.clients_at(*nodes)
+        values = [np.zeros(3), np.zeros(3), {"x": 0.0, "y": 0.0, "z": 0.0}]
+
+        def told(client: Client, given: Any) -> str:
+            with self.assertRaises(TimeoutError) as caught:
+                client.run.average(given, at_least=3, timeout_s=4)
+            return str(caught.exception)
+
+        def both_are_told() -> bool:
+            texts = self.at_once(*[functools.partial(told, *pair) for pair in zip(clients, values)])
+            return all(f"({nodes[2].name}) averages numbers under this name that have other" in text for text in texts[:2])
+
+        wait_until(both_are_told, PATIENCE_S, "the majority is told")
 
     def test_in_place(self) -> None:
         nodes = self.start_nodes(2)

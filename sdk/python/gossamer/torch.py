@@ -383,6 +383,7 @@ class TorchRun(Run):
 
     def finish(self, timeout_s: Optional[float] = 60.0) -> Finish:
         self._averages.leave(self)
+        self._tell_of_foreign_steps(0.0)
         self._follow_program()
         end = super().finish(timeout_s)
         self._copy_masters()
@@ -504,18 +505,22 @@ class TorchRun(Run):
         elif self._is_updated_by(optimizer):
             what = "an optimizer that was not attached trains the model"
         else:
-            steps = self.info().steps
-            if steps != self._finished_at and self._foreign_steps.come(steps):
-                self._warn(
-                    f"job '{self._job}': for {_FOREIGN_S:.0f} s only other models have been trained here: if one of them is meant, for "
-                    "instance because a notebook's cell has made the model anew, attach it"
-                )
+            self._foreign_steps.come(self.info().steps)
+            self._tell_of_foreign_steps(_FOREIGN_S)
             return
         self._uncounted_steps += 1
         if self._uncounted_steps > _MOST_UNCOUNTED_STEPS:
             self._warn(
                 f"job '{self._job}': {what}, and the run counts none of its steps: attach the model with that optimizer, or "
                 "call run.step() after each step"
+            )
+
+    def _tell_of_foreign_steps(self, least_s: float) -> None:
+        steps = self.info().steps
+        if steps != self._finished_at and self._foreign_steps.are_told(steps, least_s):
+            self._warn(
+                f"job '{self._job}': only other models are trained here now: if one of them is meant, for instance because a "
+                "notebook's cell has made the model anew, attach it"
             )
 
     def check_updated_by(self, optimizer: torch.optim.Optimizer) -> None:
@@ -669,14 +674,19 @@ class _ForeignSteps:
         self._own_steps = -1
         self._since_s = 0.0
 
-    def come(self, own_steps: int) -> bool:
-        """Whether to tell the program, which is done once."""
+    def come(self, own_steps: int) -> None:
+        """One more. `own_steps`: of the attached model so far."""
         if own_steps != self._own_steps:
             self._own_steps, self._count, self._since_s = own_steps, 0, time.monotonic()
         self._count += 1
-        late = self._count >= _MOST_FOREIGN_STEPS and time.monotonic() - self._since_s >= _FOREIGN_S
-        self._told, late = self._told or late, late and not self._told
-        return late
+
+    def are_told(self, own_steps: int, least_s: float) -> bool:
+        """Whether to tell the program, which is done once, that there have been many in so long."""
+        many = own_steps == self._own_steps and self._count >= _MOST_FOREIGN_STEPS
+        if self._told or not many or time.monotonic() - self._since_s < least_s:
+            return False
+        self._told = True
+        return True
 
 
 # Those whose steps a run counts, so that looking for the run costs their steps nothing.

@@ -98,6 +98,33 @@ class Training(unittest.TestCase):
                 for _ in range(200):
                     run.step()
 
+    def test_steps_that_change_nothing_any_more_are_told_once(self):
+        w = np.zeros(1000, np.float32)
+        with alone({"w": w}) as run:
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                for _ in range(300):
+                    w += 1
+                    run.step()
+            a = w + 1  # the program has a model of its own from now on
+            with self.assertWarnsRegex(gossamer.GossamerWarning, "50 steps have changed nothing in the model"):
+                for _ in range(150):
+                    a += 1
+                    run.step()
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                for _ in range(300):
+                    run.step()
+        w = np.zeros(1000, np.float32)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            with alone({"w": w}) as run:  # as gradients of a few rows do
+                for step in range(2000):
+                    w[0] += step % 7 == 0
+                    run.step()
+                for step in range(11):  # a learning rate that ends at 0
+                    run.step()
+
     def told_that_corrections_do_not_last(self, overwrites, steps):
         """How often a program is told. `steps`: the correction of each, or None, and what the program adds."""
         w = np.zeros(300, np.float32)

@@ -392,16 +392,26 @@ class _Periodic:
 
 
 class _Stillness:
-    """Looks at the first steps whether the program changes the values that were attached: not if it trains others, for
-    instance those of a new array, or of a model that was made again."""
+    """Looks whether the program changes the values that were attached: not if it trains others, for instance those of a
+    new array, or of a model that was made again. It looks at the first steps, later now and then, and at each one again
+    once a step has changed nothing."""
 
     STEPS = 50  # a learning rate may be 0 in the first ones
+    REST = 50  # steps between later looks
     STEPS_AT_THE_END = 10  # enough if no others follow
     BYTES = 64  # of each tensor
 
     def __init__(self) -> None:
         self._steps = 0
         self._seen: Optional[List[bytes]] = None
+        self._later = False
+
+    def rest(self) -> bool:
+        """The program changes the values. False: it does not do so at each step, so later looks would tell nothing."""
+        if self._later and self._steps > 0:
+            return False
+        self._steps, self._seen, self._later = 0, None, True
+        return True
 
     def leave(self, places: List[Tuple[int, int]]) -> None:
         """At the end of a step. `places`: pointer and size in bytes of each tensor that is trained."""
@@ -417,7 +427,9 @@ class _Stillness:
         return False if self._steps == self.STEPS else None
 
     def end(self, places: List[Tuple[int, int]]) -> Optional[int]:
-        """When the run is closed: how many steps have changed nothing, if these are many enough."""
+        """When the run is closed: how many of the first steps have changed nothing, if these are many enough."""
+        if self._later:
+            return None
         return self._steps if self.come(places) is not True and self._steps > self.STEPS_AT_THE_END else None
 
 
@@ -623,6 +635,7 @@ class Run(Shared):
             ),
             None,
         )
+        self._still_rest = 0  # steps until the next look
         self._overwriting = _Overwriting() if self._stillness is not None and self._sampled is not None else None
         _close_former(self._model(), options["job"])
         self._pid = os.getpid()
@@ -683,7 +696,10 @@ class Run(Shared):
         if type(samples) is not int or not 0 <= samples <= MAX_COUNT:  # ctypes takes other numbers modulo 2^64
             samples = _count(samples, "samples")
         if self._stillness is not None and not self.closed:
-            self._look_whether_still(samples)
+            if self._still_rest > 0:
+                self._still_rest -= 1
+            else:
+                self._look_whether_still(samples)
         if self._overwriting is not None and not self.closed:
             self._look_whether_overwritten(samples)
         status = self._c_count(self._handle, samples)
@@ -694,7 +710,7 @@ class Run(Shared):
             self._report(status)
         elif self._transfer is not None:
             self._raise_transfer_error()
-        if self._stillness is not None and not self.closed:
+        if self._stillness is not None and self._still_rest == 0 and not self.closed:
             self._stillness.leave(self._trained_places())
         if self._overwriting is not None and not self.closed:
             self._overwriting.leave(self._sample())
@@ -727,9 +743,11 @@ class Run(Shared):
     def _look_whether_still(self, samples: int) -> None:
         assert self._stillness is not None
         trains = self._stillness.come(self._trained_places()) if samples > 0 else None
-        if trains is not None:
+        if trains is True and self._stillness.rest():
+            self._still_rest = _Stillness.REST
+        elif trains is not None:
             self._stillness = None
-        if trains is False:
+        if trains is False and self.info().state is not State.QUARANTINED:  # NaN stays NaN
             self._tell_of_stillness(_Stillness.STEPS)
 
     def _tell_of_stillness(self, steps: int) -> None:

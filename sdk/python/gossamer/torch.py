@@ -342,7 +342,7 @@ class TorchRun(Run):
     def _count_step(self, samples: int) -> None:
         self._follow_stream()
         # The looks at the first steps read tensors even if nothing is due.
-        if self._stillness is not None:
+        if self._stillness is not None and self._still_rest <= 1:
             self._follow_tensors()
         elif self._overwriting is not None and self._sampled in self._watched:
             self._follow_tensors([self._watched[self._sampled]])

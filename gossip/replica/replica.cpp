@@ -62,7 +62,7 @@ void look_at_last_clocks(const ReplicaData& data, JobClock& clock, TimeUs now_us
     // Its last report may be that it leaves.
     const JobInfo& info = neighbour.info;
     const bool ends = info.job == data.description.job && info.finishing != Finishing::no && !neighbour.over_before;
-    if (ends && !info.quarantined && !info.keeps) ended.push_back({node, info.clock, true});
+    if (ends && !info.quarantined && !info.keeps) ended.push_back({node, info.clock});
   }
   clock.end(now_us, data.clock, ended);
 }

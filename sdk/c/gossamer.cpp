@@ -19,6 +19,7 @@ namespace {
 
 /// The size of a structure's first version, which every program passes at least.
 constexpr std::size_t first_options_bytes = offsetof(gossamer_options, memory);
+constexpr std::size_t first_average_bytes = offsetof(gossamer_average_options, layout);
 constexpr std::size_t first_info_bytes = offsetof(gossamer_run_info, bytes_sent);
 
 /// A program that was built with an earlier version gets the defaults for the options that it does not know.
@@ -194,8 +195,7 @@ gossamer_status gossamer_average(gossamer_run* run, float* values, size_t count,
     if (values == nullptr || count == 0) return fail(GOSSAMER_BAD_ARGUMENT, "there are no values to average");
     gossamer_average_options given{};
     given.timeout_ms = -1;
-    const bool known = options == nullptr || options->size == sizeof given ||
-                       options->size == offsetof(gossamer_average_options, layout);  // as it was first
+    const bool known = options == nullptr || options->size == sizeof given || options->size == first_average_bytes;
     if (!known || (info != nullptr && info->size != sizeof *info))
       return fail(GOSSAMER_BAD_ARGUMENT, "set `size` to the structure's before the call");
     if (options != nullptr) std::memcpy(&given, options, options->size);

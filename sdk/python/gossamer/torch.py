@@ -253,7 +253,9 @@ class TorchRun(Run):
         self._averages = ExactAverages()
         self._optimizer: Optional[weakref.ref[torch.optim.Optimizer]] = None  # whose gradients may be averaged
         self._uncounted_steps = 0  # of other optimizers, since the last step that this run has counted
-        self._foreign_steps = _ForeignSteps()
+        self._foreign_steps = 0  # of optimizers of other models, since the same
+        self._foreign_since_s = 0.0
+        self._told_of_foreign = False
         self._counted_twice = 0  # steps in a row that the hook has counted, and then the program by hand
         # _version() after the hook's last step. None: the program has never called step() by hand. -1: not known.
         self._hooked_version: Optional[int] = None
@@ -347,6 +349,8 @@ class TorchRun(Run):
         elif self._overwriting is not None and self._sampled in self._watched:
             self._follow_tensors([self._watched[self._sampled]])
         self._uncounted_steps = 0
+        if samples:
+            self._foreign_steps = 0
         super().step(samples)
         if self._device_masters and not self.closed:  # an action of every() may have closed it
             self._copy_masters_if_published()
@@ -505,7 +509,9 @@ class TorchRun(Run):
         elif self._is_updated_by(optimizer):
             what = "an optimizer that was not attached trains the model"
         else:
-            self._foreign_steps.come(self.info().steps)
+            if self._foreign_steps == 0:
+                self._foreign_since_s = time.monotonic()
+            self._foreign_steps += 1
             self._tell_of_foreign_steps(_FOREIGN_S)
             return
         self._uncounted_steps += 1
@@ -516,8 +522,11 @@ class TorchRun(Run):
             )
 
     def _tell_of_foreign_steps(self, least_s: float) -> None:
-        steps = self.info().steps
-        if steps != self._finished_at and self._foreign_steps.are_told(steps, least_s):
+        """Once, if there have been many in so long."""
+        if self._told_of_foreign or self._foreign_steps < _MOST_FOREIGN_STEPS:
+            return
+        if time.monotonic() - self._foreign_since_s >= least_s and self.info().steps != self._finished_at:
+            self._told_of_foreign = True
             self._warn(
                 f"job '{self._job}': only other models are trained here now: if one of them is meant, for instance because a "
                 "notebook's cell has made the model anew, attach it"
@@ -663,30 +672,6 @@ _MOST_UNCOUNTED_STEPS = 100
 # The attached model is not trained for so long, while other optimizers make so many steps.
 _FOREIGN_S = 20.0
 _MOST_FOREIGN_STEPS = 200
-
-
-class _ForeignSteps:
-    """Of optimizers that train other models, since the attached one was trained."""
-
-    def __init__(self) -> None:
-        self._told = False
-        self._count = 0
-        self._own_steps = -1
-        self._since_s = 0.0
-
-    def come(self, own_steps: int) -> None:
-        """One more. `own_steps`: of the attached model so far."""
-        if own_steps != self._own_steps:
-            self._own_steps, self._count, self._since_s = own_steps, 0, time.monotonic()
-        self._count += 1
-
-    def are_told(self, own_steps: int, least_s: float) -> bool:
-        """Whether to tell the program, which is done once, that there have been many in so long."""
-        many = own_steps == self._own_steps and self._count >= _MOST_FOREIGN_STEPS
-        if self._told or not many or time.monotonic() - self._since_s < least_s:
-            return False
-        self._told = True
-        return True
 
 
 # Those whose steps a run counts, so that looking for the run costs their steps nothing.

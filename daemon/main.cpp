@@ -3,6 +3,7 @@
 // Exit status: 0 after a clean stop; 1 if it cannot start (state folder, sockets, keys, address); 2 for wrong usage or
 // a wrong configuration.
 
+#include <malloc.h>
 #include <signal.h>
 
 #include <CLI/CLI.hpp>
@@ -31,6 +32,12 @@ using namespace gossamer::daemon;
 constexpr std::chrono::seconds disk_grace{5};
 /// At the end, the daemon waits this long for workers. A processor finishes a task within a second.
 constexpr std::chrono::seconds gpu_grace{5};
+
+/// What is larger than the values of a fragment of the default size goes back to the system as soon as it is freed. The
+/// C library would keep such pieces once one has been freed: strangers that begin frames of 16 MiB, again and again,
+/// would fill more of them each time. Smaller ones are kept, and up to twice this at the heap's end, as it would do by
+/// itself.
+constexpr int largest_kept_bytes = 4 * static_cast<int>(default_fragment_elements) + (64 << 10);
 
 enum ExitStatus { clean = 0, cannot_start = 1, wrong_usage = 2 };
 
@@ -144,6 +151,8 @@ int main(int argc, char** argv) {
     std::puts("the configuration is right");
     return clean;
   }
+  ::mallopt(M_MMAP_THRESHOLD, largest_kept_bytes);
+  ::mallopt(M_TRIM_THRESHOLD, 2 * largest_kept_bytes);
   ::signal(SIGPIPE, SIG_IGN);
   ::signal(SIGXFSZ, SIG_IGN);  // writing beyond the limit on file sizes is then an error, like a full disk
   return serve(*config, arguments.config_file);

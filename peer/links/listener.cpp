@@ -2,6 +2,7 @@
 
 #include <linux/filter.h>
 #include <linux/socket.h>
+#include <malloc.h>
 #include <sodium.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -39,6 +40,8 @@ constexpr int unanswered_keepalives = 2;
 constexpr std::size_t routing_id_bytes = 16;
 /// How often it is looked at what strangers have sent. In the meantime ZeroMQ reads as fast as the data come.
 constexpr std::chrono::milliseconds strangers_pause{10};
+/// How often memory is given back at most.
+constexpr TimeUs memory_pause_us = 10 * us_per_s;
 /// What the kernel receives for a stranger before ZeroMQ has read it, so that data come slowly; and for an admitted
 /// node at first, which is Linux's default. Linux doubles both.
 constexpr int stranger_buffer_bytes = 4 << 10;
@@ -452,6 +455,7 @@ void Listener::dismiss(const std::string& routing_id) {
 void Listener::tend() {
   for (const Connections::Closing& closing : connections_.take_late(handlers_.now()))
     hang_up(closing);
+  give_memory_back();
   std::erase_if(sealed_, [now = handlers_.now()](const auto& entry) {
     return !entry.second.admitted && entry.second.expires_at < now;
   });
@@ -459,14 +463,25 @@ void Listener::tend() {
 
 /// Closes those that have sent much, as long as there are strangers.
 void Listener::watch_strangers() {
-  for (const Connections::Closing& closing : connections_.take_greedy(received_bytes))
+  for (const Connections::Closing& closing : connections_.take_greedy(received_bytes)) {
     hang_up(closing);
+    strangers_sent_much_ = true;
+  }
   watches_strangers_ = connections_.strangers() > 0;
   if (!watches_strangers_) return;
   strangers_timer_.expires_after(strangers_pause);
   strangers_timer_.async_wait([this, alive = std::weak_ptr(alive_)](const asio::error_code& error) {
     if (!error && !alive.expired()) watch_strangers();
   });
+}
+
+/// ZeroMQ makes room for a whole frame when it begins, up to max_wire_frame_bytes, and frees it with the connection. The
+/// C library keeps the pages that had data, each time others, and would end up with all that ever were in use at once.
+void Listener::give_memory_back() {
+  if (!strangers_sent_much_ || handlers_.now() - gave_memory_back_ < memory_pause_us) return;
+  strangers_sent_much_ = false;
+  gave_memory_back_ = handlers_.now();
+  ::malloc_trim(0);
 }
 
 /// ZeroMQ offers no way to close one connection, so it is made to find the end of its stream. It may have closed the

@@ -142,6 +142,7 @@ class Listener {
   void note(SocketEvent event);
   void note_end(int descriptor);
   void watch_strangers();
+  void give_memory_back();
   void hang_up(const Connections::Closing& closing);
 
   asio::io_context& loop_;
@@ -170,6 +171,8 @@ class Listener {
   std::shared_ptr<PolledSocket> events_;
   asio::steady_timer strangers_timer_{loop_};
   bool watches_strangers_ = false;
+  bool strangers_sent_much_ = false;  ///< since memory was given back
+  TimeUs gave_memory_back_ = 0;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  ///< until close()
 };
 

@@ -33,12 +33,6 @@ constexpr std::chrono::seconds disk_grace{5};
 /// At the end, the daemon waits this long for workers. A processor finishes a task within a second.
 constexpr std::chrono::seconds gpu_grace{5};
 
-/// What is larger than the values of a fragment of the default size goes back to the system as soon as it is freed. The
-/// C library would keep such pieces once one has been freed: strangers that begin frames of 16 MiB, again and again,
-/// would fill more of them each time. Smaller ones are kept, and up to twice this at the heap's end, as it would do by
-/// itself.
-constexpr int largest_kept_bytes = 4 * static_cast<int>(default_fragment_elements) + (64 << 10);
-
 enum ExitStatus { clean = 0, cannot_start = 1, wrong_usage = 2 };
 
 struct Arguments {
@@ -62,6 +56,17 @@ int fail(ExitStatus status, const std::string& message) {
   else
     std::fprintf(stderr, "gossamerd: %s\n", message.c_str());
   return status;
+}
+
+/// Which freed memory the C library keeps for later: new pages for each frame of a fragment take half of an exchange's
+/// time (docs/explanation/measurements.md). Left alone, it would keep less at the heap's end, and larger pieces, once
+/// one has been freed: strangers that begin frames of 16 MiB, again and again, would fill more of their pages each
+/// time.
+void choose_kept_memory() {
+  constexpr int largest_bytes = 4 * static_cast<int>(default_fragment_elements) + (64 << 10);
+  constexpr int at_the_end_bytes = 64 << 20;
+  ::mallopt(M_MMAP_THRESHOLD, largest_bytes);
+  ::mallopt(M_TRIM_THRESHOLD, at_the_end_bytes);
 }
 
 int serve(const Config& config, const std::string& config_file) {
@@ -151,8 +156,7 @@ int main(int argc, char** argv) {
     std::puts("the configuration is right");
     return clean;
   }
-  ::mallopt(M_MMAP_THRESHOLD, largest_kept_bytes);
-  ::mallopt(M_TRIM_THRESHOLD, 2 * largest_kept_bytes);
+  choose_kept_memory();
   ::signal(SIGPIPE, SIG_IGN);
   ::signal(SIGXFSZ, SIG_IGN);  // writing beyond the limit on file sizes is then an error, like a full disk
   return serve(*config, arguments.config_file);

@@ -40,7 +40,7 @@ constexpr int unanswered_keepalives = 2;
 constexpr std::size_t routing_id_bytes = 16;
 /// How often it is looked at what strangers have sent. In the meantime ZeroMQ reads as fast as the data come.
 constexpr std::chrono::milliseconds strangers_pause{10};
-/// How often memory is given back at most.
+/// How often memory is given back at most. Members need it again.
 constexpr TimeUs memory_pause_us = 10 * us_per_s;
 /// What the kernel receives for a stranger before ZeroMQ has read it, so that data come slowly; and for an admitted
 /// node at first, which is Linux's default. Linux doubles both.
@@ -475,12 +475,13 @@ void Listener::watch_strangers() {
   });
 }
 
-/// ZeroMQ makes room for a whole frame when it begins, up to max_wire_frame_bytes, and frees it with the connection. The
-/// C library keeps the pages that had data, each time others, and would end up with all that ever were in use at once.
+/// ZeroMQ makes room for a whole frame when it begins, up to max_wire_frame_bytes, and frees it with the connection.
+/// The C library keeps the pages that had data, each time others, and would end up with all that ever were in use at
+/// once.
 void Listener::give_memory_back() {
-  if (!strangers_sent_much_ || handlers_.now() - gave_memory_back_ < memory_pause_us) return;
+  if (!strangers_sent_much_ || handlers_.now() - gave_memory_back_at_ < memory_pause_us) return;
   strangers_sent_much_ = false;
-  gave_memory_back_ = handlers_.now();
+  gave_memory_back_at_ = handlers_.now();
   ::malloc_trim(0);
 }
 

@@ -172,7 +172,7 @@ class Listener {
   asio::steady_timer strangers_timer_{loop_};
   bool watches_strangers_ = false;
   bool strangers_sent_much_ = false;  ///< since memory was given back
-  TimeUs gave_memory_back_ = 0;
+  TimeUs gave_memory_back_at_ = 0;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  ///< until close()
 };
 

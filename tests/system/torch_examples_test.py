@@ -29,7 +29,7 @@ class TorchExamples(ExampleTest):
         self.assertGreater(min(self.run_python("digits_accelerate", 300, "accelerate")), 0.95)
 
     def test_digits_lightning(self) -> None:
-        self.assertGreater(min(self.run_python("digits_lightning", 600, "lightning")), 0.95)
+        self.assertGreater(min(self.run_python("digits_lightning", 1500, "lightning")), 0.95)
 
     def test_digits_ray(self) -> None:
         """Two workers at one daemon, in a Ray that listens on loopback addresses."""

@@ -58,6 +58,12 @@ void Agreement::tick() {
   }
   listen_with_slot();
   remind_of_end();
+  tell();
+  // Whose certificate counts no more has been told why, and tells others.
+  enforce_certificates();
+}
+
+void Agreement::tell() {
   for (const LinkPtr& link : table_.links()) {
     if (!link->is_up() || !link->broken.empty()) continue;
     while (const auto message = spread_.next_for(link->node, self_.now())) {
@@ -65,8 +71,6 @@ void Agreement::tick() {
       spread_.said(link->node);
     }
   }
-  // Whose certificate counts no more has been told why, and tells others.
-  enforce_certificates();
 }
 
 void Agreement::hear(const NodeId& from, DenialList list) {
@@ -161,7 +165,8 @@ void Agreement::hear(const NodeId& from, CertificateList list) {
   self_.turns->happened(CertificatesChanged{});
 }
 
-/// Makes a change that was asked for here: it is stored before it is used, or not made at all.
+/// Makes a change that was asked for here: it is stored before it is used, or not made at all. Neighbours are told each
+/// one, also if the next takes it back: they tell whoever follows another authority what has been forgotten by that.
 std::expected<void, std::string> Agreement::change_ring(KeyRing ring) {
   const KeyRing before = spread_.ring();
   if (auto kept = self_.owner.keep_key_ring(ring); !kept) return kept;
@@ -169,6 +174,7 @@ std::expected<void, std::string> Agreement::change_ring(KeyRing ring) {
   note_changes(self_.identity.node, before);
   use_ring();
   forget_of_former(before);
+  tell();
   return {};
 }
 

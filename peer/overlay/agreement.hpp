@@ -110,6 +110,7 @@ class Agreement {
   [[nodiscard]] std::expected<void, std::string> check_signed(const Decision& decision) const;
   [[nodiscard]] std::expected<void, std::string> adopt(std::expected<InvitationGrant, std::string> grant,
                                                        const std::optional<Certificate>& certificate);
+  void tell();
   void use_ring();
   void follow_change(const NodeId& from, const KeyRing& before);
   void forget_of_former(const KeyRing& before);

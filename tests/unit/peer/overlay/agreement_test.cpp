@@ -392,3 +392,21 @@ TEST_CASE("a link ends when the rights of its other end change, and comes back w
   run_until(loop, [&] { return a->linked(*b) && b->linked(*a) && a->overlay->rights_of(a->id).jobs == "lab-*"; });
   CHECK(b->overlay->rights_of(a->id).jobs == "lab-*");
 }
+
+TEST_CASE("an authority that is corrected before anybody has heard of the wrong one is told everything again") {
+  asio::io_context loop;
+  const ClusterKeys keys = new_keys();
+  Asking authority;
+  const auto a = Node::started(loop, keys);
+  const auto b = Node::started(loop, keys, with_peers({a->overlay->address()}));
+  run_until(loop, [&] { return a->linked(*b) && b->linked(*a); });
+  authority.follow(*a);
+  authority.approve(*a, a->id);
+  authority.approve(*a, b->id);
+  const auto knows_all = [&] { return b->overlay->asks_for_certificates() && b->overlay->certificate_of(a->id); };
+  run_until(loop, knows_all);
+  REQUIRE(b->overlay->set_authority(SigningKey::generate().public_half(), {}));
+  REQUIRE(b->overlay->set_authority(authority.key.public_half(), {}));
+  REQUIRE_FALSE(knows_all());
+  run_until(loop, knows_all);
+}

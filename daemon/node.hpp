@@ -141,7 +141,7 @@ class Node final : public Core, private JobHost, private AveragesHost, private p
   GpuSums gpu_sums_;
   gossip::Random random_;
   gossip::ExchangeCounter counter_;
-  gossip::ReplyCache::Seen seen_;  // by replicas that are gone, or when there was none
+  gossip::ReplyCache::Seen seen_;  // what replicas that are gone have seen, and what came while there was none
   std::uint64_t incarnation_;
   Acquaintances acquaintances_;
   TimeUs next_keep_us_ = 0;

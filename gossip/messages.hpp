@@ -194,7 +194,7 @@ struct JobInfo {
   /// The node's exchanges with smaller counters are over: the replica that began them is gone. 0: sent by an older
   /// version, whose exchanges are over once it is absent.
   std::uint64_t first_exchange = 0;
-  /// A fragment of it holds NaN or infinity: the others finish without it.
+  /// A fragment of this replica holds NaN or infinity. The others finish without this replica.
   bool quarantined = false;
   JobSettings settings = {};
   /// No process here trains the job: the node holds the model for the others.

@@ -131,16 +131,16 @@ struct Averages::Session {
   Caller caller;
   std::optional<CollectiveMember> member;
   std::uint64_t id = 0;      // in the ledger
-  std::uint64_t number = 0;  // of the last call
+  std::uint64_t number = 0;  // the last call has it
   std::string job = {};
-  std::string name = {};  // of the job and the average, for the log
+  std::string name = {};  // the job's and the average's, for the log
   TimeUs told_us = 0;     // when the call began, or the process was told whom it waits for
   TimeUs log_us = 0;      // when the log is told, too
   struct Difference {
     NodeId node;
     std::string text;
   };
-  std::optional<Difference> why_not = {};  // who averages something else under this name
+  std::optional<Difference> why_not = {};  // a node that averages something else under this name, and what differs
   bool gone = false;                       // the connection is closed; the member leaves
   TimeUs gone_us = 0;                      // when
 };

@@ -547,7 +547,8 @@ void Job::run_if_joined() {
   const std::uint64_t clock = gossip::Group::clock_of(clients).value_or(first.clock());
   replica_.set_clock(clock);
   if (first.joins() && beginning_.begins_job()) {
-    // Those of a checkpoint may be of a newer version than this node. It then says so and keeps out, as of any others.
+    // A checkpoint's settings may be of a newer version than this node. It then says so and keeps out of exchanges, as
+    // with any settings that it cannot follow.
     const auto settings = first_settings(options_, beginning_work_.settings(), first, host_.id(), host_.log());
     decide([&](Actions& out) { replica_.take_settings(settings, out); });
     apply_options();

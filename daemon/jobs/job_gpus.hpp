@@ -27,7 +27,7 @@ class JobGpus {
   /// A client with this memory has come, or has gone. Nothing changes if it is at home.
   void include(const ClientMemory& memory);
   void leave(const ClientMemory& memory);
-  /// Null: all clients have been at home.
+  /// Null: no client on another GPU than home() has come.
   [[nodiscard]] const std::shared_ptr<device::NodeMean>& mean() const { return mean_; }
 
  private:

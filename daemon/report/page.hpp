@@ -21,7 +21,6 @@ namespace gossamer::daemon {
 
 inline constexpr std::chrono::milliseconds page_cache_period{500};
 /// Lines of the log are cut after this many bytes.
-
 inline constexpr std::size_t max_page_log_line_bytes = 500;
 
 /// Where the page gets what it shows; called from the loop.

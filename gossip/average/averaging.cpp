@@ -432,7 +432,9 @@ void Averaging::commit_if_accepted(Actions& out) {
   const std::vector<Participant> members = members_;
   const std::uint64_t round = round_;
   on(self_, RoundCommit{plan}, out);
-  if (round_ == round) return;  // somebody has proposed another plan against the rules; the results come again
+  // The commit did not finish the round: a member has broken the rules and had another plan worked on, so that results
+  // are missing here. They are sent again.
+  if (round_ == round) return;
   for (const Participant& member : members) {
     if (member != self_) send(member, round_ - 1, RoundCommit{plan}, out);
   }

@@ -158,7 +158,7 @@ class Averaging {
   /// How far the present round is decided. It begins anew with each round.
   struct Decision {
     Ballot promised = {};
-    std::uint64_t next_number = 0;  // of this node's next ballot
+    std::uint64_t next_number = 0;  // this node's next ballot has it
     std::optional<RoundPromise::Accepted> accepted = {};
     std::optional<Work> work = {};
     std::optional<Lead> lead = {};
@@ -242,8 +242,10 @@ class Averaging {
   bool member_ = false;
   bool wants_in_ = false;
   bool leaving_ = false;
-  FoundingId founding_;      // of its group; of one outside: of the last group
-  std::uint64_t round_ = 0;  // to be committed next; of one outside: the last that it may have voted in
+  // The member's group, and the round that it commits next. While this is no member: the group that it was in last, and
+  // the last round in which it may have voted.
+  FoundingId founding_;
+  std::uint64_t round_ = 0;
   std::vector<Participant> members_;
   std::vector<Participant> voters_;
   std::set<NodeId> linked_;

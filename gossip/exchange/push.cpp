@@ -12,7 +12,8 @@ namespace gossamer::gossip {
 PushRule push_rule(std::size_t workers, int least_shift) {
   const auto n = std::max<std::size_t>(workers, 1);
   const int shift = std::clamp<int>(std::bit_width(n - 1), least_shift, max_shift_bound);
-  // With p the part that one push adds of n in a turn, and D the sum of the n: p = 2^-a · (γ·progress − (D − p)).
+  // Let each of n workers make the progress g and push once in a turn. A push is to add p = g / n, so that the n pushes
+  // add D = g. Since this worker's last push the others have added D − p. So p = 2^-a · (γ·g − (D − p)).
   return {.shift = shift, .ahead = (std::ldexp(1.0F, shift) - 1) / static_cast<float>(n)};
 }
 

@@ -82,7 +82,8 @@ void Member::note_alone(std::uint32_t f, std::uint64_t number) {
 void Member::note_copy(std::uint32_t f, std::uint64_t number, bool replaces) {
   const FragmentParts& own = words_[f];
   const auto before = receipt(f, own.generation);
-  // Copies from the first one noted contain its publication, and a client may already have been given that copy.
+  // If this publication was noted before with a smaller number, that number stays: copies from that number on contain
+  // the publication, and a client may hold such a copy.
   if (before && before->number > 0 && !before->alone && !own.with_client) number = std::min(number, before->number);
   store_receipt(f, {.generation = own.generation,
                     .number = number,

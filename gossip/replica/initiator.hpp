@@ -79,7 +79,8 @@ class Initiator {
                                  TimeUs now_us) const;
   /// True if the fragment is only exchanged with its owner now.
   [[nodiscard]] bool goes_to_owner(const Fragment& fragment) const;
-  /// None: an exchange with this partner moves both alike.
+  /// By which rule the fragment is pushed to this partner. None: it is an ordinary exchange, which moves both ends
+  /// alike.
   [[nodiscard]] std::optional<PushRule> push_rule_for(const Fragment& fragment, const NodeId& partner) const;
   [[nodiscard]] Codec codec_for(const Fragment& fragment, const NodeId& partner) const;
   /// An own exchange has ended. While exchanges in a row find hardly any difference and nobody trains, the next one is

@@ -32,9 +32,9 @@ struct Neighbour {
   bool met_quarantine = false;  ///< a fragment is not asked for there: Fragment::quarantined_at
   int busy_in_a_row = 0;
   TimeUs busy_us = 0;                    ///< when it last turned a request down: see rests_until_us()
-  TimeUs answered_us = 0;                ///< when this node last answered a request of it
-  std::optional<TimeUs> waits_since_us;  ///< when it was first told busy since then
-  TimeUs waited_us = 0;                  ///< and last
+  TimeUs answered_us = 0;                ///< when this node last answered its request
+  std::optional<TimeUs> waits_since_us;  ///< when this node first told it busy after that; none: not yet
+  TimeUs waited_us = 0;                  ///< when this node last told it busy
   LinkLoad load;
   std::size_t own_count = 0;  ///< exchanges that this node has begun with it and not ended
   std::size_t window = 64;    ///< how many of them there may be: more with each answer, half if one is overdue

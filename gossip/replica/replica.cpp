@@ -53,8 +53,8 @@ void look_at_clocks(const ReplicaData& data, JobClock& clock, TimeUs now_us) {
   clock.look(now_us, {data.self, data.clock, data.finish.has_value()}, std::move(others), !data.description.keeps);
 }
 
-/// A program may hear that its run is over as soon as the last one has said so, and those heard before may leave at
-/// once.
+/// Raises the job's clock to what the replicas that have stopped training say, as far as that is believed. Neighbours
+/// that have left count, too: a replica may leave as soon as the run is over for it.
 void look_at_last_clocks(const ReplicaData& data, JobClock& clock, TimeUs now_us) {
   if (!data.finish || data.description.keeps) return;
   std::vector<JobClock::Claim> ended;
@@ -110,7 +110,7 @@ void Replica::leave(TimeUs now_us, TimeUs deadline_us, Actions& out) {
   for (Fragment& fragment : data_.fragments) {
     fragment.turn.start_at(now_us);
     fragment.freshness = Fragment::Freshness::used;  // while the node was drained, its client has trained on
-    if (!joined || !data_.options.exchanges) fragment.handover.give_up();  // or others hold the same model
+    if (!joined || !data_.options.exchanges) fragment.handover.give_up();  // nothing was learned, or the others hold it
   }
   enter(Phase::leaving, out);
   initiator_.start_exchanges(now_us, out);
@@ -421,7 +421,7 @@ bool Replica::take_outer_step(std::uint32_t f, TimeUs now_us, Actions& out) {
   Fragment& fragment = data_.fragments[f];
   const OuterOptions& outer = data_.options.outer;
   if (!outer.on() || data_.finish || !data_.runs() || fragment.is_quarantined()) return false;
-  if (data_.description.keeps && !data_.has_servers()) return false;  // it follows, and goes nowhere by itself
+  if (data_.description.keeps && !data_.has_servers()) return false;  // it only takes over what others have
   if (fragment.buffers.empty() || fragment.buffers.out_of_hand()) return false;
   const LastOuterStep& last = fragment.last_outer;
   if (last.exchanges < outer.least_exchanges || now_us - last.at_us < outer.period_us) return false;

@@ -441,7 +441,7 @@ void KeyRing::drop_retired() {
   std::erase_if(retired_, [&](const RetiredKey& key) { return holds(key.fingerprint); });
 }
 
-/// But never the one that is listened with.
+/// Removes the first key that is not signed. The first one of the list stays, because the node listens with it.
 void KeyRing::drop_one_not_signed() {
   const auto gone = std::find_if(keys_.begin() + 1, keys_.end(), [](const RingKey& key) { return !key.signature; });
   if (gone != keys_.end()) keys_.erase(gone);

@@ -59,8 +59,8 @@ class Spread {
   [[nodiscard]] std::optional<ControlMessage> next_for(const NodeId& node, TimeUs now);
   void said(const NodeId& node);
 
-  /// Takes a message from a neighbour. It is news if any part of it is.
-  /// Only the records that are news stay in the list.
+  /// Takes a message from a neighbour. It is news if any part of it is. Of denials and certificates, only the records
+  /// that are news stay in the list.
   [[nodiscard]] Hearsay heard(const NodeId& from, DenialList& list, TimeUs time_of_day, TimeUs now);
   [[nodiscard]] Hearsay heard(const NodeId& from, const RingState& state, TimeUs time_of_day, TimeUs now);
   [[nodiscard]] Hearsay heard(const NodeId& from, const DeputyList& list, TimeUs time_of_day, TimeUs now);

@@ -9,16 +9,17 @@
 //
 // `rate` is what the link takes (peer/links/rate_estimate.hpp), `least` the least round trip lately, and `back` what
 // acknowledgements have waited on their way back (peer/links/delay_estimate.hpp). So `allowance` is what stands before
-// the bottleneck on the way there, whatever goes the other way: without that, of two senders that face each other one
-// takes the whole allowance for the queue of its own direction, and the other never fills its own. A probe's round trip
-// is longer by the allowances of both directions: 5/3 of the least one, or 4 to 20 ms more.
+// the bottleneck on the way there, whatever goes the other way. Without `back`, where both ends send, one would use up
+// the allowance with the queue of its own direction. The other's acknowledgements wait in that queue, so the other
+// would never fill its own direction. A probe's round trip is longer by the allowances of both directions: 5/3 of the
+// least one, or 4 to 20 ms more.
 //
 // The other end takes bytes from the network when its loop comes to it. If it is away for longer than the allowance,
-// the link stands idle; so the allowance is at least the longest pause between acknowledgements lately, within bounds.
+// the link stands idle. So the allowance is at least the longest pause between acknowledgements lately, within bounds.
 //
-// Within the window, parts go at `paced_gain` times the rate at most: what leaves in bursts arrives in bursts, is
-// acknowledged in bursts and leaves in bursts for ever after, so that the queue is too long and empty by turns. That
-// takes a window that is larger than the allowance: below `paced_from_us` of round trip parts go as they can.
+// Within the window, parts go at `paced_gain` times the rate at most. Otherwise what leaves in bursts would arrive and
+// be acknowledged in bursts, and leave in bursts for ever after; the queue would be too long and empty by turns. That
+// takes a window larger than the allowance, so where the round trip is below `paced_from_us` parts go as they can.
 //
 // A larger bottleneck shows as a higher delivery rate, by the factor that the window is above what was needed; the
 // constant lets links that share a bottleneck come to equal shares (each keeps that much more in the queue, whatever

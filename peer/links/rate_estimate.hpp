@@ -52,7 +52,7 @@ class RateEstimate {
 
   /// Bytes a second; 0: nothing was sent yet.
   [[nodiscard]] double value() const { return std::max(now_, before_); }
-  /// It was seen with more waiting.
+  /// The rate was seen while more was waiting, so that it is the link's and not the sender's.
   [[nodiscard]] bool measured() const { return measured_at_ != 0; }
   [[nodiscard]] bool measured_lately(TimeUs now) const { return measured() && now - measured_at_ < rate_window_us; }
   [[nodiscard]] TimeUs longest_pause_us() const { return std::max(pause_now_, pause_before_); }

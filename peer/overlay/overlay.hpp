@@ -72,8 +72,9 @@ class Overlay {
   [[nodiscard]] std::optional<PublicKey> authority() const { return agreement_.authority(); }
   /// The authority and its deputies.
   [[nodiscard]] const std::optional<Deciders>& deciders() const { return agreement_.deciders(); }
-  /// Whose signatures are asked for from now on, by every member that has no authority yet, and what it has signed of
-  /// the decisions that hold here. None: nobody's, at this node, until a neighbour tells of another.
+  /// From now on this node, and every member that follows no authority yet, asks for the signatures of this one.
+  /// `signatures`: those that it has made on decisions that hold here. Without an authority this node asks for
+  /// nobody's, until a neighbour tells of one.
   [[nodiscard]] std::expected<void, std::string> set_authority(const std::optional<PublicKey>& authority,
                                                                const Signatures& signatures) {
     return agreement_.set_authority(authority, signatures);

@@ -127,7 +127,8 @@ std::optional<Strangers::Refusal> Strangers::admit_bulk(const Hello& hello, cons
     return Refusal{RejectReason::duplicate, "the link that we dial is kept"};
   }
   if (!welcome(hello, arrival, link)) return Refusal{RejectReason::bad_proof, "the key cannot be used"};
-  return std::nullopt;  // the link comes up with the first message, since the dialler knows then that it is
+  // The link comes up with the dialler's first message, which shows that the dialler has heard of it.
+  return std::nullopt;
 }
 
 bool Strangers::welcome(const Hello& hello, const Arrival& arrival, const LinkPtr& link) {

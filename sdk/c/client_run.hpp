@@ -161,7 +161,7 @@ class ClientRun {
   /// The last number that was not 0. For a part that is not part 0, the number of the last end that it knows of.
   std::uint32_t last_finishing_ = 0;
   std::uint64_t trained_steps_ = 0;  ///< of a part: steps with samples
-  std::uint64_t turns_at_ = 0;       ///< the step, of these, of turns that begin now
+  std::uint64_t turns_at_ = 0;       ///< turns that begin now are made in this one of them
   std::uint32_t verdict_of_ = 0;     ///< the finish at whose end this part has said whether it is finite
   /// Header::job_cursor when the program set its own cursor; a later value is newer
   std::uint64_t job_cursor_then_ = 0;

@@ -112,6 +112,68 @@ PartnerStatus partner_status(const gossip::PartnerReport& report, TimeUs now_us)
           .quarantined_fragments = report.quarantined_fragments};
 }
 
+/// What the replica has counted.
+void add_counters(JobStatus& status, const gossip::ReplicaCounters& counters) {
+  status.exchanges = counters.initiated + counters.answered;
+  status.publications = counters.publications;
+  status.exchanges_initiated = counters.initiated;
+  status.exchanges_answered = counters.answered;
+  status.busy = counters.busy_received;
+  status.busy_sent = counters.busy_sent;
+  status.refused = counters.refused_received;
+  status.refused_sent = counters.refused_sent;
+  status.follow_ups = counters.follow_ups;
+  status.repeats_sent = counters.repeats_sent;
+  status.unresolved = counters.unresolved;
+  status.undone = counters.undone;
+  status.violations = counters.violations;
+  status.clipped = counters.clipped;
+  status.outer_steps = counters.outer_steps;
+  status.quarantines = counters.quarantines;
+  status.blocks = counters.blocks;
+  status.wide_blocks = counters.wide_blocks;
+  status.payload_bytes_sent = counters.payload_bytes_sent;
+  status.mean_shift = status.exchanges == 0 ? 0 : counters.shift_sum / static_cast<double>(status.exchanges);
+  status.codec_error_sum = counters.codec_error_sum;
+  status.age_sum = counters.ages.sum;
+  status.ages.assign(counters.ages.counts.begin(), counters.ages.counts.end());
+}
+
+/// How the replica stands, and its partners.
+void add_replica(JobStatus& status, const gossip::Replica& replica, TimeUs now_us) {
+  const gossip::Fragments& fragments = replica.fragments();
+  status.neighbours = static_cast<std::uint32_t>(replica.neighbours().partners());
+  status.asked_after = replica.book().replies().orphans();
+  status.in_flight = static_cast<std::uint32_t>(replica.in_flight());
+  status.quarantined_fragments = static_cast<std::uint32_t>(fragments.quarantined());
+  status.fragments_handed_over = fragments.handed_over();
+  status.mean_disagreement = fragments.disagreement();
+  status.consensus = fragments.consensus();
+  if (const auto mixing = replica.tracer().estimate(now_us)) {
+    status.mixing_per_s = mixing->per_s;
+    status.spectral_gap = mixing->spectral_gap();
+  }
+  const auto& rounds = replica.tracer().rounds();
+  status.tracer_rounds.assign(rounds.begin(), rounds.end());
+  status.period_s = static_cast<double>(replica.pace().period_us()) / us_per_s;
+  status.period_limit = period_limit_name(replica.pace().period_limit());
+  for (const gossip::PartnerReport& report : replica.partner_reports())
+    status.partners.push_back(partner_status(report, now_us));
+}
+
+void add_gpus(JobStatus& status, const device::NodeMean::Counters& means) {
+  status.gpu_means = means.summed;
+  status.gpu_means_through_host = means.through_host;
+  status.gpu_means_failed = means.failed;
+}
+
+void add_checkpoints(JobStatus& status, const CheckpointWriting& writing, TimeUs now_us) {
+  status.checkpoints_written = writing.written();
+  status.checkpoints_failed = writing.failed();
+  status.checkpoint_clock = writing.written_clock();
+  status.checkpoint_s = writing.written() == 0 ? 0 : static_cast<double>(now_us - writing.written_us()) / us_per_s;
+}
+
 }  // namespace
 
 std::expected<std::shared_ptr<Job>, AttachRefusal> Job::make(JobHost& host, std::shared_ptr<ClientSession> session,
@@ -742,22 +804,25 @@ void Job::tell_run_state(JobClient& client) {
 }
 
 JobStatus Job::status() const {
-  const gossip::ReplicaCounters& counters = replica_.counters();
-  const std::uint64_t exchanges = counters.initiated + counters.answered;
-  const auto mean = [&](double sum) { return exchanges == 0 ? 0.0 : sum / static_cast<double>(exchanges); };
-  JobStatus status;
-  status.job = name();
-  const auto state = [&](bool joins, bool quarantined) {
+  const TimeUs now_us = host_.now_us();
+  const gossip::Fragments& fragments = replica_.fragments();
+  const bool quarantined = fragments.quarantined() > 0;
+  const auto state = [&](bool joins, bool is_quarantined) {
     return joins                                        ? "joining"
            : replica_.state() == ReplicaState::draining ? "draining"
-           : quarantined                                ? "quarantined"
+           : is_quarantined                             ? "quarantined"
                                                         : "running";
   };
-  const bool quarantined = replica_.fragments().quarantined() > 0;
+  JobStatus status;
+  status.job = name();
   status.state = state(replica_.state() == ReplicaState::joining, quarantined);
   status.codec = codec_names[static_cast<std::size_t>(options_.get().codec)];
   status.method = method_names[static_cast<std::size_t>(options_.get().method)];
   status.layout = fmt::format("{:016x}", key().layout_hash);
+  status.elements = description_.elements;
+  status.fragments = description_.fragments;
+  status.clock = clock();
+  status.global_clock = std::max(clock(), replica_.job_clock().value());
   status.clients = static_cast<std::uint32_t>(clients_.size());
   for (const auto& client : clients_) {
     const bool sick = (quarantined && !group_.is_shared()) || group_.is_quarantined(*client);
@@ -765,93 +830,44 @@ JobStatus Job::status() const {
                                 .state = state(client->joins(), sick),
                                 .clock = client->clock(),
                                 .steps = client->memory().steps(),
-                                .published_s = static_cast<double>(host_.now_us() - client->published_us()) / us_per_s,
+                                .published_s = static_cast<double>(now_us - client->published_us()) / us_per_s,
                                 .buffers = client->memory().on_device() ? client->memory().gpu() : "host",
                                 .keeps = client->keeps(),
                                 .parts = client->memory().kind().parts});
     status.steps += client->memory().steps();
   }
-  status.clock = clock();
-  status.global_clock = std::max(clock(), replica_.job_clock().value());
-  status.elements = description_.elements;
-  status.fragments = description_.fragments;
-  status.neighbours = static_cast<std::uint32_t>(replica_.neighbours().partners());
-  status.publications = counters.publications;
-  status.exchanges = exchanges;
-  status.exchanges_initiated = counters.initiated;
-  status.exchanges_answered = counters.answered;
-  status.busy = counters.busy_received;
-  status.refused = counters.refused_received;
-  status.unresolved = counters.unresolved;
-  status.undone = counters.undone;
-  status.asked_after = replica_.book().replies().orphans();
-  status.violations = counters.violations;
-  status.blocks = counters.blocks;
-  status.wide_blocks = counters.wide_blocks;
-  status.payload_bytes_sent = counters.payload_bytes_sent;
-  status.payload_bytes_received = payload_bytes_received_;
-  status.age_samples = static_cast<double>(replica_.fragments().age_samples(clock()));
-  status.quarantined_fragments = static_cast<std::uint32_t>(replica_.fragments().quarantined());
+  status.logged = logged_means(clients_, replica_.neighbours());
   status.fragments_pulled = beginning_.fragments_pulled();
   status.donors = beginning_.donors();
   status.pulled_bytes = beginning_.pulled_bytes();
-  status.join_s = joined_us_ == 0 ? 0 : static_cast<double>(joined_us_ - started_us_) / us_per_s;
-  status.fragments_handed_over = replica_.fragments().handed_over();
-  status.in_flight = static_cast<std::uint32_t>(replica_.in_flight());
-  status.mean_shift = mean(counters.shift_sum);
-  status.mean_disagreement = replica_.fragments().disagreement();
-  status.busy_sent = counters.busy_sent;
-  status.refused_sent = counters.refused_sent;
-  status.follow_ups = counters.follow_ups;
-  status.repeats_sent = counters.repeats_sent;
-  status.clipped = counters.clipped;
-  status.outer_steps = counters.outer_steps;
-  status.quarantines = counters.quarantines;
-  status.consensus = replica_.fragments().consensus();
-  if (const auto mixing = replica_.tracer().estimate(host_.now_us())) {
-    status.mixing_per_s = mixing->per_s;
-    status.spectral_gap = mixing->spectral_gap();
-  }
-  const auto& rounds = replica_.tracer().rounds();
-  status.tracer_rounds.assign(rounds.begin(), rounds.end());
-  status.period_s = static_cast<double>(replica_.pace().period_us()) / us_per_s;
-  status.codec_error_sum = counters.codec_error_sum;
-  status.age_sum = counters.ages.sum;
   if (joined_us_ > 0) {
-    const TimeUs since_us = std::max(joined_us_, replica_.fragments().oldest_exchange_us());
-    status.fragment_idle_s = static_cast<double>(host_.now_us() - since_us) / us_per_s;
+    status.join_s = static_cast<double>(joined_us_ - started_us_) / us_per_s;
+    const TimeUs since_us = std::max(joined_us_, fragments.oldest_exchange_us());
+    status.fragment_idle_s = static_cast<double>(now_us - since_us) / us_per_s;
   }
-  status.logged = logged_means(clients_, replica_.neighbours());
-  status.ages.assign(counters.ages.counts.begin(), counters.ages.counts.end());
-  status.period_limit = period_limit_name(replica_.pace().period_limit());
+  status.age_samples = static_cast<double>(fragments.age_samples(clock()));
+  status.payload_bytes_received = payload_bytes_received_;
   status.wanted_period_s = static_cast<double>(options_.get().period_ms) * us_per_ms / us_per_s;
-  for (const gossip::PartnerReport& report : replica_.partner_reports())
-    status.partners.push_back(partner_status(report, host_.now_us()));
-  if (gpus_.mean()) {
-    const device::NodeMean::Counters means = gpus_.mean()->counters();
-    status.gpu_means = means.summed;
-    status.gpu_means_through_host = means.through_host;
-    status.gpu_means_failed = means.failed;
-  }
-  if (checkpoint_writing_) {
-    status.checkpoints_written = checkpoint_writing_->written();
-    status.checkpoints_failed = checkpoint_writing_->failed();
-    status.checkpoint_clock = checkpoint_writing_->written_clock();
-    status.checkpoint_s = checkpoint_writing_->written() == 0
-                              ? 0
-                              : static_cast<double>(host_.now_us() - checkpoint_writing_->written_us()) / us_per_s;
-    if (const std::string& error = checkpoint_writing_->latest().error; !error.empty())
-      status.note = "no checkpoint was written: " + error;
-    const std::string trouble = host_.checkpoints()->trouble_text();
-    if (!trouble.empty() && (checkpoint_writing_->under_way() || beginning_.is_restoring())) status.note = trouble;
-  }
-  if (const auto& stranger = replica_.neighbours().layout_stranger()) {
-    status.note = fmt::format("node {} runs a job of this name with another layout", host_.called(*stranger));
-  }
   status.settings = status_of(options_.settings());
-  if (!trouble_.for_people().empty()) status.note = trouble_.for_people();
-  if (!options_.objection().empty()) status.note = cannot_follow(options_);
+  add_counters(status, replica_.counters());
+  add_replica(status, replica_, now_us);
+  if (gpus_.mean()) add_gpus(status, gpus_.mean()->counters());
+  if (checkpoint_writing_) add_checkpoints(status, *checkpoint_writing_, now_us);
+  status.note = note();
   return status;
+}
+
+/// The most important one of what people should know.
+std::string Job::note() const {
+  if (!options_.objection().empty()) return cannot_follow(options_);
+  if (std::string trouble = trouble_.for_people(); !trouble.empty()) return trouble;
+  if (const auto& stranger = replica_.neighbours().layout_stranger())
+    return fmt::format("node {} runs a job of this name with another layout", host_.called(*stranger));
+  if (!checkpoint_writing_) return {};
+  const std::string trouble = host_.checkpoints()->trouble_text();
+  if (!trouble.empty() && (checkpoint_writing_->under_way() || beginning_.is_restoring())) return trouble;
+  const std::string& error = checkpoint_writing_->latest().error;
+  return error.empty() ? std::string() : "no checkpoint was written: " + error;
 }
 
 }  // namespace gossamer::daemon

@@ -75,7 +75,8 @@ class Compare(ToolTest):
         self.assertGreater(server["accuracy_least"], 0.4, output)
         self.assertGreater(server["mb_sent"], 0.001, output)
         self.assertIsNone(alone["mb_sent"], output)
-        self.assertAlmostEqual(alone["accuracy"], 0.0, delta=0.05, msg=output)
+        # Each step alone leaves 0.98 of it; a busy machine makes fewer of them.
+        self.assertAlmostEqual(alone["accuracy"], 0.98 ** (alone["steps"] / 2), delta=0.05, msg=output)
         script.unlink()
         self.assert_nothing_left()
 

@@ -114,9 +114,9 @@ class CollectiveMember {
   Run run_;
   gossip::Averaging averaging_;
 
-  Results results_;          // of the plan that is being carried out
-  Results aside_;            // of the plan that was accepted, while another is carried out
-  Results last_;             // of the last round
+  Results results_;          // the results of the plan that is being carried out
+  Results aside_;            // those of the plan that was accepted, while another is carried out
+  Results last_;             // those of the last round
   std::size_t summing_ = 0;  // sums that workers compute, which read the memory
   std::optional<TakingOver> taking_over_;
   std::vector<std::map<gossip::Participant, Bytes>> came_;  // by fragment
@@ -129,9 +129,9 @@ class CollectiveMember {
   std::vector<gossip::AverageValues> early_;
   bool plan_is_new_ = false;
 
-  bool called_ = false;       // and not answered yet
-  std::uint64_t number_ = 0;  // of the last contribution
-  bool contributed_ = false;  // what was called for
+  bool called_ = false;       // the process has called, and has no answer yet
+  std::uint64_t number_ = 0;  // the last contribution has it
+  bool contributed_ = false;  // to the round that was called for
   std::size_t at_least_ = 1;
   bool joined_ = true;
   bool leaving_ = false;

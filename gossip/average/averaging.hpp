@@ -254,12 +254,12 @@ class Averaging {
   std::set<Participant> gone_;                  // members whose processes are gone
   std::map<Participant, std::uint64_t> taken_;  // the last contribution of each that a committed round has
   std::optional<std::uint64_t> own_;
-  std::uint16_t at_least_ = 0;  // of the own contribution
+  std::uint16_t at_least_ = 0;  // as the own contribution asks
   std::uint64_t given_ = 0;     // the largest number of an own contribution
 
   Decision decision_;
-  std::optional<RoundPlan> last_;  // of the round before
-  bool has_last_results_ = false;  // false: it entered after that round
+  std::optional<RoundPlan> last_;  // the plan of the round before
+  bool has_last_results_ = false;  // false: this node entered after that round
 
   std::set<Participant> joiners_;
   Search search_;

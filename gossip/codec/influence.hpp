@@ -54,7 +54,7 @@ class DistanceRecord {
  private:
   struct Seen {
     std::uint32_t partner = 0;
-    std::uint32_t voice = 0;  ///< of its sponsor, or its own
+    std::uint32_t voice = 0;  ///< its sponsor's voice, or a voice of its own
     float distance = 0;
   };
   [[nodiscard]] std::span<const Seen> seen() const { return std::span(seen_).first(count_); }

@@ -147,14 +147,14 @@ class LocalGroup {
  private:
   /// The state of one client with one fragment.
   struct Slot {
-    bool apart : 1 = false;        ///< has never been given y
-    bool replacing : 1 = false;    ///< is taking y over
-    bool due : 1 = false;          ///< has the fragment
-    bool awaited : 1 = false;      ///< was given it in this round
-    bool untaken : 1 = false;      ///< has published progress that is not in y
+    bool apart : 1 = false;        ///< the client has never been given y
+    bool replacing : 1 = false;    ///< the client is taking y over
+    bool due : 1 = false;          ///< the client has the fragment, and is to give it back
+    bool awaited : 1 = false;      ///< the client was given the fragment in this round
+    bool untaken : 1 = false;      ///< the client has published progress that is not in y
     bool in_task : 1 = false;      ///< a task is taking that progress in; untaken again if it fails
     bool quarantined : 1 = false;  ///< its last publication was not finite
-    bool withheld : 1 = false;     ///< could not be given it last time: waits for the next regular round
+    bool withheld : 1 = false;     ///< it could not be given to the client last time: the next regular round does
     bool passed : 1 = false;       ///< y has become another's values since its last publication, which say nothing new
     bool learned : 1 = false;      ///< its client trained before its last publication, and after the one before
     bool of_before : 1 = false;    ///< the untaken progress is from a time with Client::were clients

@@ -18,7 +18,7 @@ namespace gossamer::gossip {
 
 /// The answer to a client that has asked to finish.
 struct EndAnswer {
-  std::uint32_t number = 0;   ///< of its request
+  std::uint32_t number = 0;   ///< the request's number
   std::uint16_t members = 0;  ///< replicas in reach that finish, with this one
   bool agreed = false;        ///< all replicas in reach finish and agree
   bool saver = false;         ///< it is the one to save the model

@@ -160,7 +160,7 @@ class Beginning {
     std::vector<Saved> saved;     // the first one is tried
     std::uint32_t next = 0;       // fragment
     bool checked = false;         // lean memory: the second reading
-    bool waits_for_room = false;  // or for the client, which has something of an earlier daemon in hand
+    bool waits_for_room = false;  // or waits for the client, which still uses what an earlier daemon gave it
   };
 
   template <class Feed>

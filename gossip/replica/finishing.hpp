@@ -43,8 +43,8 @@ inline constexpr TimeUs finish_alone_us = 2 * us_per_s;
 enum class Programs : std::uint8_t {
   train,
   finish,
-  finish_spoiled,  ///< and each holds NaN or infinity, though the node's copy does not
-  have_finished    ///< and were told so: nothing is asked of them any more
+  finish_spoiled,  ///< they finish, and each holds NaN or infinity, though the node's copy does not
+  have_finished    ///< they were told that the run is over: nothing is asked of them any more
 };
 
 /// Largest number of members of a finish that a program is told of.

@@ -28,8 +28,8 @@ struct Leaving {
 struct Finish {
   enum class Health : std::uint8_t {
     sound,
-    quarantined,  ///< some fragment is, but the client may have mended it since
-    spoiled       ///< and it is what the client has published since it finishes; looking again changes nothing
+    quarantined,  ///< a fragment is quarantined, but the client may have mended it since
+    spoiled       ///< a fragment is, as the client has published it since it finishes: looking again changes nothing
   };
 
   Finishing stage = Finishing::begun;

@@ -16,7 +16,7 @@ struct ReplicaOptions {
   TimeUs period_us = 50 * us_per_ms;   ///< shortest time between two exchanges of one fragment that the node begins
   std::size_t in_flight = 4;           ///< exchanges that the node may have under way at once
   float mixing_budget = 1.0F;          ///< see gossip/exchange/mixing.hpp
-  TimeUs lifetime_us = 10 * us_per_s;  ///< of an exchange without an answer, and of a reply that is not acknowledged
+  TimeUs lifetime_us = 10 * us_per_s;  ///< how long an exchange waits for an answer, and a reply to be acknowledged
   TimeUs info_period_us = 1 * us_per_s;  ///< how often neighbours are told the clock
   float range = default_range;           ///< see gossip/exchange/steps.hpp
   bool age_damping = true;      ///< values from an old state weigh less (age_shift(), gossip/exchange/mixing.hpp)

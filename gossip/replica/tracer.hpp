@@ -47,7 +47,7 @@ inline constexpr std::size_t max_tracer_rounds = 32;
 /// The rate at which differences shrink, in the root mean square.
 struct MixingEstimate {
   double per_exchange = 0;  ///< they shrink by e^−this between two exchanges of a fragment at this node
-  double per_s = 0;         ///< and by e^−this in a second
+  double per_s = 0;         ///< they shrink by e^−this in a second
 
   /// 1 − e^−per_exchange: 1 if one exchange makes all equal, 0 if nothing mixes.
   [[nodiscard]] double spectral_gap() const;

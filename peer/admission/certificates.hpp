@@ -33,7 +33,7 @@ class Certificates {
     Certificate certificate;
     std::uint64_t change = 0;
     TimeUs heard_at = 0;                   ///< by the monotonic clock
-    std::optional<PublicKey> signer = {};  ///< of the warrant; nothing: it was not looked at yet
+    std::optional<PublicKey> signer = {};  ///< who has signed the warrant; none: not looked at yet
   };
 
   /// Takes a genuine certificate. Refused if its invitation has been used by as many others as it is for. If the table

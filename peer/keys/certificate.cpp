@@ -69,7 +69,7 @@ InvitationId random_invitation_id() {
 }
 
 bool Rights::allow_job(std::string_view name) const {
-  if (jobs == "*") return true;  // of most nodes; this is asked for each message
+  if (jobs == "*") return true;  // nearly always, and this is asked for each message
   const std::string whole_name(name);
   std::string_view rest = jobs;
   while (!rest.empty()) {

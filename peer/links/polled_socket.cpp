@@ -164,7 +164,7 @@ Delivery delivery_of(Received&& received, std::size_t first) {
     delivery.bytes -= received.frames[i].size();
   delivery.frames.header = bytes_of(std::move(received.frames[first]));
   std::size_t count = received.frames.size() - first - 1;
-  if (count > max_payload_frames) {  // of a message that has no trailer, where others have one
+  if (count > max_payload_frames) {  // the last one stands where others have a trailer
     delivery.too_many_frames = true;
     count = max_payload_frames;
   }

@@ -415,7 +415,7 @@ bool Attachment::hear(int socket) {
   AttachReply said{};
   const ssize_t received = recv(socket, &said, sizeof said, MSG_DONTWAIT | MSG_TRUNC);
   if (received <= 0) return received < 0 && errno == EAGAIN;
-  if (received != sizeof said || said.magic != layout::attach_magic) return true;  // of a later version
+  if (received != sizeof said || said.magic != layout::attach_magic) return true;  // a later version's
   said.message[sizeof said.message - 1] = '\0';
   set_message(said.message[0] == '\0' ? why_pinned_ : said.message);
   return true;

@@ -280,7 +280,7 @@ Result<void> ClientRun::serve_due() {
   if (publications_ == publications_before) return result;
   const std::uint64_t taken_ns = time.taken_ns();
   serving_ns_ += taken_ns;
-  if (device_ != nullptr) serving_ns_ += device_->take_pass_ns();  // of passes that have ended since the last step
+  if (device_ != nullptr) serving_ns_ += device_->take_pass_ns();  // for passes that have ended since the last step
   if (parts_ == nullptr) {
     memory_.header().serving_ns.store(serving_ns_, std::memory_order_relaxed);
   } else {

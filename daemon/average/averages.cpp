@@ -131,7 +131,7 @@ struct Averages::Session {
   Caller caller;
   std::optional<CollectiveMember> member;
   std::uint64_t id = 0;      // in the ledger
-  std::uint64_t number = 0;  // the last call has it
+  std::uint64_t number = 0;  // the number of the last call
   std::string job = {};
   std::string name = {};  // the job's and the average's, for the log
   TimeUs told_us = 0;     // when the call began, or the process was told whom it waits for

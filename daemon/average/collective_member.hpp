@@ -130,7 +130,7 @@ class CollectiveMember {
   bool plan_is_new_ = false;
 
   bool called_ = false;       // the process has called, and has no answer yet
-  std::uint64_t number_ = 0;  // the last contribution has it
+  std::uint64_t number_ = 0;  // the number of the last contribution
   bool contributed_ = false;  // to the round that was called for
   std::size_t at_least_ = 1;
   bool joined_ = true;

@@ -174,6 +174,13 @@ void add_checkpoints(JobStatus& status, const CheckpointWriting& writing, TimeUs
   status.checkpoint_s = writing.written() == 0 ? 0 : static_cast<double>(now_us - writing.written_us()) / us_per_s;
 }
 
+/// `trouble`: what keeps the disk from what is asked of it now.
+std::string note_of(const CheckpointWriting& writing, const std::string& trouble) {
+  if (!trouble.empty()) return trouble;
+  const std::string& error = writing.latest().error;
+  return error.empty() ? "" : "no checkpoint was written: " + error;
+}
+
 }  // namespace
 
 std::expected<std::shared_ptr<Job>, AttachRefusal> Job::make(JobHost& host, std::shared_ptr<ClientSession> session,
@@ -853,21 +860,18 @@ JobStatus Job::status() const {
   add_replica(status, replica_, now_us);
   if (gpus_.mean()) add_gpus(status, gpus_.mean()->counters());
   if (checkpoint_writing_) add_checkpoints(status, *checkpoint_writing_, now_us);
-  status.note = note();
+  // The most important one of what people should know.
+  if (!options_.objection().empty()) {
+    status.note = cannot_follow(options_);
+  } else if (!trouble_.for_people().empty()) {
+    status.note = trouble_.for_people();
+  } else if (const auto& stranger = replica_.neighbours().layout_stranger()) {
+    status.note = fmt::format("node {} runs a job of this name with another layout", host_.called(*stranger));
+  } else if (checkpoint_writing_) {
+    const bool waits = checkpoint_writing_->under_way() || beginning_.is_restoring();
+    status.note = note_of(*checkpoint_writing_, waits ? host_.checkpoints()->trouble_text() : "");
+  }
   return status;
-}
-
-/// The most important one of what people should know.
-std::string Job::note() const {
-  if (!options_.objection().empty()) return cannot_follow(options_);
-  if (std::string trouble = trouble_.for_people(); !trouble.empty()) return trouble;
-  if (const auto& stranger = replica_.neighbours().layout_stranger())
-    return fmt::format("node {} runs a job of this name with another layout", host_.called(*stranger));
-  if (!checkpoint_writing_) return {};
-  const std::string trouble = host_.checkpoints()->trouble_text();
-  if (!trouble.empty() && (checkpoint_writing_->under_way() || beginning_.is_restoring())) return trouble;
-  const std::string& error = checkpoint_writing_->latest().error;
-  return error.empty() ? std::string() : "no checkpoint was written: " + error;
 }
 
 }  // namespace gossamer::daemon

@@ -136,7 +136,6 @@ class Job : public std::enable_shared_from_this<Job>,
   void decide(Feed feed) {
     executor_.decide(feed);
   }
-  [[nodiscard]] std::string note() const;
   void remember();
 
   // --- gossip::ReplicaHost

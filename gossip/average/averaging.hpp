@@ -158,7 +158,7 @@ class Averaging {
   /// How far the present round is decided. It begins anew with each round.
   struct Decision {
     Ballot promised = {};
-    std::uint64_t next_number = 0;  // this node's next ballot has it
+    std::uint64_t next_number = 0;  // the number of this node's next ballot
     std::optional<RoundPromise::Accepted> accepted = {};
     std::optional<Work> work = {};
     std::optional<Lead> lead = {};

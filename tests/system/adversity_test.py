@@ -40,7 +40,6 @@ class Garbage(SystemTest):
         self.assert_still_exchanges(self.both)
 
     def test_on_the_port(self) -> None:
-        host, port = self.nodes[0].address.removeprefix("tcp://").split(":")
         for pieces in (
             [b"GET / HTTP/1.1\r\n\r\n"],
             [secrets.token_bytes(100_000)],
@@ -51,7 +50,7 @@ class Garbage(SystemTest):
             [ZMTP_GREETING, b"\x06" + struct.pack(">Q", 1 << 63) + b"\x05HELLO"],
             [],
         ):
-            self.throw(socket.SOCK_STREAM, (host, int(port)), pieces)
+            self.throw(socket.SOCK_STREAM, self.nodes[0].endpoint, pieces)
         self.assert_unmoved()
 
     def test_on_the_control_socket(self) -> None:

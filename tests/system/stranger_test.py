@@ -129,11 +129,10 @@ class Stranger(SystemTest):
         self.assert_unmoved()
 
     def begin_a_frame(self, node: Node, mechanism: bytes, mark: int = 0, frame_bytes: int = FRAME_BYTES) -> socket.socket:
-        host, port = node.address.removeprefix("tcp://").split(":")
         stranger = socket.socket()
         stranger.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, mark)
         stranger.settimeout(PATIENCE_S)
-        stranger.connect((host, int(port)))
+        stranger.connect(node.endpoint)
         stranger.sendall(beginning_of_a_frame(mechanism, frame_bytes))
         stranger.setblocking(False)
         return stranger
@@ -204,11 +203,10 @@ class Stranger(SystemTest):
         self.addCleanup(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
         self.nodes.append(node)
         self.wait_for_links(self.nodes)
-        host, port = node.address.removeprefix("tcp://").split(":")
         before = self.sockets(node)
         flood = []
         for _ in range(3 * FEW_DESCRIPTORS):
-            flood.append(socket.create_connection((host, int(port)), PATIENCE_S))
+            flood.append(socket.create_connection(node.endpoint, PATIENCE_S))
             self.addCleanup(flood[-1].close)
         client = self.attach(node, np.zeros(ELEMENTS))
         self.step_until(lambda: client.run.ready, "a client of the flooded daemon joins")

@@ -21,8 +21,7 @@ class Wire(TrainingTest):
             self._cleanups.insert(0, (proxy.close, (), {}))  # after the daemons have ended
             dialled = [other.address for other in self.proxies]
             member = self.add_member(number, COUNT, overlay={"advertise": proxy.address, "peers": dialled})
-            host, port = member.node.status()["address"].removeprefix("tcp://").split(":")
-            proxy.target = (host, int(port))
+            proxy.target = member.node.endpoint
             self.proxies.append(proxy)
         self.all_learn()
         self.before = self.footprint()

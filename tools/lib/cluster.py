@@ -14,7 +14,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Tuple
 
 import processes
 import stopping
@@ -139,6 +139,12 @@ class Node:
     def address(self) -> str:
         """tcp://host:port, known once it has started."""
         return self.options["overlay"]["listen"]
+
+    @property
+    def endpoint(self) -> Tuple[str, int]:
+        """Host and port of `address`, for a socket of one's own."""
+        host, port = self.address.removeprefix("tcp://").split(":")
+        return host, int(port)
 
     def running(self) -> bool:
         return self.program is not None and self.program.running()

@@ -374,39 +374,47 @@ TEST_CASE("a node that shows a certificate of a used invitation is turned away, 
   CHECK(a->overlay->waiting().empty());
 }
 
-TEST_CASE("a link ends when the rights of its other end change, and comes back with the new ones") {
+namespace {
+
+/// Two linked nodes, both with a certificate of the authority that they follow.
+struct Certified {
+  Certified() {
+    run_until(loop, [&] { return a->linked(*b) && b->linked(*a); });
+    authority.follow(*a);
+    authority.approve(*a, a->id);
+    authority.approve(*a, b->id);
+    run_until(loop, [&] { return b_knows_all(); });
+  }
+  [[nodiscard]] bool b_knows_all() const {
+    return b->overlay->asks_for_certificates() && b->overlay->certificate_of(a->id) != nullptr &&
+           b->overlay->certificate_of(b->id) != nullptr;
+  }
+
   asio::io_context loop;
-  const ClusterKeys keys = new_keys();
+  ClusterKeys keys = new_keys();
   Asking authority;
-  const auto a = Node::started(loop, keys);
-  const auto b = Node::started(loop, keys, with_peers({a->overlay->address()}));
-  run_until(loop, [&] { return a->linked(*b) && b->linked(*a); });
-  authority.follow(*a);
-  authority.approve(*a, a->id);
-  authority.approve(*a, b->id);
-  run_until(loop, [&] { return b->overlay->asks_for_certificates() && b->overlay->certificate_of(b->id) != nullptr; });
+  std::unique_ptr<Node> a = Node::started(loop, keys);
+  std::unique_ptr<Node> b = Node::started(loop, keys, with_peers({a->overlay->address()}));
+};
+
+}  // namespace
+
+TEST_CASE("a link ends when the rights of its other end change, and comes back with the new ones") {
+  Certified two;
+  const auto& a = two.a;
+  const auto& b = two.b;
   CHECK(a->overlay->counters().links_lost == 0);  // all rights, as before
   CHECK(b->overlay->rights_of(a->id) == Rights{});
-  authority.approve(*b, a->id, {.jobs = "lab-*"});
-  run_until(loop, [&] { return b->overlay->counters().links_lost > 0; });
-  run_until(loop, [&] { return a->linked(*b) && b->linked(*a) && a->overlay->rights_of(a->id).jobs == "lab-*"; });
+  two.authority.approve(*b, a->id, {.jobs = "lab-*"});
+  run_until(two.loop, [&] { return b->overlay->counters().links_lost > 0; });
+  run_until(two.loop, [&] { return a->linked(*b) && b->linked(*a) && a->overlay->rights_of(a->id).jobs == "lab-*"; });
   CHECK(b->overlay->rights_of(a->id).jobs == "lab-*");
 }
 
 TEST_CASE("an authority that is corrected before anybody has heard of the wrong one is told everything again") {
-  asio::io_context loop;
-  const ClusterKeys keys = new_keys();
-  Asking authority;
-  const auto a = Node::started(loop, keys);
-  const auto b = Node::started(loop, keys, with_peers({a->overlay->address()}));
-  run_until(loop, [&] { return a->linked(*b) && b->linked(*a); });
-  authority.follow(*a);
-  authority.approve(*a, a->id);
-  authority.approve(*a, b->id);
-  const auto knows_all = [&] { return b->overlay->asks_for_certificates() && b->overlay->certificate_of(a->id); };
-  run_until(loop, knows_all);
-  REQUIRE(b->overlay->set_authority(SigningKey::generate().public_half(), {}));
-  REQUIRE(b->overlay->set_authority(authority.key.public_half(), {}));
-  REQUIRE_FALSE(knows_all());
-  run_until(loop, knows_all);
+  Certified two;
+  REQUIRE(two.b->overlay->set_authority(SigningKey::generate().public_half(), {}));
+  REQUIRE(two.b->overlay->set_authority(two.authority.key.public_half(), {}));
+  REQUIRE_FALSE(two.b_knows_all());
+  run_until(two.loop, [&] { return two.b_knows_all(); });
 }

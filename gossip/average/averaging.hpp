@@ -24,6 +24,25 @@
 // founds. Two that do not know of each other may both do so. When their groups meet, the members of the later one join
 // the other.
 //
+// Which message goes from whom to whom, and what the receiver does with it. Messages of this round, from a member, come
+// to on(). What is about other rounds, groups or membership is told apart in received().
+//
+//   RoundJoin      who wants in → all linked       a member names it in its next plan, and answers RoundHeard
+//   RoundHeard     a member → who wants in, others knows of members: it does not found. Two groups meet by it.
+//   RoundReady     a member → the conductor        proposes a plan when all are ready
+//   RoundPrepare   the conductor → members         promises, or refuses; not sent for a round's first ballot
+//   RoundPromise   a member → the conductor        proposes a plan when a quorum has promised
+//   RoundRefusal   a member → the conductor        gives its ballot up: a later one was promised
+//   RoundProposal  the conductor → members         works on the plan, and accepts it when all results are here
+//   RoundPart      a contributor → a fragment's owner, which sums; the owner → members: the result. With values.
+//   RoundAsk       a member → the owner, another   sends the part again, or says that the round is over
+//   RoundAccept    a member → the conductor        commits when a quorum has accepted
+//   RoundCommit    the conductor → members; also anyone → who is a round behind: applies the plan
+//   RoundEnter     the conductor → who is let in   is a member from the next round on
+//   RoundWaits     the conductor → contributors    can say whom the round waits for
+//   RoundGone      a member → who is further behind: is no member any more, and joins anew
+//   RoundNobody    a node → who asks for a process that is gone: counts it as dead, or as nowhere to be found
+//
 // This is a state machine for headers: messages and time come in, actions come out, and who carries these out keeps the
 // values. One owner, one thread.
 

@@ -27,12 +27,13 @@ void LocalGroup::add(ClientId id, Arrival arrival, std::uint64_t clock, const Cl
   const auto says = [](const std::vector<bool>& what, std::uint32_t f) { return !what.empty() && what[f]; };
   for (std::uint32_t f = 0; f < count; ++f) {
     Slot& slot = client.slots[f];
-    slot.apart = arrival == Arrival::without_values;
-    slot.due = says(standings.due, f);
-    slot.untaken = slot.of_before = slot.learned = says(standings.untaken, f);
+    if (arrival == Arrival::without_values) slot.adoption = Adoption::none;
+    if (says(standings.due, f)) slot.offer = Offer::late;
+    slot.of_before = slot.learned = says(standings.untaken, f);
+    if (slot.of_before) slot.progress = Progress::untaken;
     slot.quarantined = says(standings.unsound, f);
     client.quarantined += slot.quarantined ? 1 : 0;
-    client.untaken += slot.untaken ? 1 : 0;
+    client.untaken += slot.is_untaken() ? 1 : 0;
     slot.changes = arrival == Arrival::with_values ? rounds_[f].changes : never_offered;
   }
   if (arrival == Arrival::without_values) client.lacking = count;
@@ -44,7 +45,7 @@ void LocalGroup::remove(ClientId id) {
   if (found == clients_.end()) return;
   found->second.gone = true;
   for (Slot& slot : found->second.slots)
-    slot.due = slot.awaited = false;
+    slot.offer = Offer::none;
   forget_gone();
 }
 
@@ -106,7 +107,7 @@ std::uint64_t LocalGroup::publication_clock(std::uint32_t f) const {
   } else {
     const std::uint64_t count = std::max<std::uint64_t>(taking_part(), 1);
     for (const Client& client : std::views::values(clients_)) {
-      if (client.slots[f].untaken && counts(client)) since += (trained_since(client, f) + count - 1) / count;
+      if (client.slots[f].is_untaken() && counts(client)) since += (trained_since(client, f) + count - 1) / count;
     }
   }
   return clock_ - std::min(clock_, since);
@@ -119,7 +120,7 @@ std::uint64_t LocalGroup::trained_since(const Client& client, std::uint32_t f) {
 const LocalGroup::Client* LocalGroup::leader(std::uint32_t f) const {
   const auto found = std::ranges::find_if(clients_, [f](const auto& item) {
     const Slot& slot = item.second.slots[f];
-    return slot.untaken && !item.second.keeps && !slot.quarantined;
+    return slot.is_untaken() && !item.second.keeps && !slot.quarantined;
   });
   return found == clients_.end() ? nullptr : &found->second;
 }
@@ -130,23 +131,23 @@ void LocalGroup::follow(Follows follows) {
   if (std::exchange(follows_, follows) == follows) return;
   // Some clients may have published after the one that y follows, so one round more sets y.
   for (Round& round : rounds_)
-    round.owes_one = follows == Follows::mean && round.gathered;
+    round.owes_one = follows == Follows::mean && round.stage != Round::Stage::ungathered;
 }
 
 Follows LocalGroup::followed(std::uint32_t f) const {
   const Round& round = rounds_[f];
-  if (round.under_way) return round.follows;
+  if (round.is_under_way()) return round.follows;
   return round.owes_one ? Follows::one : follows_;
 }
 
 void LocalGroup::gathered(std::uint32_t f, std::optional<ClientId> holder, bool uneven, TimeUs now_us) {
   Round& round = rounds_[f];
-  round.gathered = true;
+  if (round.stage == Round::Stage::ungathered) round.stage = Round::Stage::between;
   if (uneven) ++round.changes;
   if (!holder) return;
   begin_round(f, now_us);
   if (const auto found = clients_.find(*holder); found != clients_.end() && !found->second.gone) {
-    found->second.slots[f].due = found->second.slots[f].awaited = true;
+    found->second.slots[f].offer = Offer::awaited;
   }
 }
 
@@ -154,8 +155,7 @@ void LocalGroup::begin_round(std::uint32_t f, TimeUs now_us) {
   Round& round = rounds_[f];
   round.follows = followed(f);
   round.owes_one = false;
-  round.under_way = true;
-  round.ending = false;
+  round.stage = Round::Stage::under_way;
   round.begun_us = now_us;
   round.first_us = 0;
   round.trained = trained_;
@@ -166,9 +166,9 @@ Take LocalGroup::take_of(const Client& client, const Slot& slot, Follows follows
   if (slot.quarantined) return Take::check;  // the progress came from values that are not finite
   // Whoever follows y has learned nothing, and its rounding is not y's.
   const bool learned = is_led(client, slot, follows) && counts(client) && !slot.passed;
-  if (slot.untaken) return learned ? Take::progress : Take::check;
+  if (slot.is_untaken()) return learned ? Take::progress : Take::check;
   // A former daemon may have found NaN in what is not to be taken. The first correction is made from it.
-  const bool first = slot.changes == never_offered && !slot.replacing && !slot.apart;
+  const bool first = slot.changes == never_offered && slot.adoption == Adoption::done;
   return first ? Take::check : Take::nothing;
 }
 
@@ -178,15 +178,15 @@ bool LocalGroup::counts(const Client& client) const {
 }
 
 bool LocalGroup::is_led(const Client& client, const Slot& slot, Follows follows) {
-  return follows == Follows::mean || client.keeps || slot.apart;
+  return follows == Follows::mean || client.keeps || slot.is_apart();
 }
 
 /// Number of clients whose mean y is: those that take part and are not quarantined.
 std::size_t LocalGroup::in_mean(std::uint32_t f) const {
   const auto count = std::count_if(clients_.begin(), clients_.end(), [f](const auto& item) {
     const Slot& slot = item.second.slots[f];
-    return !item.second.keeps && !slot.apart && !slot.replacing && !slot.quarantined &&
-           (!item.second.gone || slot.untaken);
+    return !item.second.keeps && slot.adoption == Adoption::done && !slot.quarantined &&
+           (!item.second.gone || slot.is_untaken());
   });
   return static_cast<std::size_t>(count);
 }
@@ -198,26 +198,25 @@ float LocalGroup::weight_of(const Client& client, const Slot& slot, std::size_t 
 }
 
 void LocalGroup::begin_taking(Client& client, Slot& slot) {
-  if (!slot.untaken) return;
-  slot.untaken = false;
-  slot.in_task = true;
+  if (!slot.is_untaken()) return;
+  slot.progress = Progress::in_task;
   --client.untaken;
   ++client.in_tasks;
 }
 
 void LocalGroup::end_taking(Client& client, Slot& slot, bool reached) {
-  if (!slot.in_task) return;
-  slot.in_task = false;
+  if (slot.progress != Progress::in_task) return;
+  slot.progress = Progress::none;
   --client.in_tasks;
   if (reached) slot.passed = slot.learned = false;
   if (reached || (client.gone && ++client.tries >= farewell_tries)) return;
-  slot.untaken = true;
+  slot.progress = Progress::untaken;
   ++client.untaken;
 }
 
 LocalGroup::Work LocalGroup::begin(std::uint32_t f, bool exchanged, TimeUs now_us) {
   Round& round = rounds_[f];
-  GOSSAMER_CHECK(round.gathered && !round.under_way);
+  GOSSAMER_CHECK(round.stage == Round::Stage::between);
   if (exchanged) ++round.changes;
   // A slow client that is given the fragment each time that it comes late would come late for ever.
   const bool asks = exchanged || trained_ != round.trained || followed(f) == Follows::one || !only_repeats(f);
@@ -226,20 +225,20 @@ LocalGroup::Work LocalGroup::begin(std::uint32_t f, bool exchanged, TimeUs now_u
   const std::size_t before = in_mean(f);
   for (auto& [id, client] : clients_) {
     Slot& slot = client.slots[f];
-    slot.awaited = slot.due && round.follows == Follows::one;  // it may be the only one that can be followed
-    const bool offer = !client.gone && (asks || slot.apart || slot.changes != round.changes);
-    if (slot.due || (!offer && !slot.untaken)) continue;
+    // Who has the fragment from before may be the only client that can be followed.
+    if (slot.is_due()) slot.offer = round.follows == Follows::one ? Offer::awaited : Offer::late;
+    const bool offer = !client.gone && (asks || slot.is_apart() || slot.changes != round.changes);
+    if (slot.is_due() || (!offer && !slot.is_untaken())) continue;
     work.parts.push_back({.id = id,
                           .take = take_of(client, slot, round.follows),
                           .weight = weight_of(client, slot, before),
                           .offer = offer,
                           .correct = offer && is_led(client, slot, round.follows),
-                          .replace = slot.apart});
+                          .replace = slot.is_apart()});
     begin_taking(client, slot);
     if (!offer) continue;
-    slot.due = slot.awaited = true;
-    if (slot.apart) slot.replacing = true;
-    slot.apart = false;
+    slot.offer = Offer::awaited;
+    if (slot.is_apart()) slot.adoption = Adoption::under_way;
   }
   return work;
 }
@@ -249,35 +248,40 @@ void LocalGroup::published(ClientId id, std::uint32_t f, TimeUs now_us, std::opt
   if (found == clients_.end()) return;
   Client& client = found->second;
   Slot& slot = client.slots[f];
-  GOSSAMER_CHECK(slot.due);
+  GOSSAMER_CHECK(slot.is_due());
   const bool answers = rounds_[f].follows == Follows::mean || counts(client);
   // Also one that comes late from an earlier round: if only those are awaited that stand still, the round would not
   // end.
-  if (rounds_[f].under_way && answers && rounds_[f].first_us == 0) rounds_[f].first_us = now_us;
-  slot.due = slot.awaited = false;
+  if (rounds_[f].is_under_way() && answers && rounds_[f].first_us == 0) rounds_[f].first_us = now_us;
+  slot.offer = Offer::none;
   slot.learned = slot.learned || own_clock != slot.published_at;
   slot.published_at = own_clock.value_or(client.clock);
   // It has trained since, and may not train again: the round counts as begun before that.
   if (slot.published_at < client.clock && counts(client)) rounds_[f].trained = trained_ - 1;
-  if (slot.apart) return;  // from an earlier life: it takes y over nevertheless
-  if (slot.replacing) {    // it has published what it was given
-    slot.replacing = false;
+  if (slot.is_apart()) return;                 // from an earlier life: it takes y over nevertheless
+  if (slot.adoption == Adoption::under_way) {  // it has published what it was given
+    slot.adoption = Adoption::done;
     --client.lacking;
     return;
   }
-  slot.untaken = true;
+  slot.progress = Progress::untaken;
   slot.of_before = false;
   ++client.untaken;
 }
 
+void LocalGroup::end(std::uint32_t f) {
+  GOSSAMER_CHECK(rounds_[f].stage == Round::Stage::under_way);
+  rounds_[f].stage = Round::Stage::ending;
+}
+
 bool LocalGroup::over(std::uint32_t f, TimeUs now_us) const {
   const Round& round = rounds_[f];
-  if (!round.under_way || round.ending) return false;
+  if (round.stage != Round::Stage::under_way) return false;
   bool awaited = false;
   bool apart = false;
   for (const auto& [id, client] : clients_) {
-    awaited = awaited || client.slots[f].awaited;
-    apart = apart || (client.slots[f].apart && !client.gone);
+    awaited = awaited || client.slots[f].offer == Offer::awaited;
+    apart = apart || (client.slots[f].is_apart() && !client.gone);
   }
   if (!awaited) return true;
   if (round.first_us == 0) return apart && now_us - round.begun_us > unanswered_us;
@@ -286,9 +290,9 @@ bool LocalGroup::over(std::uint32_t f, TimeUs now_us) const {
 
 LocalGroup::Work LocalGroup::take_in(std::uint32_t f) {
   Round& round = rounds_[f];
-  GOSSAMER_CHECK(round.gathered);
+  GOSSAMER_CHECK(round.stage != Round::Stage::ungathered);
   const Follows follows = followed(f);
-  round.under_way = round.ending = false;
+  round.stage = Round::Stage::between;
   if (follows != followed(f)) ++round.changes;  // from now on all are to hold the same
   under_way_.erase(f);
   Work work;
@@ -296,9 +300,9 @@ LocalGroup::Work LocalGroup::take_in(std::uint32_t f) {
   const Client* const followed_one = follows == Follows::one ? leader(f) : nullptr;
   for (auto& [id, client] : clients_) {
     Slot& slot = client.slots[f];
-    slot.awaited = false;
+    if (slot.is_due()) slot.offer = Offer::late;
     slot.passed = slot.passed || follows == Follows::one;
-    if (!slot.untaken) continue;
+    if (!slot.is_untaken()) continue;
     work.parts.push_back({.id = id,
                           .take = &client == followed_one ? Take::values : take_of(client, slot, follows),
                           .weight = weight_of(client, slot, before)});
@@ -334,10 +338,7 @@ void LocalGroup::done(std::uint32_t f, const Work& work, const std::vector<Local
     if (found == clients_.end()) continue;
     Slot& slot = found->second.slots[f];
     end_taking(found->second, slot, outcomes[i].reached);
-    if (work.parts[i].offer) {
-      slot.changes = rounds_[f].changes;
-      slot.withheld = false;
-    }
+    if (work.parts[i].offer) slot.changes = rounds_[f].changes;
     if (work.parts[i].take == Take::nothing || !outcomes[i].reached) continue;
     if (slot.quarantined == !outcomes[i].finite) continue;
     slot.quarantined = !outcomes[i].finite;
@@ -352,19 +353,16 @@ void LocalGroup::withheld(std::uint32_t f, const Part& part) {
   const auto found = clients_.find(part.id);
   if (found == clients_.end()) return;
   Slot& slot = found->second.slots[f];
-  slot.due = slot.awaited = false;
+  slot.offer = Offer::none;
   slot.changes = never_offered;
-  slot.withheld = true;
-  if (!part.replace) return;
-  slot.replacing = false;
-  slot.apart = true;
+  if (part.replace) slot.adoption = Adoption::withheld;
 }
 
 bool LocalGroup::only_repeats(std::uint32_t f) const {
-  const auto is_late = [f](const auto& item) { return item.second.slots[f].untaken; };
+  const auto is_late = [f](const auto& item) { return item.second.slots[f].is_untaken(); };
   return std::ranges::any_of(clients_, is_late) && std::ranges::none_of(clients_, [&](const auto& item) {
            const Slot& slot = item.second.slots[f];
-           return slot.untaken && (slot.learned || slot.quarantined);
+           return slot.is_untaken() && (slot.learned || slot.quarantined);
          });
 }
 
@@ -373,7 +371,7 @@ bool LocalGroup::anyone_behind(std::uint32_t f, bool idle, const std::set<Client
   return std::any_of(clients_.begin(), clients_.end(), [&](const auto& item) {
     const Slot& slot = item.second.slots[f];
     return !item.second.gone && !without.contains(item.first) && slot.changes != rounds_[f].changes &&
-           !(idle && slot.due) && is_led(item.second, slot, follows);
+           !(idle && slot.is_due()) && is_led(item.second, slot, follows);
   });
 }
 
@@ -381,12 +379,12 @@ bool LocalGroup::even(const std::set<ClientId>& without) const {
   const bool clients_even = std::all_of(clients_.begin(), clients_.end(), [&](const auto& item) {
     const Client& client = item.second;
     return client.gone || without.contains(item.first) ||
-           (client.lacking == 0 && client.untaken == 0 &&
-            std::ranges::none_of(client.slots, [](const Slot& slot) { return slot.due; }));
+           (client.lacking == 0 && client.untaken == 0 && std::ranges::none_of(client.slots, &Slot::is_due));
   });
   if (!clients_even || !under_way_.empty()) return false;
   for (std::uint32_t f = 0; f < rounds_.size(); ++f) {
-    if (!rounds_[f].gathered || followed(f) == Follows::one || anyone_behind(f, false, without)) return false;
+    if (rounds_[f].stage == Round::Stage::ungathered || followed(f) == Follows::one || anyone_behind(f, false, without))
+      return false;
     if (clients() > 1 && rounds_[f].trained != trained_) return false;
   }
   return true;
@@ -406,7 +404,7 @@ std::vector<std::uint32_t> LocalGroup::wanted(TimeUs period_us, TimeUs now_us, s
 
 bool LocalGroup::wants(std::uint32_t f, TimeUs period_us, TimeUs now_us) const {
   const Round& round = rounds_[f];
-  if (!round.gathered || round.under_way) return false;
+  if (round.stage != Round::Stage::between) return false;
   std::size_t present = 0;
   std::size_t led = 0;
   const Follows follows = followed(f);
@@ -414,10 +412,10 @@ bool LocalGroup::wants(std::uint32_t f, TimeUs period_us, TimeUs now_us) const {
   bool sick = false;
   for (const auto& [id, client] : clients_) {
     const Slot& slot = client.slots[f];
-    if (!client.gone && slot.apart && !slot.due && !slot.withheld) return true;
+    if (!client.gone && slot.adoption == Adoption::none && !slot.is_due()) return true;
     present += client.gone ? 0 : 1;
     led += !client.gone && is_led(client, slot, follows) ? 1 : 0;
-    untaken = untaken || (slot.untaken && is_led(client, slot, follows));
+    untaken = untaken || (slot.is_untaken() && is_led(client, slot, follows));
     sick = sick || (slot.quarantined && !client.gone);
   }
   if (now_us - round.begun_us < period_us) return false;
@@ -427,20 +425,21 @@ bool LocalGroup::wants(std::uint32_t f, TimeUs period_us, TimeUs now_us) const {
 
 void LocalGroup::check_invariants() const {
   for (std::uint32_t f = 0; f < rounds_.size(); ++f)
-    GOSSAMER_CHECK(rounds_[f].under_way == under_way_.contains(f));
+    GOSSAMER_CHECK(rounds_[f].is_under_way() == under_way_.contains(f));
   for (const Client& client : std::views::values(clients_)) {
     GOSSAMER_CHECK(client.slots.size() == rounds_.size());
     const auto count = [&](auto holds) {
       return static_cast<std::uint32_t>(std::ranges::count_if(client.slots, holds));
     };
-    GOSSAMER_CHECK(client.lacking == count([](const Slot& slot) { return slot.apart || slot.replacing; }));
+    GOSSAMER_CHECK(client.lacking == count([](const Slot& slot) { return slot.adoption != Adoption::done; }));
     GOSSAMER_CHECK(client.quarantined == count([](const Slot& slot) { return slot.quarantined; }));
-    GOSSAMER_CHECK(client.untaken == count([](const Slot& slot) { return slot.untaken; }));
-    GOSSAMER_CHECK(client.in_tasks == count([](const Slot& slot) { return slot.in_task; }));
+    GOSSAMER_CHECK(client.untaken == count([](const Slot& slot) { return slot.is_untaken(); }));
+    GOSSAMER_CHECK(client.in_tasks == count([](const Slot& slot) { return slot.progress == Progress::in_task; }));
     for (std::uint32_t f = 0; f < rounds_.size(); ++f) {
       const Slot& slot = client.slots[f];
       GOSSAMER_CHECK(slot.changes <= rounds_[f].changes || slot.changes == never_offered);
-      GOSSAMER_CHECK(!slot.awaited || (slot.due && rounds_[f].under_way));
+      GOSSAMER_CHECK(slot.offer != Offer::awaited || rounds_[f].is_under_way());
+      GOSSAMER_CHECK(slot.progress == Progress::none || slot.adoption == Adoption::done);
     }
   }
 }

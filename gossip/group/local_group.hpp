@@ -127,7 +127,7 @@ class LocalGroup {
   /// True if the round should end: all clients have published, or have had enough time.
   [[nodiscard]] bool over(std::uint32_t f, TimeUs now_us) const;
   /// Ends the round. take_in() then takes the publications into y.
-  void end(std::uint32_t f) { rounds_[f].ending = true; }
+  void end(std::uint32_t f);
   [[nodiscard]] Work take_in(std::uint32_t f);
   /// Reports what the task found for each part.
   void done(std::uint32_t f, const Work& work, const std::vector<LocalMeanTask::Outcome>& outcomes);
@@ -145,27 +145,47 @@ class LocalGroup {
   void check_invariants() const;
 
  private:
-  /// The state of one client with one fragment.
+  /// Whether a client has taken y over. Until then it takes no part in the fragment's mean.
+  enum class Adoption : std::uint8_t {
+    none,       ///< the client has never been given y: a round begins for it at once
+    withheld,   ///< likewise, and y could not be given to it last time: it waits for the next regular round
+    under_way,  ///< the client was given y, and has not published since
+    done,       ///< the client took y over, or y was gathered from it
+  };
+  /// Whether a client has a fragment, and is to give it back by publishing.
+  enum class Offer : std::uint8_t {
+    none,
+    late,     ///< it was given the fragment in an earlier round, and nobody waits for it
+    awaited,  ///< it was given the fragment in the round under way, which waits for it
+  };
+  /// Whether a client has published progress that y lacks.
+  enum class Progress : std::uint8_t {
+    none,
+    untaken,
+    in_task,  ///< a task is taking it in; it is untaken again if the task fails
+  };
+  /// The state of one client with one fragment. Only a client that has adopted y has progress. All else can be
+  /// combined.
   struct Slot {
-    bool apart : 1 = false;        ///< the client has never been given y
-    bool replacing : 1 = false;    ///< the client is taking y over
-    bool due : 1 = false;          ///< the client has the fragment, and is to give it back
-    bool awaited : 1 = false;      ///< the client was given the fragment in this round
-    bool untaken : 1 = false;      ///< the client has published progress that is not in y
-    bool in_task : 1 = false;      ///< a task is taking that progress in; untaken again if it fails
+    Adoption adoption = Adoption::done;
+    Offer offer = Offer::none;
+    Progress progress = Progress::none;
     bool quarantined : 1 = false;  ///< its last publication was not finite
-    bool withheld : 1 = false;     ///< it could not be given to the client last time: the next regular round does
     bool passed : 1 = false;       ///< y has become another's values since its last publication, which say nothing new
     bool learned : 1 = false;      ///< its client trained before its last publication, and after the one before
-    bool of_before : 1 = false;    ///< the untaken progress is from a time with Client::were clients
+    bool of_before : 1 = false;    ///< the progress is from a time with Client::were clients
     std::uint64_t published_at = 0;  ///< its own clock at its last publication
     /// The count of the fragment's changes that y contained when the client was last given it.
     std::uint64_t changes = 0;
+
+    [[nodiscard]] bool is_apart() const { return adoption == Adoption::none || adoption == Adoption::withheld; }
+    [[nodiscard]] bool is_due() const { return offer != Offer::none; }
+    [[nodiscard]] bool is_untaken() const { return progress == Progress::untaken; }
   };
   struct Client {
     std::vector<Slot> slots;
     std::uint64_t clock = 0;
-    std::uint32_t lacking = 0;  ///< number of slots apart or replacing
+    std::uint32_t lacking = 0;  ///< number of slots whose adoption is not done
     std::uint32_t quarantined = 0;
     std::uint32_t untaken = 0;
     std::uint32_t in_tasks = 0;
@@ -175,9 +195,13 @@ class LocalGroup {
     bool keeps = false;
   };
   struct Round {
-    bool gathered = false;
-    bool under_way = false;
-    bool ending = false;    ///< end() was called
+    enum class Stage : std::uint8_t {
+      ungathered,  ///< y is not known yet, so there is no round
+      between,     ///< no round is under way
+      under_way,
+      ending,  ///< end() was called, take_in() was not
+    };
+    Stage stage = Stage::ungathered;
     bool owes_one = false;  ///< the next round is one of Follows::one, whatever follow() said last
     Follows follows = Follows::mean;
     std::uint64_t changes = 0;  ///< changes of y so far: a client that was given fewer is behind
@@ -186,6 +210,8 @@ class LocalGroup {
     std::uint64_t trained = 0;   ///< `trained_` when it began
     std::uint64_t moved_at = 0;  ///< `trained_` when y was last moved
     std::uint32_t moves = 0;     ///< how often it was moved then
+
+    [[nodiscard]] bool is_under_way() const { return stage == Stage::under_way || stage == Stage::ending; }
   };
 
   void begin_round(std::uint32_t f, TimeUs now_us);

@@ -278,33 +278,52 @@ bool Initiator::is_in_reach(const NodeId& node, const Neighbour& neighbour, cons
          !data_.is_over_share(fragment, node, now_us);
 }
 
+/// What the choice of a fragment's partner depends on, whoever is looked at.
+struct Initiator::Choice {
+  bool hurry = false;   ///< the run ends
+  bool serves = false;  ///< the node is a server: those that train ask it
+  bool asked = false;   ///< they did a short while ago
+};
+
+/// An owner that trains asks anyone. A server asks only when nobody has asked it for long: others may see another
+/// owner.
+Initiator::Choice Initiator::choice(const Fragment& fragment, TimeUs now_us) const {
+  const bool hurry = data_.hurries(fragment);
+  if (!data_.has_servers() || !data_.description.keeps || data_.leaving) return {.hurry = hurry};
+  const TimeUs unasked_us = std::max(unasked_least_us, hurry ? 0 : unasked_periods * data_.pace.period_us());
+  const bool was_asked = !hurry || fragment.last_exchange.role == LastExchange::Role::responder;
+  return {.hurry = hurry, .serves = true, .asked = was_asked && now_us - fragment.last_exchange.at_us < unasked_us};
+}
+
+/// Whether the neighbour is one of those to choose from, in reach or not.
+bool Initiator::is_candidate(const NodeId& node, const Neighbour& neighbour, const Fragment& fragment,
+                             const Choice& how) const {
+  const JobInfo& info = neighbour.info;
+  if (info.job != data_.description.job) return false;
+  if (data_.is_follower(neighbour) && !(data_.leaving && data_.neighbours.trainers() == 0)) return false;
+  if (data_.leaving && !fragment.handover.may_ask(node)) return false;
+  if (data_.finish && data_.finish->is_sound() && info.quarantined) return false;
+  if (!how.hurry) return true;
+  if (!data_.neighbours.finishes(neighbour) || fragment.agreement.has(node)) return false;
+  // Who has not settled will ask the server by itself, and whoever is over will not answer it.
+  return !how.serves || (info.finishing != Finishing::over && (!how.asked || info.finishing == Finishing::settled));
+}
+
 std::optional<NodeId> Initiator::choose_partner(std::uint32_t f, TimeUs now_us) {
   const Fragment& fragment = data_.fragments[f];
   const Neighbours& neighbours = data_.neighbours;
-  const bool hurry = data_.hurries(fragment);
   if (goes_to_owner(fragment)) {
     const NodeId owner = data_.owner(f);
     const Neighbour* const known = neighbours.find(owner);
     if (owner != data_.self)
       return known != nullptr && is_in_reach(owner, *known, fragment, now_us) ? std::optional(owner) : std::nullopt;
   }
-  // An owner that trains asks anyone, a server only when nobody has asked it for long: others may see another owner.
-  const bool serves = data_.has_servers() && data_.description.keeps && !data_.leaving;
-  const TimeUs unasked_us = std::max(unasked_least_us, hurry ? 0 : unasked_periods * data_.pace.period_us());
-  const bool asked = serves && (!hurry || fragment.last_exchange.role == LastExchange::Role::responder) &&
-                     now_us - fragment.last_exchange.at_us < unasked_us;
-  if (asked && !hurry) return std::nullopt;
+  const Choice how = choice(fragment, now_us);
+  if (how.asked && !how.hurry) return std::nullopt;
   std::vector<Candidate> candidates;
   std::size_t in_reach = 0;
   for (const auto& [node, neighbour] : neighbours) {
-    if (neighbour.info.job != data_.description.job) continue;
-    if (data_.is_follower(neighbour) && !(data_.leaving && data_.neighbours.trainers() == 0)) continue;
-    if (data_.leaving && !fragment.handover.may_ask(node)) continue;
-    if (hurry && (!neighbours.finishes(neighbour) || fragment.agreement.has(node))) continue;
-    // Who has not settled will ask the server by itself, and whoever is over will not answer it.
-    const Finishing stage = neighbour.info.finishing;
-    if (serves && hurry && (stage == Finishing::over || (asked && stage != Finishing::settled))) continue;
-    if (data_.finish && data_.finish->is_sound() && neighbour.info.quarantined) continue;
+    if (!is_candidate(node, neighbour, fragment, how)) continue;
     const bool reach = is_in_reach(node, neighbour, fragment, now_us);
     in_reach += reach ? 1 : 0;
     candidates.push_back({.id = node, .goodput = neighbour.goodput, .in_reach = reach});
@@ -477,10 +496,37 @@ bool Initiator::conclude_next(std::uint32_t f, Actions& out) {
   return true;
 }
 
+void Initiator::learn_from(const OwnExchange& own, const ConcludeTask::Result& result, TimeUs now_us) {
+  if (!result.accepted) {
+    ++data_.counters.violations;
+    return;
+  }
+  const std::uint32_t f = own.request.fragment;
+  Fragment& fragment = data_.fragments[f];
+  const bool proper = own.follow_up == 0;
+  ++(proper ? data_.counters.initiated : data_.counters.follow_ups);
+  data_.pace.add_work(proper ? ExchangeCost::Work{.exchanges = 1} : ExchangeCost::Work{.follow_ups = 1});
+  if (proper && f == 0) data_.tracer.conclude(own.request.tracer, own.replied, result.shift, now_us);
+  data_.learn(fragment, own.partner, result.measure, result.shift, proper);
+  const bool latest = data_.description.keeps || own.publication_clock == fragment.publication_clock;
+  data_.note_agreement(fragment, own.partner, result.measure, proper && latest);
+  if (proper) rest_if_quiet(fragment, result.measure, now_us);
+  if (result.took_all && result.wide.empty() && own.publication_clock) {
+    fragment.handed_in = {own.partner, *own.publication_clock};
+  } else if (!own.push && result.shift < max_shift_bound) {
+    fragment.handed_in.reset();
+  }
+}
+
+/// Where blocks are left out, or come closer a part at a time, the partner is asked again.
+bool Initiator::may_follow_up(const OwnExchange& own, const ConcludeTask::Result& result) const {
+  return !result.wide.empty() && own.follow_up < last_follow_up && data_.neighbours.is_linked(own.partner) &&
+         (data_.runs() || data_.leaving) && !data_.fragments[own.request.fragment].waiting.publication;
+}
+
 void Initiator::concluded(std::uint32_t f, ConcludeTask::Result&& result, TimeUs now_us, Actions& out) {
   Fragment& fragment = data_.fragments[f];
   const OwnExchange own = *std::move(fragment.own);
-  const bool proper = own.follow_up == 0;
   fragment.last_exchange.at_us = now_us;
   if (result.commit) {
     fragment.buffers.finish_commit();
@@ -488,22 +534,7 @@ void Initiator::concluded(std::uint32_t f, ConcludeTask::Result&& result, TimeUs
         fragment.buffers.parts().commits;
     out.store.push_back({.fragment = f});
   }
-  if (result.accepted) {
-    ++(proper ? data_.counters.initiated : data_.counters.follow_ups);
-    data_.pace.add_work(proper ? ExchangeCost::Work{.exchanges = 1} : ExchangeCost::Work{.follow_ups = 1});
-    if (proper && f == 0) data_.tracer.conclude(own.request.tracer, own.replied, result.shift, now_us);
-    data_.learn(fragment, own.partner, result.measure, result.shift, proper);
-    const bool latest = data_.description.keeps || own.publication_clock == fragment.publication_clock;
-    data_.note_agreement(fragment, own.partner, result.measure, proper && latest);
-    if (proper) rest_if_quiet(fragment, result.measure, now_us);
-    if (result.took_all && result.wide.empty() && own.publication_clock) {
-      fragment.handed_in = {own.partner, *own.publication_clock};
-    } else if (!own.push && result.shift < max_shift_bound) {
-      fragment.handed_in.reset();
-    }
-  } else {
-    ++data_.counters.violations;
-  }
+  learn_from(own, result, now_us);
   fragment.last_exchange.role = LastExchange::Role::initiator;
   fragment.wide_at.reset();
   const double due_at = std::exchange(fragment.turn.due_at, std::nullopt).value_or(data_.pace.passed(own.begun_us));
@@ -511,9 +542,7 @@ void Initiator::concluded(std::uint32_t f, ConcludeTask::Result&& result, TimeUs
   if (!result.accepted) data_.book.give_up(own.request.counter);
   out.send.push_back(
       {own.partner, ExchangeAck{own.request.counter, result.accepted ? Outcome::taken : Outcome::never}});
-  if (result.wide.empty() || own.follow_up >= last_follow_up || !data_.neighbours.is_linked(own.partner) ||
-      !(data_.runs() || data_.leaving) || fragment.waiting.publication) {
-    // Where blocks are left out, or come closer a part at a time, the partner is asked again.
+  if (!may_follow_up(own, result)) {
     const bool whole = result.accepted && result.wide.empty() && !result.measure.limited;
     if (data_.leaving && own.hands_over && whole) fragment.handover.exchanged(own.partner, result.shift);
     return;

@@ -73,6 +73,10 @@ class Initiator {
   [[nodiscard]] std::optional<std::uint32_t> oldest_startable(TimeUs now_us) const;
   [[nodiscard]] double waited(const Fragment& fragment, TimeUs now_us) const;
   [[nodiscard]] std::optional<std::uint32_t> turn_of_only_partner() const;
+  struct Choice;
+  [[nodiscard]] Choice choice(const Fragment& fragment, TimeUs now_us) const;
+  [[nodiscard]] bool is_candidate(const NodeId& node, const Neighbour& neighbour, const Fragment& fragment,
+                                  const Choice& how) const;
   [[nodiscard]] std::optional<NodeId> choose_partner(std::uint32_t f, TimeUs now_us);
   /// True if an exchange of the fragment with this neighbour may begin now.
   [[nodiscard]] bool is_in_reach(const NodeId& node, const Neighbour& neighbour, const Fragment& fragment,
@@ -89,6 +93,8 @@ class Initiator {
   void rest_if_quiet(Fragment& fragment, const ExchangeMeasure& measure, TimeUs now_us);
   [[nodiscard]] bool rests(const Fragment& fragment, TimeUs now_us) const;
 
+  void learn_from(const OwnExchange& own, const ConcludeTask::Result& result, TimeUs now_us);
+  [[nodiscard]] bool may_follow_up(const OwnExchange& own, const ConcludeTask::Result& result) const;
   OwnExchange* own_of(const NodeId& from, std::uint32_t f, std::uint64_t counter);
   void turned_down(Fragment& fragment, const NodeId& from, const ExchangeReply& reply, TimeUs now_us);
   void send_request(OwnExchange& own, TimeUs now_us, Actions& out);

@@ -67,6 +67,67 @@ void look_at_last_clocks(const ReplicaData& data, JobClock& clock, TimeUs now_us
   clock.end(now_us, data.clock, ended);
 }
 
+// --- the parts of a look at a finish: Replica::update_finishing()
+
+void look_at_partners(const ReplicaData& data, Finish& finish) {
+  finish.partners = data.neighbours.finishing_partners();
+  finish.awaits_training = std::ranges::any_of(data.neighbours, [&data](const auto& item) {
+    return data.neighbours.averages_with(item.second, data.has_servers()) &&
+           item.second.info.finishing == Finishing::no;
+  });
+}
+
+Finish::Health health_at_end(const ReplicaData& data) {
+  const Finish& finish = *data.finish;
+  if (data.fragments.quarantined() == 0 && !finish.spoiled_programs) return Finish::Health::sound;
+  const bool known = finish.health == Finish::Health::spoiled || finish.spoiled_programs || is_spoiled(data);
+  return known ? Finish::Health::spoiled : Finish::Health::quarantined;
+}
+
+/// An exchange that is under way may still move the fragment, and then nobody agrees with it any more.
+bool is_settled_at_end(const ReplicaData& data, const Fragment& fragment) {
+  static constexpr PendingSet moving{Pending::own, Pending::start, Pending::request, Pending::undo};
+  return data.settled(fragment) && !fragment.is_pending(moving) &&
+         (data.finish->partners == 0 || data.is_current(fragment));
+}
+
+void look_at_agreement(const ReplicaData& data, Finish& finish, bool all_settled) {
+  if (finish.partners > 0) {
+    finish.agrees = all_settled && data.runs();
+    return;
+  }
+  // The last partner may have gone while an exchange with it was under way here. That has ended with agreement.
+  if (!finish.over.empty() && std::ranges::all_of(data.fragments, [&](const Fragment& fragment) {
+        return fragment.agreement.settled(finish.over.size()) && data.is_current(fragment);
+      }))
+    finish.agrees = true;
+}
+
+/// Partners that are gone may come back soon: the daemon may just have been restarted, or a link may have broken. Those
+/// for which the run is over, after this replica agreed with them, are not waited for.
+bool may_go_alone(const Finish& finish) {
+  return !finish.over.empty() && finish.agrees;
+}
+
+bool may_train_again(const ReplicaData& data, TimeUs now_us) {
+  return data.neighbours.any_over_before() && now_us - data.finish->began_us < finish_alone_us;
+}
+
+/// The last corrections must have reached the client as well.
+bool is_delivered(const ReplicaData& data) {
+  return std::ranges::none_of(data.fragments, [](const Fragment& fragment) {
+    return fragment.is_pending({Pending::work, Pending::own, Pending::client, Pending::correction});
+  });
+}
+
+bool others_have_settled(const ReplicaData& data) {
+  return std::ranges::all_of(data.neighbours, [&data](const auto& item) {
+    const JobInfo& info = item.second.info;
+    return !data.neighbours.averages_with(item.second, data.has_servers()) || info.quarantined ||
+           info.finishing >= Finishing::settled || data.finish->over.contains(item.first);
+  });
+}
+
 }  // namespace
 
 Replica::Replica(const ReplicaOptions& options, const NodeId& self, JobInfo description,
@@ -200,56 +261,26 @@ void Replica::finish_with_others(TimeUs now_us, Actions& out) {
 }
 
 void Replica::update_finishing(TimeUs now_us, Actions& out) {
-  if (!data_.runs() || averages_with_anyone(data_) || !all_dialled_ || accompanied_us_ == 0) accompanied_us_ = now_us;
+  const bool alone = !averages_with_anyone(data_);
+  if (!data_.runs() || !alone || !all_dialled_ || accompanied_us_ == 0) accompanied_us_ = now_us;
   if (!data_.finish) return;
   look_at_last_clocks(data_, job_clock_, now_us);
   Finish& finish = *data_.finish;
-  finish.partners = data_.neighbours.finishing_partners();
-  finish.awaits_training = std::ranges::any_of(data_.neighbours, [this](const auto& item) {
-    return data_.neighbours.averages_with(item.second, data_.has_servers()) &&
-           item.second.info.finishing == Finishing::no;
-  });
+  look_at_partners(data_, finish);
   if (finish.stage == Finishing::over) return;
-  const bool sound = data_.fragments.quarantined() == 0 && !finish.spoiled_programs;
-  const bool known = finish.health == Finish::Health::spoiled || finish.spoiled_programs || is_spoiled(data_);
-  const auto health = sound ? Finish::Health::sound : known ? Finish::Health::spoiled : Finish::Health::quarantined;
+  const auto health = health_at_end(data_);
   const bool changed = std::exchange(finish.health, health) != health;
-  static constexpr PendingSet moving{Pending::own, Pending::start, Pending::request, Pending::undo};
-  const bool all_settled = std::ranges::all_of(data_.fragments, [&](const Fragment& fragment) {
-    // An exchange that is under way may still move the fragment, and then nobody agrees with it any more.
-    return data_.settled(fragment) && !fragment.is_pending(moving) &&
-           (finish.partners == 0 || data_.is_current(fragment));
-  });
-  const auto agrees_with_those_over = [&](const Fragment& fragment) {
-    return fragment.agreement.settled(finish.over.size()) && data_.is_current(fragment);
-  };
-  if (finish.partners > 0) {
-    finish.agrees = all_settled && data_.runs();
-  } else if (!finish.over.empty() && std::ranges::all_of(data_.fragments, agrees_with_those_over)) {
-    // The last partner may have gone while an exchange with it was under way here. That has ended with agreement.
-    finish.agrees = true;
-  }
-  // Partners may come back soon: the daemon may just have been restarted, or a link may have broken. Those for which
-  // the run is over, after this replica agreed with them, are not waited for.
-  const bool may_go_alone = !finish.over.empty() && finish.agrees;
-  const bool may_train_again = data_.neighbours.any_over_before() && now_us - finish.began_us < finish_alone_us;
-  // Whoever has just gone may be back soon; and of those that a new daemon is to meet, not all may be linked yet.
+  const bool all_settled = std::ranges::all_of(
+      data_.fragments, [this](const Fragment& fragment) { return is_settled_at_end(data_, fragment); });
+  look_at_agreement(data_, finish, all_settled);
+  // Who went a moment ago may be back soon, and a new daemon may not have all links to those it is to meet.
   const bool may_return = now_us - expects_since_us_.value_or(now_us) < finish_alone_us;
-  const bool waits = may_train_again || may_return ||
-                     (!averages_with_anyone(data_) && !may_go_alone && now_us - accompanied_us_ < finish_alone_us);
+  const bool waits = may_return || may_train_again(data_, now_us) ||
+                     (alone && !may_go_alone(finish) && now_us - accompanied_us_ < finish_alone_us);
   const bool settled = !waits && finish.is_sound() && data_.runs() && all_settled;
-  // The last corrections must have reached the client as well.
-  const bool delivered =
-      settled && std::ranges::none_of(data_.fragments, [](const Fragment& fragment) {
-        return fragment.is_pending({Pending::work, Pending::own, Pending::client, Pending::correction});
-      });
-  const bool others_settled = std::ranges::all_of(data_.neighbours, [&](const auto& item) {
-    return !data_.neighbours.averages_with(item.second, data_.has_servers()) || item.second.info.quarantined ||
-           item.second.info.finishing >= Finishing::settled || finish.over.contains(item.first);
-  });
-  const Finishing stage = !settled                      ? Finishing::begun
-                          : delivered && others_settled ? Finishing::over
-                                                        : Finishing::settled;
+  const Finishing stage = !settled                                            ? Finishing::begun
+                          : is_delivered(data_) && others_have_settled(data_) ? Finishing::over
+                                                                              : Finishing::settled;
   if (stage == finish.stage && !changed) return;
   // It did not come to agree with those that are over, so it ends without them and saves its own model.
   if (stage == Finishing::over && finish.partners == 0 && !finish.agrees) finish.over.clear();

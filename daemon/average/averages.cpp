@@ -109,16 +109,16 @@ std::unexpected<std::string> cannot(std::string why) {
   return std::unexpected(std::move(why));
 }
 
-void send_reply(int socket, std::uint64_t number, AverageStatus status, const std::string& message,
-                const CollectiveMember::Answer& answer = {}) {
-  AverageReply reply{};
-  reply.number = number;
-  reply.round = answer.round;
-  reply.status = static_cast<std::uint32_t>(status);
-  reply.of = static_cast<std::uint32_t>(answer.of);
-  reply.joined = answer.joined ? 1 : 0;
+void send_reply(int socket, AverageReply reply, const std::string& message = "") {
   message.copy(reply.message, sizeof reply.message - 1);
   ::send(socket, &reply, sizeof reply, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+AverageReply reply_to(std::uint64_t number, AverageStatus status) {
+  AverageReply reply{};
+  reply.number = number;
+  reply.status = static_cast<std::uint32_t>(status);
+  return reply;
 }
 
 }  // namespace
@@ -365,7 +365,7 @@ void Averages::end(Session& session) {
 }
 
 void Averages::refuse(Session& session, const std::string& why) {
-  send_reply(session.socket.native_handle(), session.number, AverageStatus::refused, why);
+  send_reply(session.socket.native_handle(), reply_to(session.number, AverageStatus::refused), why);
   end(session);
 }
 
@@ -373,34 +373,48 @@ void Averages::answer(Session& session) {
   const auto answer = session.member->take_answer();
   if (!answer || session.gone) return;
   const auto status = answer->done ? AverageStatus::done : AverageStatus::missed;
-  send_reply(session.socket.native_handle(), session.number, status, "", *answer);
+  AverageReply reply = reply_to(session.number, status);
+  reply.round = answer->round;
+  reply.of = static_cast<std::uint32_t>(answer->of);
+  reply.joined = answer->joined ? 1 : 0;
+  send_reply(session.socket.native_handle(), reply);
 }
 
 void Averages::tell_what_is_waited_for(Session& session) {
   const TimeUs now_us = host_.now_us();
   if (session.gone || !session.member->is_waiting() || now_us - session.told_us < waiting_period_us) return;
   session.told_us = now_us;
-  const std::string why = waits_for(session);
-  send_reply(session.socket.native_handle(), session.number, AverageStatus::waiting, why);
+  AverageReply reply = reply_to(session.number, AverageStatus::waiting);
+  const std::string why = waits_for(session, reply);
+  send_reply(session.socket.native_handle(), reply, why);
   if (now_us < session.log_us) return;
   log_.warn("{}: a process still waits for an average: {}", session.name, why);
   session.log_us = now_us + log_period_us;
 }
 
-std::string Averages::waits_for(const Session& session) const {
+std::string Averages::waits_for(const Session& session, AverageReply& reply) const {
+  using layout::AverageWait;
   const gossip::Averaging& averaging = session.member->averaging();
   const std::string why_not = session.why_not ? "; " + session.why_not->text : "";
-  if (!averaging.is_member()) return "it is no member yet: it asks the other nodes" + why_not;
   const std::size_t members = averaging.members().size();
+  reply.of = static_cast<std::uint32_t>(members);
+  const auto wait = [&](AverageWait what, std::string text) {
+    reply.waits = layout::AverageWaitWord{.what = what, .differs = session.why_not.has_value()}.pack();
+    return text;
+  };
+  if (!averaging.is_member()) return wait(AverageWait::entry, "it is no member yet: it asks the other nodes" + why_not);
   if (members < session.member->at_least())
-    return fmt::format("there are {} of the {} members that it wants{}", members, session.member->at_least(), why_not);
-  if (averaging.plan() != nullptr) return fmt::format("the values of {} members are on their way", members);
+    return wait(AverageWait::members, fmt::format("there are {} of the {} members that it wants{}", members,
+                                                  session.member->at_least(), why_not));
+  if (averaging.plan() != nullptr)
+    return wait(AverageWait::values, fmt::format("the values of {} members are on their way", members));
   const auto late = averaging.not_ready();
-  if (late.empty()) return fmt::format("not all of the {} members have contributed", members);
+  if (late.empty())
+    return wait(AverageWait::contributions, fmt::format("not all of the {} members have contributed", members));
   std::string text = "no contribution yet from";
   for (const Participant& one : late | std::views::take(8))
     text += fmt::format("{} {}", &one == &late.front() ? "" : ",", host_.called(one.node));
-  return text;
+  return wait(AverageWait::late, std::move(text));
 }
 
 // --- other nodes --------------------------------------------------------------------------------------------------

@@ -80,7 +80,8 @@ class Averages {
   void refuse(Session& session, const std::string& why);
   void answer(Session& session);
   void tell_what_is_waited_for(Session& session);
-  [[nodiscard]] std::string waits_for(const Session& session) const;
+  /// For people. The reply gets the same for programs.
+  [[nodiscard]] std::string waits_for(const Session& session, layout::AverageReply& reply) const;
   bool send(const NodeId& to, const Message& message);
   void run(const std::weak_ptr<Session>& session, Workers::Work&& task, Workers::Work&& done);
   template <class Received>

@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <limits>
 #include <utility>
 
 #include "daemon/clients/reply_records.hpp"
@@ -24,8 +23,6 @@ namespace {
 constexpr std::uint64_t magic = 0x3265646f6e6d6167;  // "gamnode2"
 constexpr std::size_t page_bytes = 4096;
 constexpr mode_t only_ours = 0600;
-/// Stored as GivenUpPage::floor, which is otherwise a time of day in microseconds.
-constexpr std::uint64_t exchanges_forgotten = std::numeric_limits<std::uint64_t>::max();
 /// How many replies may await an acknowledgement at once: two for each fragment, within these bounds.
 constexpr std::uint32_t least_record_places = 16;
 constexpr std::uint32_t most_record_places = 32;
@@ -221,7 +218,7 @@ void NodeMemory::store_own_halves(std::uint32_t f, const gossip::OwnHalves& halv
 
 std::optional<gossip::GivenUp> NodeMemory::given_up() const {
   gossip::GivenUp given_up{.floor = given_up_page().floor.load(std::memory_order_acquire)};
-  if (given_up.floor == 0 || given_up.floor == exchanges_forgotten) return std::nullopt;
+  if (given_up.floor == 0) return std::nullopt;
   for (const auto& counter : given_up_page().counters) {
     if (const std::uint64_t read = counter.load(std::memory_order_relaxed); read > given_up.floor)
       given_up.counters.insert(read);
@@ -231,7 +228,6 @@ std::optional<gossip::GivenUp> NodeMemory::given_up() const {
 
 void NodeMemory::store_given_up(std::uint64_t counter) {
   GivenUpPage& page = given_up_page();
-  if (page.floor.load(std::memory_order_relaxed) == exchanges_forgotten) return;
   const auto read = [](const auto& kept) { return kept.load(std::memory_order_relaxed); };
   if (std::ranges::find(page.counters, counter, read) != std::end(page.counters)) return;
   auto* const smallest = std::ranges::min_element(page.counters, {}, read);

@@ -41,9 +41,10 @@ class DecisionKeeper {
 
   const ClusterState& state_;
   spdlog::logger& log_;
-  File denials_{.unless_kept = "who is denied holds until the next start only"};
-  File certificates_{.unless_kept = "certificates hold until the next start only", .interval_us = us_per_s};
-  File audit_{.unless_kept = "who has decided it is not kept"};
+  File denials_{.unless_kept = "the deny list could not be saved, and will be lost at the next restart"};
+  File certificates_{.unless_kept = "certificates could not be saved, and will be lost at the next restart",
+                     .interval_us = us_per_s};
+  File audit_{.unless_kept = "the list of who decided what could not be saved, and will be lost at the next restart"};
 };
 
 }  // namespace gossamer::daemon

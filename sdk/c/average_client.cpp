@@ -76,7 +76,10 @@ Result<void> AverageClient::average(std::span<float> values, const gossamer_aver
     if (!called_) call(values, options);
     AverageReply reply{};
     const auto received = receive(reply, until);
-    if (!received) return std::unexpected(received.error());
+    if (!received) {
+      tell_wait(info);
+      return std::unexpected(received.error());
+    }
     if (!*received) {
       if (in_place)
         return fail(GOSSAMER_INTERRUPTED,
@@ -189,16 +192,35 @@ Result<bool> AverageClient::receive(AverageReply& reply, Time until) {
     }
     reply.message[sizeof reply.message - 1] = '\0';
     if (reply.status != static_cast<std::uint32_t>(AverageStatus::waiting)) {
-      waits_for_.clear();
+      forget_wait();
       return true;
     }
     heard_at_ = steady_clock::now();
     waits_for_ = reply.message;
+    waits_ = layout::AverageWaitWord::unpack(reply.waits);
+    members_ = reply.of;
   }
 }
 
+void AverageClient::tell_wait(gossamer_average_info& info) const {
+  if (is_silent()) return;
+  info.waits_for = static_cast<std::uint32_t>(waits_.what);
+  info.members = members_;
+  info.differs = waits_.differs ? 1 : 0;
+}
+
+void AverageClient::forget_wait() {
+  waits_for_.clear();
+  waits_ = {};
+  members_ = 0;
+}
+
+bool AverageClient::is_silent() const {
+  return steady_clock::now() - heard_at_ > silent_after;
+}
+
 std::string AverageClient::why_not() const {
-  if (steady_clock::now() - heard_at_ > silent_after) return ": gossamerd does not answer";
+  if (is_silent()) return ": gossamerd does not answer";
   return waits_for_.empty() ? "" : ": " + waits_for_;
 }
 
@@ -212,7 +234,7 @@ void AverageClient::disconnect() {
     (void)memory_->renew();  // if that fails, the next connection tries it again
   }
   called_ = false;
-  waits_for_.clear();
+  forget_wait();
 }
 
 }  // namespace gossamer::client

@@ -40,6 +40,9 @@ class AverageClient {
   [[nodiscard]] std::string why_not() const;
   /// False: the connection has ended.
   [[nodiscard]] Result<bool> receive(layout::AverageReply& reply, Time until);
+  void tell_wait(gossamer_average_info& info) const;
+  void forget_wait();
+  [[nodiscard]] bool is_silent() const;
   void disconnect();
 
   std::string job_;
@@ -54,6 +57,8 @@ class AverageClient {
   bool called_ = false;
   bool joined_ = false;
   std::string waits_for_;
+  layout::AverageWaitWord waits_;
+  std::uint32_t members_ = 0;
   Time heard_at_{};  ///< when the call began, or the daemon said whom it waits for
 };
 

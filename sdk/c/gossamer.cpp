@@ -20,6 +20,7 @@ namespace {
 /// The size of a structure's first version, which every program passes at least.
 constexpr std::size_t first_options_bytes = offsetof(gossamer_options, memory);
 constexpr std::size_t first_average_bytes = offsetof(gossamer_average_options, layout);
+constexpr std::size_t first_average_info_bytes = offsetof(gossamer_average_info, waits_for);
 constexpr std::size_t first_info_bytes = offsetof(gossamer_run_info, bytes_sent);
 
 /// A program that was built with an earlier version gets the defaults for the options that it does not know.
@@ -196,14 +197,14 @@ gossamer_status gossamer_average(gossamer_run* run, float* values, size_t count,
     gossamer_average_options given{};
     given.timeout_ms = -1;
     const bool known = options == nullptr || options->size == sizeof given || options->size == first_average_bytes;
-    if (!known || (info != nullptr && info->size != sizeof *info))
-      return fail(GOSSAMER_BAD_ARGUMENT, "set `size` to the structure's before the call");
+    const bool knows_info = info == nullptr || info->size == sizeof *info || info->size == first_average_info_bytes;
+    if (!known || !knows_info) return fail(GOSSAMER_BAD_ARGUMENT, "set `size` to the structure's before the call");
     if (options != nullptr) std::memcpy(&given, options, options->size);
     gossamer_average_info found{};
     auto result = own.average({values, count}, given, found);
-    if (result && info != nullptr) {
-      *info = found;
-      info->size = sizeof *info;
+    if (info != nullptr && (result || result.error().status == GOSSAMER_TIMEOUT)) {
+      found.size = info->size;
+      std::memcpy(info, &found, info->size);
     }
     return result;
   });

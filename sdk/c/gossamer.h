@@ -268,12 +268,27 @@ typedef struct gossamer_average_options {
   uint32_t reserved; /* 0 */
 } gossamer_average_options;
 
+/* What a call of gossamer_average() still waits for. */
+typedef enum gossamer_average_wait GOSSAMER_ENUM_TYPE {
+  GOSSAMER_WAIT_NOT_TOLD = 0,      /* the daemon has not said it */
+  GOSSAMER_WAIT_ENTRY = 1,         /* the process is no member yet */
+  GOSSAMER_WAIT_MEMBERS = 2,       /* there are fewer members than `at_least` */
+  GOSSAMER_WAIT_CONTRIBUTIONS = 3, /* not all members have contributed, and it is not known which */
+  GOSSAMER_WAIT_LATE = 4,          /* some members have not: the message names them */
+  GOSSAMER_WAIT_VALUES = 5         /* the values are on their way */
+} gossamer_average_wait;
+
 typedef struct gossamer_average_info {
   size_t size;
   uint32_t of;     /* contributions in the mean, this one included */
   uint32_t joined; /* 1: the process has become a member with this call, for the first time or again after it was left
                       out. Others may have averaged without it meanwhile */
   uint64_t round;  /* the same at all processes that have this mean */
+  /* With GOSSAMER_TIMEOUT, when all above is 0: */
+  uint32_t waits_for; /* gossamer_average_wait */
+  uint32_t members;   /* processes that take part, as far as the daemon has told, this one included */
+  uint32_t differs;   /* 1: a node averages values of another count, codec or layout under this name */
+  uint32_t reserved;  /* 0 */
 } gossamer_average_info;
 
 /* Sets every field to its default and `size` to the structure's. `job` must still be given. */

@@ -65,14 +65,41 @@ enum class AverageStatus : std::uint32_t {
   refused = 3,  ///< never; the message says why
 };
 
+/// What a call waits for.
+enum class AverageWait : std::uint8_t {
+  not_told = 0,
+  entry = 1,          ///< to become a member
+  members = 2,        ///< for as many members as the call wants
+  contributions = 3,  ///< for members, and it is not known for which
+  late = 4,           ///< for members that are known
+  values = 5,         ///< for values that are on their way
+};
+
+/// AverageReply::waits while a call waits. Its bits: 0-7 what for; 8 whether a node averages something else under the
+/// name, which is no member then.
+struct AverageWaitWord {
+  AverageWait what = AverageWait::not_told;
+  bool differs = false;
+
+  [[nodiscard]] constexpr std::uint32_t pack() const {
+    return static_cast<std::uint32_t>(what) | (differs ? 0x100 : 0);
+  }
+  [[nodiscard]] static constexpr AverageWaitWord unpack(std::uint32_t bits) {
+    const std::uint32_t what = bits & 0xff;
+    return {.what = what <= static_cast<std::uint32_t>(AverageWait::values) ? static_cast<AverageWait>(what)
+                                                                            : AverageWait::not_told,
+            .differs = (bits & 0x100) != 0};
+  }
+};
+
 struct AverageReply {
   std::uint64_t number;  ///< the call's
   std::uint64_t round;   ///< of the members' common count; done: the same at all of them
   std::uint32_t status;  ///< an AverageStatus
-  std::uint32_t of;      ///< contributions in the mean
+  std::uint32_t of;      ///< contributions in the mean; waiting: members, this process included
   std::uint32_t joined;  ///< 1: the process has become a member since its last reply
-  std::uint32_t reserved;
-  char message[224];  ///< zero-terminated, for people
+  std::uint32_t waits;   ///< waiting: an AverageWaitWord
+  char message[224];     ///< zero-terminated, for people
 };
 static_assert(sizeof(AverageReply) == 256);
 

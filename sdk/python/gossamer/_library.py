@@ -60,6 +60,12 @@ PATHS = ("host", "device", "pinned")
 METHODS = ("gossip", "average", "server")
 AVERAGE_CODECS = ("f32", "q8")
 
+# These are values of gossamer_average_wait.
+WAIT_ENTRY = 1
+WAIT_MEMBERS = 2
+WAIT_CONTRIBUTIONS = 3
+WAIT_VALUES = 5
+
 
 class Options(ctypes.Structure):
     _fields_ = [
@@ -175,6 +181,10 @@ class AverageInfo(ctypes.Structure):
         ("of", ctypes.c_uint32),
         ("joined", ctypes.c_uint32),
         ("round", ctypes.c_uint64),
+        ("waits_for", ctypes.c_uint32),
+        ("members", ctypes.c_uint32),
+        ("differs", ctypes.c_uint32),
+        ("reserved", ctypes.c_uint32),
     ]
 
 

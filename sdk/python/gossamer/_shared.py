@@ -228,12 +228,12 @@ class Shared:
         size: int,
         options: _library.AverageOptions,
         limit_s: float = float("inf"),
-        waits: Callable[[float], None] = lambda waited_s: None,
+        waits: Callable[[_library.AverageInfo, float], None] = lambda found, waited_s: None,
         fill: Optional[Callable[[], None]] = None,
     ) -> _library.AverageInfo:
-        """Averages the float32 values there, in place. Meanwhile `waits` is called, with the seconds so far. If it raises an
-        exception, the process takes part no more. `fill` puts the values there again, if a daemon has gone away that may
-        have changed them."""
+        """Averages the float32 values there, in place. Meanwhile `waits` is called, with what the call waits for and the
+        seconds so far. If it raises an exception, the process takes part no more. `fill` puts the values there again, if a
+        daemon has gone away that may have changed them."""
         found = _library.AverageInfo(size=ctypes.sizeof(_library.AverageInfo))
         begin = time.monotonic()
         try:
@@ -245,7 +245,9 @@ class Shared:
                 if status == _library.OK:
                     return found
                 waited_s = time.monotonic() - begin
-                waits(waited_s)
+                if status != _library.TIMEOUT:
+                    found.waits_for = found.members = found.differs = 0
+                waits(found, waited_s)
                 if status == _library.INTERRUPTED and fill is not None:
                     fill()
                     continue

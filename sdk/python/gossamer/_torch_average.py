@@ -15,6 +15,7 @@ The gradients of larger models are averaged in buckets (_torch_buckets.py). The 
 
 from __future__ import annotations
 
+import functools
 import math
 import time
 import zlib
@@ -41,11 +42,11 @@ LOOK_INTERVAL_S = 0.1
 # Who has no numbers to average is told after so many steps.
 STEPS_LEFT_OUT = 10
 # If nobody is known to be late for so long, too many have died, or this process waits for a group that is no more: it
-# begins anew. By what the daemon says of a call that waits.
-STUCK_AFTER_S = {"not all of the": 20.0, "no member yet": 20.0, "on their way": 300.0}
+# begins anew. By what the call waits for.
+STUCK_AFTER_S = {_library.WAIT_CONTRIBUTIONS: 20.0, _library.WAIT_ENTRY: 20.0, _library.WAIT_VALUES: 300.0}
 # The state is averaged under a name of its own. If not all that are to take part have come after this time, one has died,
 # and all of them try again.
-STATE_PATIENCE_S = {"members that it wants": 5.0, **STUCK_AFTER_S}
+STATE_PATIENCE_S = {_library.WAIT_MEMBERS: 5.0, **STUCK_AFTER_S}
 # With one round in so many, a digest of one tensor in so many is compared.
 DIGEST_EVERY = 4
 DIGEST_PARTS = 8
@@ -66,8 +67,8 @@ class _Stuck(Exception):
     """The others do not go on without somebody who does not come back."""
 
 
-def _is_over(waited_s: float, why: str, limits: Dict[str, float]) -> bool:
-    return any(waited_s > limit_s and text in why for text, limit_s in limits.items())
+def _is_over(found: _library.AverageInfo, waited_s: float, limits: Dict[int, float]) -> bool:
+    return waited_s > limits.get(found.waits_for, math.inf)
 
 
 class _Patience:
@@ -76,12 +77,13 @@ class _Patience:
     def __init__(self, run: TorchRun):
         self._run = run
         self.met_others = False  # that average as many numbers
+        self.others_differ = False  # some do not
 
-    def __call__(self, waited_s: float) -> None:
-        why = self._run._last_error()
-        self.met_others = self.met_others or ("members that it wants" in why and "there are 1 of" not in why)
-        if _is_over(waited_s, why, STATE_PATIENCE_S):
-            raise TimeoutError(why)
+    def __call__(self, found: _library.AverageInfo, waited_s: float) -> None:
+        self.met_others = self.met_others or (found.waits_for == _library.WAIT_MEMBERS and found.members > 1)
+        self.others_differ = bool(found.differs)
+        if _is_over(found, waited_s, STATE_PATIENCE_S):
+            raise TimeoutError(self._run._last_error())
 
 
 def _trained(optimizer: torch.optim.Optimizer) -> List[torch.Tensor]:
@@ -429,7 +431,7 @@ class ExactAverages:
             began = time.monotonic()
             try:
                 found = run._average(
-                    flat.pointer, flat.size, options, waits=lambda s: self._waits(run, members, s), fill=fill
+                    flat.pointer, flat.size, options, waits=functools.partial(self._waits, run, members), fill=fill
                 )
                 self._usual_wait_s += (time.monotonic() - began - self._usual_wait_s) / 8
                 return found
@@ -437,7 +439,7 @@ class ExactAverages:
                 if str(stuck):
                     self._tell(run, "progress", f"the processes that are left begin anew: {stuck}")
 
-    def _waits(self, run: TorchRun, members: int, waited_s: float) -> None:
+    def _waits(self, run: TorchRun, members: int, found: _library.AverageInfo, waited_s: float) -> None:
         info = run.info()
         if info.attached and _wanted(info) != (self._averaged, self._codec):
             raise _MethodChanged
@@ -452,7 +454,7 @@ class ExactAverages:
         if info.attached and max(1, info.average_members, self._expected) != members:
             raise _Stuck
         why = run._last_error()
-        if _is_over(waited_s, why, STUCK_AFTER_S):
+        if _is_over(found, waited_s, STUCK_AFTER_S):
             raise _Stuck(why)
         if waited_s > min(max(TELL_AFTER_WAITS * self._usual_wait_s, TELL_SOONEST_S), TELL_LATEST_S):
             self._tell(run, "progress", f"a step waits for other processes: {why}")
@@ -490,7 +492,7 @@ class ExactAverages:
         try:
             flat = self._average_once(run, f"state.{number}", of, state, [tensor.numel() for tensor in state], patience)
         except (TimeoutError, GossamerError) as error:
-            if "numbers under this name" in str(error):
+            if patience.others_differ:
                 why = f"the processes have different optimizers, or models; give all of them the same: {error}"
                 # The others go on where they are several, and the one that differs does not. Who is alone twice is that
                 # one: all enter together, after a round.

@@ -162,7 +162,7 @@ class Buckets:
             bucket.waits_for = sum(self._expected[index] for index in bucket.indices)
         return usable and not any(bucket.flat.is_left_out for bucket in self._buckets)
 
-    def finish(self, run: TorchRun, use: bool, waits: Callable[[float], None]) -> None:
+    def finish(self, run: TorchRun, use: bool, waits: Callable[[_library.AverageInfo, float], None]) -> None:
         """Waits for the means of all buckets, which all processes of the epoch have begun, and puts them in the gradients'
         place if they are of `use`. Raises what run._average() raises; `waits` is as there."""
         for bucket in self._buckets:

@@ -100,6 +100,10 @@ int main(void) {
   FIELD(gossamer_average_info, of);
   FIELD(gossamer_average_info, joined);
   FIELD(gossamer_average_info, round);
+  FIELD(gossamer_average_info, waits_for);
+  FIELD(gossamer_average_info, members);
+  FIELD(gossamer_average_info, differs);
+  FIELD(gossamer_average_info, reserved);
 
   NUMBER(GOSSAMER_OK);
   NUMBER(GOSSAMER_BAD_ARGUMENT);
@@ -142,6 +146,12 @@ int main(void) {
   NUMBER(GOSSAMER_AVERAGE);
   NUMBER(GOSSAMER_AVERAGE_F32);
   NUMBER(GOSSAMER_AVERAGE_Q8);
+  NUMBER(GOSSAMER_WAIT_NOT_TOLD);
+  NUMBER(GOSSAMER_WAIT_ENTRY);
+  NUMBER(GOSSAMER_WAIT_MEMBERS);
+  NUMBER(GOSSAMER_WAIT_CONTRIBUTIONS);
+  NUMBER(GOSSAMER_WAIT_LATE);
+  NUMBER(GOSSAMER_WAIT_VALUES);
   NUMBER(GOSSAMER_DETACHED);
   NUMBER(GOSSAMER_JOINING);
   NUMBER(GOSSAMER_RUNNING);

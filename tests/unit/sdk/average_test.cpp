@@ -36,13 +36,14 @@ struct Connection {
     REQUIRE(recv(socket.get(), &call, sizeof call, 0) == sizeof call);
     return call;
   }
-  void reply(const AverageCall& call, AverageStatus status, const char* message = "", std::uint32_t of = 2) const {
+  void reply(const AverageCall& call, AverageStatus status, const char* message = "", std::uint32_t of = 2,
+             AverageWaitWord waits = {}) const {
     AverageReply reply{.number = call.number,
                        .round = 9,
                        .status = static_cast<std::uint32_t>(status),
                        .of = of,
                        .joined = 0,
-                       .reserved = 0,
+                       .waits = waits.pack(),
                        .message = {}};
     std::strncpy(reply.message, message, sizeof reply.message - 1);
     REQUIRE(send(socket.get(), &reply, sizeof reply, MSG_NOSIGNAL) == sizeof reply);
@@ -290,6 +291,54 @@ TEST_CASE("whoever leaves closes the connection, and a refusal is told") {
   second.reply(second.next_call(), AverageStatus::refused, "too many");
   CHECK(refused.get() == GOSSAMER_REJECTED);
   CHECK(run.last_error() == "too many");
+}
+
+TEST_CASE("a call whose time is up says what it waits for: to people, and to programs") {
+  AverageDaemon daemon;
+  Run run = daemon.run();
+  std::vector<float> values{4};
+  const gossamer_average_options options{.size = sizeof options,
+                                         .name = nullptr,
+                                         .at_least = 3,
+                                         .grace_ms = 0,
+                                         .timeout_ms = 100,
+                                         .codec = 0,
+                                         .exact = 0,
+                                         .layout = 0,
+                                         .reserved = 0};
+  const auto call = [&](std::size_t size) {
+    gossamer_average_info info{};
+    info.size = size;
+    info.reserved = 77;  // not the library's, where the program knows nothing of it
+    const gossamer_status status = gossamer_average(run.handle(), values.data(), 1, &options, &info);
+    CHECK(status == GOSSAMER_TIMEOUT);
+    CHECK(info.size == size);
+    return info;
+  };
+  CHECK(call(sizeof(gossamer_average_info)).waits_for == GOSSAMER_WAIT_NOT_TOLD);
+  const Connection connection = daemon.accept();
+  const AverageCall made = connection.next_call();
+  connection.reply(made, AverageStatus::waiting, "there are 2 of 3", 2,
+                   {.what = AverageWait::members, .differs = true});
+  const gossamer_average_info info = call(sizeof(gossamer_average_info));
+  CHECK(info.waits_for == GOSSAMER_WAIT_MEMBERS);
+  CHECK(info.members == 2);
+  CHECK(info.differs == 1);
+  CHECK(info.of == 0);
+  CHECK(info.reserved == 0);
+  CHECK(run.last_error().find("there are 2 of 3") != std::string::npos);
+  const gossamer_average_info old = call(offsetof(gossamer_average_info, waits_for));
+  CHECK(old.waits_for == 0);
+  CHECK(old.reserved == 77);
+  connection.reply(made, AverageStatus::waiting, "what a later daemon says", 2, AverageWaitWord::unpack(0xff));
+  CHECK(call(sizeof(gossamer_average_info)).waits_for == GOSSAMER_WAIT_NOT_TOLD);
+  connection.values[0] = 5;
+  connection.reply(made, AverageStatus::done);
+  gossamer_average_info done{};
+  done.size = sizeof done;
+  CHECK(gossamer_average(run.handle(), values.data(), 1, &options, &done) == GOSSAMER_OK);
+  CHECK(done.of == 2);
+  CHECK(done.waits_for == 0);
 }
 
 TEST_CASE("a refusal that comes before the call is told, and nothing is asked for again and again") {

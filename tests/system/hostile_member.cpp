@@ -46,6 +46,8 @@ constexpr std::chrono::milliseconds poll_step{20};
 constexpr int repetitions = 50;
 /// Rumours; more than any node spreads in its life.
 constexpr int lies = 300;
+/// Members that there are not; more than a node has room for.
+constexpr std::size_t inventions = 5'000;
 
 std::uint64_t microseconds_since_1970() {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
@@ -387,6 +389,36 @@ void lies_about_others(HostileMember& member) {
   }
 }
 
+/// Tells of members that there are not, at addresses where nobody listens: by every message that can name one.
+void invents(HostileMember& member) {
+  gossip::Random random(1);
+  std::vector<MemberRecord> invented(inventions);
+  for (std::size_t i = 0; i < invented.size(); ++i) {
+    for (std::uint8_t& byte : invented[i].node.bytes)
+      byte = static_cast<std::uint8_t>(random.below(256));
+    invented[i].incarnation = microseconds_since_1970();
+    invented[i].address = "tcp://127.77." + std::to_string(i / 250) + "." + std::to_string(1 + i % 250) + ":9";
+  }
+  const auto one = [&] { return invented[random.below(invented.size())]; };
+  for (int i = 0; i < 10 * repetitions && !member.put_out(); ++i) {
+    std::vector<Rumour> rumours;
+    for (int r = 0; r < 12; ++r)
+      rumours.push_back({.claim = Claim::alive, .subject = one(), .accuser = {}});
+    Sync sync{.sender = member.record(), .answer_wanted = false, .entries = {}};
+    while (sync.entries.size() < max_sync_entries)
+      sync.entries.push_back({one(), Claim::alive});
+    Shuffle shuffle{.origin = member.record(), .hops_left = 0, .records = {}};
+    while (shuffle.records.size() < max_shuffle_records)
+      shuffle.records.push_back(one());
+    member.say(News{}, std::move(rumours));
+    member.say(std::move(sync));
+    member.say(std::move(shuffle));
+    member.say(ForwardJoin{.newcomer = one(), .hops_left = 1});
+    member.say(PingRequest{.sequence = static_cast<std::uint32_t>(i), .patience_us = 1000, .target = one()});
+    member.hear_until([] { return false; }, std::chrono::milliseconds(5));
+  }
+}
+
 /// Sends kinds of messages that only a later build knows.
 void newer(HostileMember& member) {
   for (int i = 0; i < repetitions; ++i) {
@@ -470,6 +502,7 @@ const std::map<std::string, void (*)(HostileMember&)>& acts() {
       {"other-jobs", for_other_jobs},
       {"repeated", repeated},
       {"lies", lies_about_others},
+      {"invents", invents},
       {"newer", newer},
       {"reads-nothing", reads_nothing},
       {"decides", [](HostileMember& member) { decides(member, false); }},

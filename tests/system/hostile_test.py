@@ -7,6 +7,7 @@ import json
 import os
 import re
 import subprocess
+import time
 import unittest
 from typing import Any, Dict
 
@@ -61,6 +62,31 @@ class Repeated(SystemTest):
         job = client.job()
         self.assertEqual((job["exchanges"], job["exchanges_answered"], job["violations"]), (1, 1, 0))
         self.assertEqual(node.status()["messages_rejected"], 0)
+
+
+class Invents(SystemTest):
+    def test_members_that_there_are_not_displace_nobody(self) -> None:
+        """Above full_view_limit a node keeps few neighbours. Members that one liar tells of, and that nobody has linked
+        to, neither take their places nor count for that limit."""
+        nodes = self.start_nodes(6, {"overlay": {"full_view_limit": 16, "active_view": 2}})
+        clients = [self.attach(node, np.zeros(2000)) for node in nodes]
+        self.step_until(lambda: all(client.job()["state"] == "running" for client in clients), "all run")
+
+        def exchanges_in(seconds: float) -> float:
+            """A second, while nobody loses a link."""
+            begun, before = time.monotonic(), sum(client.job()["exchanges"] for client in clients)
+            while time.monotonic() < begun + seconds:
+                for client in clients:
+                    client.step()
+                for node in nodes:
+                    self.assertGreaterEqual(node.status()["neighbours"], len(nodes) - 1)
+            return (sum(client.job()["exchanges"] for client in clients) - before) / (time.monotonic() - begun)
+
+        alone = exchanges_in(3)
+        liar = begin_hostile_member(self, nodes[0].address, "invents")
+        beside = exchanges_in(8)
+        self.assertEqual(json.loads(liar.communicate(timeout=PATIENCE_S)[0])["rejected"], "")
+        self.assertGreater(beside, 0.5 * alone)
 
 
 class Hostile(TrainingTest):

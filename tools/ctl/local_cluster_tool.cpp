@@ -94,8 +94,9 @@ Or<bool> write_file(const fs::path& path, const std::string& content) {
   if (content_of(path) == content) return false;
   const fs::path fresh = path.string() + ".new";
   const FileDescriptor file(::open(fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
-  if (!file || ::write(file.get(), content.data(), content.size()) != static_cast<ssize_t>(content.size()) ||
-      ::rename(fresh.c_str(), path.c_str()) != 0)
+  const ssize_t written = file ? ::write(file.get(), content.data(), content.size()) : -1;
+  if (written >= 0 && written < static_cast<ssize_t>(content.size())) errno = ENOSPC;
+  if (written != static_cast<ssize_t>(content.size()) || ::rename(fresh.c_str(), path.c_str()) != 0)
     return failed(path, "cannot be written", errno);
   return true;
 }

@@ -33,7 +33,7 @@ class Core : public ClientEvents {
   /// Nothing if the disk answers, or nothing waits to be written.
   [[nodiscard]] virtual std::optional<DiskTrouble> disk_trouble() const { return std::nullopt; }
 
-  /// The devices that map clients' GPU memory; null: there are none.
+  /// The devices that map clients' GPU memory. Null: there are none.
   [[nodiscard]] virtual Devices* devices() { return nullptr; }
 
   /// The control commands that the core answers, in addition to the shell's.
@@ -42,10 +42,10 @@ class Core : public ClientEvents {
   /// Applies the options that may change at run time; see reload() in config.hpp.
   virtual void reconfigure(const Config& config) = 0;
 
-  /// Who gives the command that is answered from now on, for the audit; empty: nobody.
+  /// Names for the audit the person who gives the commands that are answered from now on. Empty: nobody.
   virtual void set_operator(std::string /*who*/) {}
 
-  /// Drained: the node takes part in no exchange, while links and clients stay. A restart ends it.
+  /// A drained node takes part in no exchange, while its links and clients stay. A restart ends the drained state.
   virtual void set_drained(bool drained) = 0;
   [[nodiscard]] virtual bool drained() const = 0;
 
@@ -56,8 +56,8 @@ class Core : public ClientEvents {
   /// from the loop. Clients stay attached; the shell waits for stop_grace at most.
   virtual void begin_stop(std::function<void()> stopped) = 0;
 
-  /// Begins to average exactly for the processes that come to this socket (sdk/layout/average.hpp). `rights` outlives
-  /// the core, and may be others after reconfigure().
+  /// Opens the socket at which processes ask for exact averages (sdk/layout/average.hpp). `rights` outlives the core. A
+  /// reload changes its content before it calls reconfigure().
   virtual std::expected<void, std::string> open_averages(const std::filesystem::path& /*socket*/,
                                                          const UserRights& /*rights*/) {
     return {};

@@ -30,7 +30,7 @@ using namespace gossamer::daemon;
 
 /// At the end, the daemon waits this long for the disk to finish a write.
 constexpr std::chrono::seconds disk_grace{5};
-/// At the end, the daemon waits this long for workers. A processor finishes a task within a second.
+/// At the end, the daemon waits this long for workers. A processor finishes a task within a second, a GPU may hang.
 constexpr std::chrono::seconds gpu_grace{5};
 
 enum ExitStatus { clean = 0, cannot_start = 1, wrong_usage = 2 };
@@ -58,10 +58,10 @@ int fail(ExitStatus status, const std::string& message) {
   return status;
 }
 
-/// Which freed memory the C library keeps for later: new pages for each frame of a fragment take half of an exchange's
-/// time (docs/explanation/measurements.md). Left alone, it would keep less at the heap's end, and larger pieces, once
-/// one has been freed: strangers that begin frames of 16 MiB, again and again, would fill more of their pages each
-/// time.
+/// Sets which freed memory the C library keeps for later: pieces as long as a fragment, and 64 MiB at the heap's end.
+/// New pages for each frame of a fragment would take half of an exchange's time (docs/explanation/measurements.md). The
+/// C library would also begin to keep larger pieces once one has been freed, which fixed values prevent. Otherwise
+/// strangers that begin frames of 16 MiB, again and again, would fill more pages each time.
 void choose_kept_memory() {
   constexpr int largest_bytes = 4 * static_cast<int>(default_fragment_elements) + (64 << 10);
   constexpr int at_the_end_bytes = 64 << 20;

@@ -26,7 +26,7 @@ constexpr std::chrono::milliseconds idle_tick{100};  // used while there are no 
 constexpr TimeUs least_stop_patience_us = 2 * us_per_s;
 constexpr TimeUs most_stop_patience_us = 15 * us_per_s;
 constexpr std::size_t max_gone = 4096;  // names of former jobs that are remembered
-/// Threads that seal beside the loop pay where there are cores for them: on two cores they cost a fifth of the rate.
+/// Threads that seal beside the loop need cores of their own. On two cores they cost a fifth of the rate.
 constexpr std::int64_t workers_a_seal_thread = 2;
 constexpr std::int64_t least_workers_for_seal_threads = 4;
 constexpr std::int64_t most_seal_threads = 4;
@@ -86,7 +86,7 @@ const JobKey* key_of(const Message& message) {
       message);
 }
 
-/// Whoever follows the job is given its model, and changes nothing.
+/// Whether a node that only follows the job gets its model and cannot change it (see may_say()).
 bool gives_only(const Job& job) {
   return !job.info().keeps && job.options().get().method != layout::Method::server;
 }
@@ -152,7 +152,7 @@ Node::Node(asio::io_context& loop, const Config& config, const StateFolder& stat
       log_(log),
       gpu_sums_(log),
       random_(seed),
-      counter_(incarnation),  // above all counters of earlier lives
+      counter_(incarnation),  // larger than all counters of earlier lives of this daemon
       incarnation_(incarnation),
       acquaintances_(state, checkpoints.disk(), log),
       averages_(loop, *this, incarnation, config.limits.for_clients(), log),
@@ -204,7 +204,8 @@ void Node::give_failed_gpus_up() {
   }
 }
 
-/// The clients of a job may be about to come back, unless they were seen to go.
+/// The answer about a job that has no client here. If its clients were seen to go, the answer also says that their
+/// exchanges are over (`first_exchange`). Otherwise the clients may be about to come back.
 JobInfo Node::absent(const JobKey& key) const {
   return {.job = key, .first_exchange = gone_.contains(key.name_hash) ? counter_.next() : 0};
 }
@@ -311,7 +312,7 @@ void Node::settings_followed(const std::string& job, const JobSettings& settings
   if (settings.version == 0) return;
   const std::string what = fmt::format("settings of the job {}, version {}: {}{}", job, settings.version,
                                        settings_text(settings.values), settings.signature ? " (signed)" : "");
-  // A daemon that starts again follows them again.
+  // A restarted daemon follows the same settings again. The audit notes them only once.
   const auto is_the_same = [&](const peer::AuditRecord& record) {
     return record.told_by == settings.author && record.what.starts_with(what);
   };
@@ -322,7 +323,7 @@ bool Node::may_train(const NodeId& node, std::string_view job) const {
   return job_rights_->may_train(node, job);
 }
 
-/// False if the message is not to be heard. What names no job here is no harm.
+/// Whether the message may be handled. A message that names no job of this node cannot change a job here.
 bool Node::admits(const NodeId& from, Message& message) {
   const JobKey* const key = key_of(message);
   const Job* const job = key == nullptr ? nullptr : job_named(key->name_hash);
@@ -368,7 +369,7 @@ void Node::received(const NodeId& from, Message&& message) {
   }
 }
 
-/// A job that this node's certificate does not let it train any more exchanges nothing.
+/// A job exchanges nothing once this node's certificate no longer lets the node train it.
 void Node::drain_if_needed(Job& job) {
   const auto objection = job.client_gone() ? std::nullopt : job_rights_->objection_to(job.name(), job.info().keeps);
   if (objection) log_.warn("job {}: exchanges nothing: {}", job.name(), *objection);
@@ -382,7 +383,7 @@ void Node::drain_as_needed() {
 
 void Node::received_without_job(const NodeId& from, const Message& message) {
   if (const auto* request = std::get_if<ExchangeRequest>(&message)) {
-    // A copy of the request may arrive when a client has come: it must not be answered then.
+    // A second copy of the request may arrive after a client has attached. It must be refused then, too.
     gossip::ReplyCache::add_seen({from, request->counter}, seen_);
     send(from, ExchangeReply{.counter = request->counter,
                              .job = request->job,
@@ -445,7 +446,7 @@ void Node::begin_stop(std::function<void()> stopped) {
   stop_at_us_ = now_us() + stop_patience_us();
   for (auto& [name, held] : jobs_)
     held.job->drain();
-  next_keep_us_ = 0;  // whom it knows now it will want to find
+  next_keep_us_ = 0;  // stores the members known now, for the next start
   tick();
 }
 
@@ -531,7 +532,7 @@ nlohmann::json Node::answer_job_set(const nlohmann::json& request) {
   const JobSettings& present = job->options().settings();
   if (deciders && *next == present && !is_sound(present) && present.version > 0 &&
       present.version < max_settings_version) {
-    // Others do not take them as they are. So they get a new version, which is signed.
+    // The other members do not follow settings without a sound signature, so these get a new version to be signed.
     next = JobSettings{.version = present.version + 1, .author = id(), .values = present.values};
   }
   if (!deciders || *next == present) return job->change_settings(*next);
@@ -545,8 +546,8 @@ nlohmann::json Node::answer_job_set(const nlohmann::json& request) {
   return job->change_settings(*next);
 }
 
-/// layout {job, layout, first} answers the tensors of a job from `first` on, of this layout (16 hex digits; empty:
-/// any).
+/// layout {job, layout, first} answers the tensors from `first` on, of a job with this layout (16 hex digits; empty:
+/// any layout).
 nlohmann::json Node::answer_layout(const nlohmann::json& request) {
   const auto name = request.at("job").get<std::string>();
   const auto first = number_in<std::uint32_t>(request, "first");
@@ -562,7 +563,8 @@ std::vector<ControlCommand> Node::control_commands() {
     if (command.whom == CommandFor::everyone) continue;
     command.answer = [this, decide = std::move(command.answer)](const nlohmann::json& request) {
       auto answer = decide(request);
-      // Written before the operator gets the answer. The overlay says in its next turn only what has changed.
+      // The decision is written before the operator gets the answer. The overlay reports changes too late for that, in
+      // the loop's next turn.
       const auto kept = decisions_.keep_all(*overlay_, now_us());
       if (!kept && !answer.contains("error") && !answer.contains("to_sign")) answer = not_kept(kept.error());
       return answer;

@@ -141,7 +141,7 @@ class Node final : public Core, private JobHost, private AveragesHost, private p
   GpuSums gpu_sums_;
   gossip::Random random_;
   gossip::ExchangeCounter counter_;
-  gossip::ReplyCache::Seen seen_;  // what replicas that are gone have seen, and what came while there was none
+  gossip::ReplyCache::Seen seen_;  // exchanges that former replicas saw, or that came while there was no replica
   std::uint64_t incarnation_;
   Acquaintances acquaintances_;
   TimeUs next_keep_us_ = 0;
@@ -156,7 +156,7 @@ class Node final : public Core, private JobHost, private AveragesHost, private p
   ClusterView cluster_view_;
   asio::steady_timer timer_;
   std::function<void()> stopped_;  // set while stopping
-  TimeUs stop_at_us_ = 0;          // the stop ends then, finished or not
+  TimeUs stop_at_us_ = 0;          // the stop ends at this time, finished or not
   bool drained_ = false;
   const TimeUs began_us_ = now_us();
 };

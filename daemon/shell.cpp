@@ -215,7 +215,7 @@ nlohmann::json Shell::answer_leave(const nlohmann::json& request) {
   const double patience_s = request.value("timeout_s", default_leave_s);
   if (!(patience_s >= 0 && patience_s <= max_leave_s))
     return {{"error", fmt::format("timeout_s is a number of seconds from 0 to {}", max_leave_s)}};
-  // The answer is sent first.
+  // The leave is posted, so that the answer is sent before it begins.
   asio::post(loop_,
              [this, patience_s] { leave(std::chrono::milliseconds{static_cast<std::int64_t>(patience_s * 1e3)}); });
   return {{"leaving", true}, {"timeout_s", patience_s}};

@@ -32,7 +32,7 @@ namespace gossamer::daemon {
 
 /// A stopping daemon waits this long for the exchanges in flight.
 inline constexpr std::chrono::seconds stop_grace{20};
-/// How long the command "leave" hands over, unless it says otherwise.
+/// How long the command "leave" may hand over, unless its request names another time.
 inline constexpr double default_leave_s = 10;
 inline constexpr double max_leave_s = 3600;
 /// How often systemd gets a new line of status.

@@ -73,15 +73,16 @@ struct BlockOutcome {
   bool wide = false;      ///< out of range: its D are zero and the means are meaningless
 };
 
-/// The second part of dither_word(). `mixed`: x ^ (x >> 16) of the index and the lower half of the seed; `key`:
-/// dither_key().
+/// The second part of dither_word(). `mixed`: x ^ (x >> 16), where x is the index xor the lower half of the seed.
+/// `key`: dither_key().
 [[nodiscard]] GOSSAMER_ANYWHERE constexpr std::uint32_t dither_word_of(std::uint32_t mixed, std::uint32_t key) {
   // Two rounds of a 32-bit multiply-xorshift mixer (constants: Wellons, "lowbias32"), keyed by the seed's halves.
   const std::uint32_t x = mixed * 0x7feb352dU;
   const std::uint32_t y = (x ^ (x >> 15) ^ key) * 0x846ca68bU;
   return y ^ (y >> 16);
 }
-/// The upper half of the seed, k, as it is after the first round: x ^ k is shifted as x and k are.
+/// The upper half k of the seed, prepared for dither_word_of(). That function needs z ^ (z >> 15) of z = x ^ k, which
+/// is the xor of the same expression for x and for k.
 [[nodiscard]] GOSSAMER_ANYWHERE constexpr std::uint32_t dither_key(std::uint64_t seed) {
   const auto key = static_cast<std::uint32_t>(seed >> 32);
   return key ^ (key >> 15);
@@ -239,7 +240,7 @@ struct OuterStep {
 
 /// Magnitudes from 2^120 on count as infinite: sums and differences of smaller ones stay finite.
 inline constexpr std::uint32_t too_large_bits = 0x7b800000U;
-/// A magnitude that y never reaches, whatever is added.
+/// A magnitude that y never reaches: with_progress() leaves out what would lead there.
 inline constexpr std::uint32_t beyond_y_bits = 0x7d800000U;  // 2^124
 
 /// y with a client's progress taken in. The client may change its arrays meanwhile; y stays finite nevertheless.

@@ -51,15 +51,15 @@ struct ExchangeRequest {
   Codec codec = Codec::q8;
   std::uint64_t seed = 0;      ///< both ends derive the dither from it
   std::uint8_t min_shift = 1;  ///< what is left of the initiator's mixing budget: its weight is at most 2^-min_shift
-  bool pushes = false;         ///< the initiator takes y over, and what noise there is stays in it
+  bool pushes = false;         ///< the initiator takes the responder's y over, so quantisation noise stays in that y
   std::uint64_t clock = 0;     ///< the initiator's training progress in samples
   Age age = {};
-  float clip = 0;  ///< the initiator moves by at most half of this, in the 2-norm over all; 0: any distance
+  float clip = 0;  ///< the initiator moves by at most half of this (2-norm over all blocks); 0: any distance
   std::uint32_t block_count = 0;  ///< blocks included (n)
   Bytes blocks = {};              ///< bitmap of included blocks, bit b of byte b/8; empty: all of them
   Bytes side = {};
   Bytes values = {};
-  std::optional<TracerValues> tracer = {};  ///< with fragment 0; none: the initiator has none yet, or is older
+  std::optional<TracerValues> tracer = {};  ///< with fragment 0; none: none drawn yet, or an older version sent this
 };
 
 enum class ReplyStatus : std::uint8_t {
@@ -103,7 +103,7 @@ struct ExchangeReply {
   std::optional<TracerValues> tracer = {};  ///< the responder's numbers, before both commit 2^-shift of the difference
 };
 
-/// The knowledge about the initiator's half, after the responder has committed its own.
+/// The state of the initiator's half of an exchange whose other half the responder has committed.
 enum class Outcome : std::uint8_t {
   taken = 0,    ///< it is committed, and outlives the daemon
   never = 1,    ///< it is not committed and never will be: the responder is to undo its half
@@ -160,8 +160,8 @@ struct JobSetting {
 struct JobSettings {
   std::uint64_t version = 0;  ///< 0: nobody has given any
   NodeId author = {};
-  std::vector<JobSetting> values = {};  ///< by name, ascending; what is not named is each node's own
-  /// By the cluster's authority, if it has one. Not looked at here.
+  std::vector<JobSetting> values = {};  ///< ascending by name; each node uses its own value for any other option
+  /// The signature of the cluster's authority, if the cluster has one. gossip/ does not check it.
   std::optional<std::array<std::uint8_t, 64>> signature = {};
 
   friend auto operator<=>(const JobSettings&, const JobSettings&) = default;
@@ -170,10 +170,10 @@ inline constexpr std::size_t max_job_settings = 32;
 inline constexpr std::size_t max_setting_name_bytes = 31;
 inline constexpr std::size_t max_setting_value_bytes = 63;
 inline constexpr std::uint64_t max_settings_version = std::uint64_t{1} << 48;
-/// Newer settings are believed if so many changes at most lie between, so that no member can use the versions up.
+/// Newer settings without a signature are accepted only if their version is at most this much larger, so that no member
+/// can use up all versions.
 inline constexpr std::uint64_t max_settings_leap = std::uint64_t{1} << 20;
 
-/// Sent when a replica changes state or settings, when a link comes up, and as the answer to a JobQuery.
 /// A number that a job's programs tell of themselves, such as a loss (run.log()).
 struct LoggedValue {
   std::string name = {};
@@ -182,6 +182,8 @@ struct LoggedValue {
 inline constexpr std::size_t max_logged = 8;
 inline constexpr std::size_t max_logged_name_bytes = 31;
 
+/// A replica's report about itself. It is sent when a replica changes state or settings, when a link comes up, and as
+/// the answer to a JobQuery.
 struct JobInfo {
   JobKey job = {};
   std::string name = {};
@@ -199,11 +201,11 @@ struct JobInfo {
   JobSettings settings = {};
   /// No process here trains the job: the node holds the model for the others.
   bool keeps = false;
-  /// With `keeps`: the replicas in its reach that train, and the smallest id of those that could save the final model.
-  /// While it is joining, those that are joining and will train.
+  /// With `keeps`: how many replicas in its reach train, and the smallest id of those that could save the final model.
+  /// While the sender itself joins: how many others are joining and will train.
   std::uint32_t trainers = 0;
   NodeId first_trainer = {};
-  /// What the node's programs have logged: the means over them.
+  /// The values that the node's programs have logged, each averaged over the programs.
   std::vector<LoggedValue> logged = {};
 };
 
@@ -212,10 +214,10 @@ struct JobQuery {
   JobKey job = {};
 };
 
-/// "What are this job's tensors?" Asked by a node that is to keep the job, and has no process that knows its model. The
-/// answer is always a LayoutReply.
+/// "What are this job's tensors?" A node asks this if it is to keep the job and none of its processes knows the model.
+/// The answer is always a LayoutReply.
 struct LayoutQuery {
-  JobKey job = {};  ///< the layout of 0: any layout under this name
+  JobKey job = {};  ///< a layout_hash of 0 means any layout under this name
   std::uint32_t first_tensor = 0;
 };
 
@@ -235,7 +237,8 @@ inline constexpr std::size_t max_tensor_dimensions = 8;
 inline constexpr std::uint8_t max_tensor_dtype = 9;
 inline constexpr std::uint8_t max_tensor_role = 2;
 
-/// Some tensors of a layout, in its order. All in all they have the hash that is in `job`: who asks checks that.
+/// Some tensors of a layout, in the layout's order. The node that asked checks that all of the layout's tensors
+/// together have the hash in `job`.
 struct LayoutReply {
   JobKey job = {};
   std::uint32_t fragment_elements = 0;
@@ -250,8 +253,9 @@ struct PullRequest {
   std::uint32_t fragment = 0;
 };
 
-/// `values`: the whole fragment in fp32 with its padding; `hash`: the XXH3-64 of these bytes. Empty when not given.
-/// `cursor`: the giver's, with fragment 0. It belongs to `clock`; the values may be a little older. Empty: none.
+/// `values`: the whole fragment in fp32 with its padding; empty if the pull is refused. `hash`: the XXH3-64 of these
+/// bytes. `cursor`: the giver's cursor, with fragment 0; empty: none. It belongs to `clock`; the values may be a little
+/// older.
 struct PullReply {
   JobKey job = {};
   std::uint32_t fragment = 0;

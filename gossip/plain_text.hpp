@@ -1,4 +1,5 @@
-// Text from outside that is fit for a log, a table and JSON: names of nodes, jobs' settings, tensors, reasons.
+// Checks whether text from outside is fit for a log, a table and JSON: names of nodes, jobs' settings, tensors,
+// reasons.
 //
 // Pure, any thread.
 
@@ -17,8 +18,8 @@ namespace gossamer {
   return text.substr(begin, text.find_last_not_of(blank) - begin + 1);
 }
 
-/// Characters that show nothing or turn the direction of what follows, so that text is not what it seems to be, and
-/// control characters (U+0080 to U+009F as well: some terminals obey them).
+/// True for characters that are invisible or change the direction of the text after them, because they can disguise a
+/// text. True also for control characters (U+0080 to U+009F as well: some terminals obey them).
 [[nodiscard]] constexpr bool is_unseen(std::uint32_t code_point) {
   constexpr struct {
     std::uint32_t first, last;
@@ -32,8 +33,8 @@ namespace gossamer {
   return false;
 }
 
-/// Well-formed UTF-8 (RFC 3629: shortest form, no surrogates, at most U+10FFFF) of characters that are seen, at most
-/// `max_bytes`.
+/// True for well-formed UTF-8 (RFC 3629: shortest form, no surrogates, at most U+10FFFF) of at most `max_bytes`,
+/// without any character for which is_unseen() is true.
 [[nodiscard]] constexpr bool is_plain_text(std::string_view text, std::size_t max_bytes) {
   if (text.size() > max_bytes) return false;
   std::size_t i = 0;

@@ -1,4 +1,4 @@
-// Which known word somebody meant who has typed another.
+// Tells whether a mistyped word was probably meant to be a known one.
 //
 // Pure, any thread.
 
@@ -12,7 +12,7 @@
 
 namespace gossamer {
 
-/// How many characters have to be changed, added or removed (Levenshtein).
+/// How many characters have to be changed, added or removed to turn one text into the other (Levenshtein).
 [[nodiscard]] inline std::size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> row(b.size() + 1);
   for (std::size_t j = 0; j <= b.size(); ++j)

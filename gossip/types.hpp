@@ -25,7 +25,7 @@ namespace gossamer {
 using TimeUs = std::int64_t;
 inline constexpr TimeUs us_per_ms = 1'000;
 inline constexpr TimeUs us_per_s = 1'000'000;
-/// The next time; of the last that there is, itself.
+/// The time one microsecond later. The largest time stays as it is.
 [[nodiscard]] constexpr TimeUs just_after(TimeUs time) {
   return time < std::numeric_limits<TimeUs>::max() ? time + 1 : time;
 }
@@ -42,7 +42,7 @@ inline constexpr std::uint32_t max_fragments = 1u << 16;
 struct NodeId {
   std::array<std::uint8_t, 16> bytes{};
 
-  /// By the bytes, as std::array orders them. Maps of nodes compare so often that a call of memcmp() for it would show.
+  /// Orders ids by their bytes, as std::array does. A call of memcmp() would be too slow: maps of nodes compare often.
   friend std::strong_ordering operator<=>(const NodeId& a, const NodeId& b) {
     const std::strong_ordering first = a.word(0) <=> b.word(0);
     return first != 0 ? first : a.word(1) <=> b.word(1);
@@ -57,7 +57,7 @@ struct NodeId {
   [[nodiscard]] std::string full() const { return hex(bytes.size()); }
 
  private:
-  /// The bytes from 8·`index` on, the first of which counts most.
+  /// The eight bytes from 8·`index` on, as a big-endian number.
   [[nodiscard]] std::uint64_t word(std::size_t index) const {
     std::uint64_t value = 0;
     std::memcpy(&value, bytes.data() + index * sizeof(value), sizeof(value));
@@ -75,7 +75,7 @@ struct NodeId {
   }
 };
 
-/// Who has admitted a node, in a short form. no_sponsor: that is not known.
+/// A short name for whoever has admitted a node. no_sponsor: not known.
 using Sponsor = std::uint32_t;
 inline constexpr Sponsor no_sponsor = 0;
 

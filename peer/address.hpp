@@ -12,9 +12,9 @@
 
 namespace gossamer::peer {
 
-/// Where a node listens unless it is told otherwise. No service has this port in IANA's registry, and it is below those
-/// that systems give to outgoing connections. (7946, which configurations may still name, is also Docker Swarm's and
-/// Serf's.)
+/// Where a node listens unless it is told otherwise. IANA's registry gives this port to no service, and it is below the
+/// range that systems use for outgoing connections. (Port 7946, which older configurations may name, is also the port
+/// of Docker Swarm and Serf.)
 inline constexpr std::uint16_t default_port = 26746;
 inline constexpr const char* default_listen = "tcp://127.0.0.1:26746";
 
@@ -36,7 +36,7 @@ struct Address {
 /// Port 0 ("any free one") is for listening only.
 enum class AddressUse { listen, dial };
 
-/// The scheme may be left out. Errors say what is wrong with which text.
+/// The scheme may be left out. An error names the text and says what is wrong with it.
 [[nodiscard]] std::expected<Address, std::string> parse_address(std::string_view text, AddressUse use);
 
 }  // namespace gossamer::peer

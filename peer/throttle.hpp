@@ -32,7 +32,7 @@ class Throttle {
   bool started_ = false;
 };
 
-/// A throttle for each of many who ask, of whom the `most` latest are remembered.
+/// Keeps one throttle for each of many askers, and remembers the `most` askers that came last.
 class ThrottleForEach {
  public:
   ThrottleForEach(double burst, double per_s, std::size_t most) : burst_(burst), per_s_(per_s), most_(most) {}

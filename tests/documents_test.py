@@ -33,16 +33,16 @@ WIDTH = 120
 # Pages that the programs write: their lines and sentences are held elsewhere.
 MADE_BY_PROGRAMS = {"docs/reference/metrics.md"}
 
-# Sentences of more words are two. Tables, code, and what is made from the source apart.
+# A sentence has at most this many words. Tables, code and generated text are not counted.
 MOST_WORDS = 40
-# Sentences that are longer, by how they begin.
+# Longer sentences that are allowed, by their beginnings.
 LONG_SENTENCES: Set[str] = set()
 
 # Words that had several meanings, or none that a newcomer knows (docs/reference/glossary.md has what to say instead).
 RULED_OUT = r"\b(played|hand(s|ed|ing)? (\w+ )?(over|out))\b"
 MAY_SAY_THEM = {"docs/reference/glossary.md", "docs/reference/metrics.md"}
 
-# Where `gossamerctl` and `gossamerd` say what they take.
+# The sources that define the commands and options of `gossamerctl` and `gossamerd`.
 CTL_SOURCES = sorted((ROOT / "tools" / "ctl").rglob("*.cpp"))
 DAEMON_SOURCE = ROOT / "daemon" / "main.cpp"
 SIM_SOURCES = sorted((ROOT / "tools" / "sim").rglob("*.cpp"))
@@ -170,7 +170,7 @@ def read_program(sources: List[Path]) -> Command:
             r"|^void (?P<helper>\w+)\(CLI::App& (?P<parameter>(?!app\b)\w+),"
             r"|(?P<called>\w+)\(\*(?P<argument>\w+),"
         )
-        helpers: Dict[str, Command] = {}  # functions that add to a command which they are given
+        helpers: Dict[str, Command] = {}  # functions that add arguments to a given command
         for match in re.finditer(pattern, text, re.M):
             if match["helper"]:
                 variables[match["parameter"]] = helpers[match["helper"]] = Command()
@@ -350,7 +350,7 @@ class Documents(unittest.TestCase):
                 self.assertIn(word.partition("=")[0], command.options | program.options)
             elif word in command.below:
                 command = command.below[word]
-            elif command.below and not before.startswith("--"):  # else it is an option's value, or an argument
+            elif command.below and not before.startswith("--"):  # else: an option's value, or an argument
                 self.assertTrue(word.isupper(), f"there is no command {word}")
             before = word
 

@@ -15,12 +15,12 @@ from typing import Dict, FrozenSet, List, Tuple
 
 SOURCE_ENDINGS = {".hpp", ".h", ".cpp", ".c", ".cu", ".cuh"}
 
-# What others may include of gossip/ and peer/: each of their rooms, but for the CUDA kernels.
+# The rooms of gossip/ and peer/ that others may include: all but the CUDA kernels.
 GOSSIP = {"gossip", "gossip/codec", "gossip/exchange", "gossip/replica", "gossip/group", "gossip/average",
           "gossip/membership"}
 PEER = {"peer", "peer/keys", "peer/wire", "peer/admission", "peer/links", "peer/overlay"}
 
-# A room is a folder; the longest that matches is the one. Each may include itself and these.
+# A room is a folder. A file belongs to the longest folder that matches. Each room may include itself and these rooms.
 ROOMS: Dict[str, FrozenSet[str]] = {
     # Files in gossip/ itself define what all its rooms use: nodes, time, messages, random numbers.
     "gossip": frozenset(),
@@ -37,7 +37,7 @@ ROOMS: Dict[str, FrozenSet[str]] = {
     "peer/admission": frozenset({"gossip", "peer", "peer/keys", "peer/wire"}),
     "peer/links": frozenset({"gossip", "gossip/codec", "peer", "peer/keys", "peer/wire", "peer/admission"}),
     "peer/overlay": frozenset({"gossip", "gossip/replica", "gossip/membership"} | (PEER - {"peer/overlay"})),
-    "sdk/layout": frozenset({"gossip"}),  # what is text that can be shown
+    "sdk/layout": frozenset({"gossip"}),  # gossip says which text can be shown
     # The interface between the client's library and its plug-in for GPUs.
     "sdk/cuda": frozenset(),
     "sdk/c": frozenset({"sdk/layout", "sdk/cuda"}),
@@ -50,7 +50,7 @@ ROOMS: Dict[str, FrozenSet[str]] = {
     "gossip/cuda": frozenset({"gossip", "gossip/codec"}),
     "daemon/device": frozenset(GOSSIP | {"gossip/cuda", "sdk/cuda"}),
     "daemon/gpus": frozenset(),
-    # The daemon's use of the operating system, which knows nothing else.
+    # These rooms are the daemon's use of the operating system, and include no other room of the daemon.
     "daemon/system": frozenset(GOSSIP | PEER | {"sdk/layout"}),
     "daemon/config": frozenset(GOSSIP | PEER | {"sdk/layout", "daemon/system"}),
     "daemon/log": frozenset({"daemon/config"}),
@@ -72,9 +72,8 @@ ROOMS: Dict[str, FrozenSet[str]] = {
         "daemon/control", "daemon/cluster", "daemon/clients", "daemon/average", "daemon/jobs", "daemon/checkpoint", "daemon/device",
         "daemon/gpus"}
     ),
-    # The command line tool meets the daemon at its socket and its files only. The path rule of the socket is the
-    # layout's, and which word was meant is gossip's to find.
-    # It signs what the cluster's authority decides.
+    # gossamerctl meets the daemon only at its socket and its files. sdk/layout has the rule for the socket's path, and
+    # gossip finds the word that a user meant. gossamerctl signs what the cluster's authority decides.
     "tools/ctl": frozenset({"gossip", "peer", "peer/keys", "sdk/c", "sdk/layout", "daemon/checkpoint", "daemon/gpus"}),
     # The benchmark and the simulator look into everything.
     "tools": frozenset(

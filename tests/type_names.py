@@ -35,7 +35,7 @@ USING = re.compile(r"\busing\s+(\w+)\s*=[^;]*$")
 def definitions(text: str) -> Iterator[Tuple[int, str]]:
     """The line and the name of each type that the text defines at the level of a namespace."""
     text = NOISE.sub(lambda noise: re.sub(r"[^\n]", " ", noise.group()), text)
-    nesting: List[bool] = []  # of each open brace: whether it is a namespace's
+    nesting: List[bool] = []  # for each open brace, whether a namespace opened it
     begin = 0
     for brace in re.finditer(r"[{};]", text):
         statement = text[begin : brace.start()]

@@ -14,7 +14,7 @@ using gossip::to_eight_bits;
 
 namespace {
 
-/// So many numbers stay in the processor's nearest cache while they are added up.
+/// How many numbers are added up at once: few enough to stay in the processor's nearest cache.
 constexpr std::size_t summed_at_once = 4096;
 
 }  // namespace

@@ -1,5 +1,5 @@
-// How the numbers of a collective travel: in fp32, or the first few in fp32 and the rest rounded to 8 bits
-// (gossip/codec/eight_bits.hpp). All its members have the same form.
+// The form in which a collective's numbers travel: all in fp32, or the first few in fp32 and the rest rounded to 8 bits
+// (gossip/codec/eight_bits.hpp). All members of a collective use the same form.
 
 #pragma once
 
@@ -10,14 +10,14 @@
 
 namespace gossamer::daemon {
 
-/// Elements of a fragment of what is averaged. In fp32 it is a message of 256 KiB.
+/// The most numbers that a fragment has. In fp32 such a fragment is a message of 256 KiB.
 inline constexpr std::size_t average_fragment_elements = std::size_t{1} << 16;
 
 struct AverageForm {
   bool eight_bits = false;
-  std::size_t exact = 0;  ///< of the eight-bit form: so many of the first values are in fp32 all the same
+  std::size_t exact = 0;  ///< in the eight-bit form: how many of the first values stay in fp32
 
-  /// The bytes that a fragment with so many elements takes.
+  /// The encoded size of a fragment with so many elements.
   [[nodiscard]] std::size_t bytes(std::uint32_t fragment, std::size_t elements) const;
   /// Encodes the fragment's values plus `carried`. `carried` then holds what rounding has taken away.
   [[nodiscard]] Bytes encode(std::uint32_t fragment, std::span<const float> values, std::span<float> carried) const;

@@ -38,14 +38,14 @@ namespace {
 
 /// How often a waiting process is told whom it waits for.
 constexpr TimeUs waiting_period_us = us_per_s;
-/// When it is told first: a call may have a short time-out.
+/// When a waiting process is told first. This is early because a call may have a short time-out.
 constexpr TimeUs first_told_us = 100 * us_per_ms;
 /// When a wait is logged first, and how often after that.
 constexpr TimeUs log_after_us = 10 * us_per_s;
 constexpr TimeUs log_period_us = 60 * us_per_s;
-/// Processes that have connected and not yet said what they want.
+/// The most processes that may be connected without having said what they want.
 constexpr std::size_t max_opening = 64;
-/// A process that connects has so long to say what it wants.
+/// How long a process that has connected may take to say what it wants.
 constexpr TimeUs open_patience_us = 5 * us_per_s;
 /// How many times a process's numbers are in memory: its contribution, the results, those of the last round, and what
 /// others send to an owner. The eight-bit form also keeps what rounding has taken away.
@@ -60,8 +60,8 @@ std::uint64_t hash_of(std::string_view job, std::string_view name) {
   return XXH3_64bits(text.data(), text.size());
 }
 
-/// What must be the same at all that average: the number of elements, whether they are rounded, and a digest of the
-/// rest, which is 0 by default.
+/// The bits of a collective's layout hash, which must be the same at all its members: the number of elements, whether
+/// they are rounded, and a digest of the rest, which is 0 by default.
 constexpr int element_bits = 35;
 static_assert(layout::max_average_elements < std::uint64_t{1} << element_bits);
 constexpr std::uint64_t rounded_bit = std::uint64_t{1} << element_bits;
@@ -95,7 +95,7 @@ TimeUs time_of_day_us() {
   return std::chrono::duration_cast<std::chrono::microseconds>(now).count();
 }
 
-/// Bytes that the machine can give without swapping; the largest number if it does not say.
+/// Bytes that the machine can give without swapping; the largest number if this is not known.
 std::uint64_t available_memory() {
   std::ifstream file("/proc/meminfo");
   for (std::string word; file >> word;) {
@@ -126,23 +126,23 @@ AverageReply reply_to(std::uint64_t number, AverageStatus status) {
 struct Averages::Session {
   Session(asio::io_context& loop, FileDescriptor fd) : socket(loop, fd.release()), process(loop) {}
   asio::posix::stream_descriptor socket;
-  asio::posix::stream_descriptor process;  // says when it has ended
+  asio::posix::stream_descriptor process;  // a pidfd, readable once the process has ended
   TimeUs since_us = 0;
   Caller caller;
   std::optional<CollectiveMember> member;
-  std::uint64_t id = 0;      // in the ledger
+  std::uint64_t id = 0;      // its entry in the ledger
   std::uint64_t number = 0;  // the number of the last call
   std::string job = {};
-  std::string name = {};  // the job's and the average's, for the log
-  TimeUs told_us = 0;     // when the call began, or the process was told whom it waits for
-  TimeUs log_us = 0;      // when the log is told, too
+  std::string name = {};  // names the job and the average in the log
+  TimeUs told_us = 0;     // when the process was told last; call() backdates it for an early first time
+  TimeUs log_us = 0;      // when the log is told of the wait next
   struct Difference {
     NodeId node;
     std::string text;
   };
   std::optional<Difference> why_not = {};  // a node that averages something else under this name, and what differs
   bool gone = false;                       // the connection is closed; the member leaves
-  TimeUs gone_us = 0;                      // when
+  TimeUs gone_us = 0;                      // when the connection was closed
 };
 
 Averages::Averages(asio::io_context& loop, AveragesHost& host, std::uint64_t first_life, const ClientLimits& limits,
@@ -219,7 +219,7 @@ void Averages::accept_some() {
   accept_when_ready();
 }
 
-/// A child of the process may hold the connection, too, and outlive it.
+/// Ends the session when the process ends: a child of the process may keep the connection open for longer.
 void Averages::watch_process(const std::shared_ptr<Session>& session) {
   if (session->caller.process <= 0) return;
   FileDescriptor process(static_cast<int>(::syscall(SYS_pidfd_open, session->caller.process, 0)));
@@ -243,7 +243,7 @@ void Averages::wait_for(const std::shared_ptr<Session>& session) {
 }
 
 void Averages::read(const std::shared_ptr<Session>& session) {
-  std::array<std::byte, sizeof(AverageOpen) + 1> bytes;  // one more, to notice a longer one
+  std::array<std::byte, sizeof(AverageOpen) + 1> bytes;  // one byte more, to notice a datagram that is too long
   const ReceivedDatagram datagram = receive_datagram(session->socket.native_handle(), bytes);
   if (datagram.size < 0 && (errno == EAGAIN || errno == EINTR)) return wait_for(session);
   if (datagram.size <= 0) {
@@ -289,7 +289,7 @@ std::expected<void, std::string> Averages::begin(const std::shared_ptr<Session>&
       (form.eight_bits ? copies_of_rounded_values : copies_of_values) * open.elements * sizeof(float);
   const ClientLedger::Entry entry{
       .user = session.caller.user, .job = std::hash<std::string_view>{}(job), .memory_bytes = needed};
-  ledger_.leave(session.id);  // it is entered with its memory, or ends
+  ledger_.leave(session.id);  // the session is entered again with its memory, or it ends
   if (const auto why = ledger_.objection(entry)) return cannot("exact averages: " + *why);
   if (const std::uint64_t available = available_memory(); needed > available) {
     return cannot(fmt::format("averaging {} numbers takes {} MiB, and this machine has {} MiB left", open.elements,
@@ -449,7 +449,7 @@ void Averages::received(const NodeId& from, AverageValues&& values) {
   after_event();
 }
 
-/// The sender is whom the link says.
+/// Drops a message whose sender is another node than the one at the link's other end.
 template <class Received>
 void Averages::deliver(const NodeId& from, const Received& message) {
   if (message.from.node != from) return;
@@ -468,7 +468,7 @@ void Averages::deliver(const NodeId& from, const Received& message) {
       continue;
     }
     known = true;
-    // A node where others average says of this session's numbers that nobody does.
+    // RoundNobody does not clear the difference: a node that averages other numbers under this name sends it, too.
     if (!is_nobody && session->why_not && session->why_not->node == from) session->why_not.reset();
     member.received(message);
   }
@@ -516,7 +516,7 @@ void Averages::tick(bool all_dialled) {
   after_event();
 }
 
-/// Answers processes, and delivers what they have for each other soon.
+/// Answers processes, removes those that have left, and lets the loop deliver what processes here have for each other.
 void Averages::after_event() {
   for (const auto& session : sessions_)
     if (session->member) answer(*session);

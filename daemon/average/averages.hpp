@@ -1,9 +1,9 @@
-// The collectives in which this node's processes average exactly (sdk/layout/average.hpp), and the socket where they
-// come.
+// The collectives in which this node's processes average exactly, and the socket where the processes ask for it
+// (sdk/layout/average.hpp).
 //
-// Every process is a participant by itself, also where several are on one node. What is for other processes of this
-// node does not leave it. Everything but long computing runs on the loop's thread. A message or client against the
-// rules changes nothing; the client is told why it is refused.
+// Every process is a participant by itself, also where several are on one node. Messages between processes of this node
+// do not leave it. Everything but long computing runs on the loop's thread. A message or client that breaks the rules
+// changes nothing; the client is told why it is refused.
 
 #pragma once
 
@@ -34,15 +34,16 @@ class AveragesHost {
   virtual bool send(const NodeId& to, const Message& message) = 0;
   [[nodiscard]] virtual std::vector<NodeId> neighbours() const = 0;
   [[nodiscard]] virtual Workers& workers() = 0;
-  /// Another node as texts call it.
+  /// The name of another node in the log and in messages to users.
   [[nodiscard]] virtual std::string called(const NodeId& node) const { return node.brief(); }
-  /// By the node's certificate.
+  /// Whether the node's certificate lets it train the job.
   [[nodiscard]] virtual bool may_train(const NodeId& /*node*/, std::string_view /*job*/) const { return true; }
 };
 
 class Averages {
  public:
-  /// `first_life`: above all of this node's earlier lives, and not 0. The others outlive this object.
+  /// `first_life`: larger than the lives of all earlier participants of this node, and not 0. `loop`, `host` and `log`
+  /// outlive this object.
   Averages(asio::io_context& loop, AveragesHost& host, std::uint64_t first_life, const ClientLimits& limits,
            spdlog::logger& log);
   ~Averages();
@@ -50,7 +51,7 @@ class Averages {
   /// Begins to accept processes. The error is fit for the user.
   /// `rights` outlives this object.
   [[nodiscard]] std::expected<void, std::string> open(const std::filesystem::path& socket, const UserRights& rights);
-  /// Lets go of processes whose users may not train their jobs any more.
+  /// Refuses processes whose users may no longer train their jobs.
   void end_not_permitted();
   void set_limits(const ClientLimits& limits) { ledger_.set_limits(limits); }
 

@@ -20,7 +20,7 @@ using gossip::RoundPlan;
 
 namespace {
 
-/// So many fragments are put into a process's memory by one task.
+/// How many fragments one task puts into a process's memory.
 constexpr std::size_t fragments_a_task = 16;
 
 }  // namespace
@@ -84,8 +84,8 @@ void CollectiveMember::received(const AverageValues& values) {
   }
 }
 
-/// The plan comes from the conductor, and parts from others, who may have heard of it before. There is one part of each
-/// fragment for each member at most.
+/// Whether the plan of this part may still be on its way: the part's sender may have heard of the plan before this
+/// member. No more parts are kept than one of each fragment for each member.
 bool CollectiveMember::may_be_early(const AverageValues& values) const {
   const RoundPlan* const plan = averaging_.plan();
   const bool soon = values.round == averaging_.round() || values.round == averaging_.round() + 1;
@@ -110,7 +110,7 @@ void CollectiveMember::take_early() {
 void CollectiveMember::take(const AverageValues& values) {
   const RoundPart& part = values.part;
   Averaging::Actions out;
-  // What comes of it may be to use the results at once, so the values have to be in their place before.
+  // averaging_.received() may decide to use the results at once, so the values have to be in their place before.
   const bool is_result = part.kind == RoundPart::Kind::result;
   if (is_result && averaging_.wants(values.round, part)) results_[part.fragment] = values.values;
   if (averaging_.received(values.from, values.round, part, out) && !is_result)
@@ -168,9 +168,9 @@ void CollectiveMember::carry_out(Averaging::Actions& out) {
   if (!out.parts.empty()) send_waiting();
   for (const std::uint32_t fragment : out.sum)
     sum(fragment);
-  joined_ = joined_ || out.left;  // with the next answer, it has joined anew
+  joined_ = joined_ || out.left;  // the next answer will say that it has joined anew
   left_ = left_ || (out.left && leaving_);
-  // The contribution counts, but not in a round whose results have come here.
+  // A round has the contribution, but the results of that round have not come here.
   if (called_ && contributed_ && !averaging_.contribution() && !answer_ && !taking_over_) {
     answer_ = Answer{.done = false, .round = averaging_.round(), .joined = std::exchange(joined_, false)};
     called_ = false;
@@ -182,7 +182,7 @@ void CollectiveMember::use(const Averaging::Applied& applied) {
   if (contributions.empty()) return;
   last_ = std::exchange(applied.set_aside ? aside_ : results_, Results(came_.size()));
   aside_.assign(came_.size(), {});
-  // Slower members still want these.
+  // Results of this round stay: slower members still want them.
   std::erase_if(waiting_, [&](const Averaging::SendPart& part) {
     return part.round != applied.round || part.part.made_at != applied.plan.made_at ||
            part.part.kind == RoundPart::Kind::contribution;
@@ -199,7 +199,7 @@ void CollectiveMember::use(const Averaging::Applied& applied) {
   take_over();
 }
 
-/// As soon as no sum reads the memory any more.
+/// Begins as soon as no sum reads the memory any more.
 void CollectiveMember::take_over() {
   if (!taking_over_ || taking_over_->results == nullptr || summing_ > 0) return;
   const std::shared_ptr<const Results> results = std::exchange(taking_over_->results, nullptr);
@@ -307,7 +307,7 @@ void CollectiveMember::sum(std::uint32_t fragment) {
       });
 }
 
-/// What rounding has taken from the mean of n contributions is added n times to this process's next one.
+/// What rounding has taken from the mean of n contributions is added n times to this process's next contribution.
 void CollectiveMember::summed(std::uint64_t round, const RoundPart& part, float n, const Sum& sum) {
   --summing_;
   if (averaging_.wants(round, part)) {

@@ -1,8 +1,8 @@
 // One process's part in a collective: carries out what gossip::Averaging decides, on the process's values.
 //
 // The process's contribution stays in its own memory. An owner keeps the parts that others send until it adds them. The
-// results of a round stay here as they came, or go out, until the next one is applied, for members that are late. Sums
-// are computed, and results put into the process's memory, by workers.
+// results of a round stay here, encoded, until the next round is applied, because late members may still need them.
+// Workers compute the sums and put the results into the process's memory.
 //
 // One owner, the loop's thread.
 
@@ -34,15 +34,15 @@ class CollectiveMember {
   /// False: the message cannot be sent now.
   using Send = std::function<bool(const NodeId& to, const Message& message)>;
   using Work = std::move_only_function<void()>;
-  /// Runs `task` on another thread and then `done` on this one, from where no function of the member is called. `done`
-  /// is not run once the member is gone.
+  /// Runs `task` on another thread and then `done` on this one, never from within a function of the member. `done` is
+  /// not run once the member is gone.
   using Run = std::function<void(Work&& task, Work&& done)>;
   /// A call that has ended.
   struct Answer {
-    bool done = false;  ///< the mean is in the memory; else others have it, and this member missed the round
+    bool done = false;  ///< true: the mean is in the memory; false: this member missed the round
     std::uint64_t round = 0;
-    std::size_t of = 0;   ///< contributions in the mean
-    bool joined = false;  ///< it has become a member since the last answer
+    std::size_t of = 0;   ///< how many contributions are in the mean
+    bool joined = false;  ///< the process has become a member since its last answer
   };
 
   CollectiveMember(const JobKey& collective, const gossip::Participant& self, AveragedMemory memory, AverageForm form,
@@ -61,29 +61,29 @@ class CollectiveMember {
   void received(const gossip::AverageValues& values);
   void tick(TimeUs now_us);
 
-  /// The values in the memory are to be averaged. Not before the last call was answered.
+  /// Asks for an average of the values in the memory. The last call must have been answered.
   void call(std::size_t at_least, TimeUs grace_us);
   [[nodiscard]] bool is_waiting() const { return called_; }
   [[nodiscard]] std::size_t at_least() const { return at_least_; }
   [[nodiscard]] std::optional<Answer> take_answer() { return std::exchange(answer_, std::nullopt); }
   /// The process is gone. Its contribution may still be in a round.
   void leave();
-  /// It is no member, and nothing of it is waited for.
+  /// Whether leave() is complete: it is no member any more, and nobody waits for anything from it.
   [[nodiscard]] bool has_left() const { return left_; }
 
  private:
   using Results = std::vector<Bytes>;  // encoded, by fragment; empty: not here yet
   struct Sum {
     Bytes result = {};
-    std::vector<float> lost = {};  // by rounding it
+    std::vector<float> lost = {};  // what rounding has taken from the result
   };
   /// The results are put into the process's memory, which then gets the answer.
   struct TakingOver {
     Answer answer;
-    std::shared_ptr<const Results> results;  // null once that has begun
-    std::size_t left;                        // tasks
+    std::shared_ptr<const Results> results;  // null once the workers have begun
+    std::size_t left;                        // tasks that are not over
   };
-  /// Members take turns.
+  /// Orders parts by fragment before member, so that the members take turns.
   struct InTurn {
     bool operator()(const gossip::Averaging::SendPart& a, const gossip::Averaging::SendPart& b) const;
   };
@@ -115,23 +115,23 @@ class CollectiveMember {
   gossip::Averaging averaging_;
 
   Results results_;          // the results of the plan that is being carried out
-  Results aside_;            // those of the plan that was accepted, while another is carried out
-  Results last_;             // those of the last round
-  std::size_t summing_ = 0;  // sums that workers compute, which read the memory
+  Results aside_;            // the results of the accepted plan, while another plan is carried out
+  Results last_;             // the results of the last round
+  std::size_t summing_ = 0;  // how many sums the workers are computing; they read the memory
   std::optional<TakingOver> taking_over_;
-  std::vector<std::map<gossip::Participant, Bytes>> came_;  // by fragment
-  /// What their links take no more of now, each part once: others ask again for what has not come.
+  std::vector<std::map<gossip::Participant, Bytes>> came_;  // others' contributions, by fragment
+  /// Parts that their links cannot take now. Each is here once, although members ask again for what has not come.
   std::set<gossip::Averaging::SendPart, InTurn> waiting_;
-  // The eight-bit form uses these: the contribution by fragment, and what rounding has taken away.
+  // The eight-bit form uses these two: the encoded contribution by fragment, and what rounding has taken away.
   std::vector<Bytes> rounded_;
   std::vector<float> carried_;
-  // Parts whose plan has not come here yet: it has another way.
+  // Parts whose plan has not come here yet: the plan comes from the conductor, the parts from other members.
   std::vector<gossip::AverageValues> early_;
   bool plan_is_new_ = false;
 
   bool called_ = false;       // the process has called, and has no answer yet
   std::uint64_t number_ = 0;  // the number of the last contribution
-  bool contributed_ = false;  // to the round that was called for
+  bool contributed_ = false;  // the values of this call have been contributed
   std::size_t at_least_ = 1;
   bool joined_ = true;
   bool leaving_ = false;

@@ -27,8 +27,8 @@ struct Description {
   std::string node_name;
   std::string written_at;
   std::string version;          ///< the version of the program that wrote the file
-  std::uint32_t replicas = 1;   ///< the model is the mean of this many
-  std::string settings;         ///< the job's, NAME=VALUE each, separated by spaces; empty: none
+  std::uint32_t replicas = 1;   ///< how many replicas the model is the mean of
+  std::string settings;         ///< the job's settings as NAME=VALUE, separated by spaces; empty: none
   std::uint64_t data_xxh3 = 0;  ///< XXH3-64 with seed 0
 };
 

@@ -89,7 +89,7 @@ std::expected<void, std::string> NewFile::finish(const std::filesystem::path& pa
   ::posix_fadvise(fd_.get(), 0, 0, POSIX_FADV_DONTNEED);
   if (::rename(partial_.c_str(), path.c_str()) != 0) return std::unexpected(failed(path, "cannot be written", errno));
   fd_.reset();
-  // The rename then survives a power cut. Where the file system does not allow this, the file is still whole.
+  // The sync of the folder lets the rename survive a power cut. Where it is not possible, the file is still whole.
   const FileDescriptor folder(::open(path.parent_path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (folder) ::fsync(folder.get());
   return {};

@@ -20,7 +20,7 @@ namespace gossamer::checkpoint {
 /// Says what could not be done with a file, why (an errno), and what to do about it.
 [[nodiscard]] std::string failed(const std::filesystem::path& path, const char* what, int error);
 
-/// A file that is written beside its place and gets its name when it is complete and on the disk. It is removed if it
+/// A file that is written under another name and gets its own when it is complete and on the disk. It is removed if it
 /// is not finished.
 class NewFile {
  public:
@@ -42,7 +42,7 @@ class NewFile {
  private:
   explicit NewFile(std::filesystem::path partial) : partial_(std::move(partial)) {}
   std::filesystem::path partial_;
-  FileDescriptor fd_;  // none: finished, or moved from
+  FileDescriptor fd_;  // invalid once the file is finished or moved from
   std::uint64_t unsynced_bytes_ = 0;
 };
 

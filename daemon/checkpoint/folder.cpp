@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::size_t clock_digits = 20;
 constexpr std::string_view ending = ".safetensors";
-/// Further files of a folder are ignored.
+/// The most checkpoints of a folder that are looked at; further ones are ignored.
 constexpr std::size_t most_files = 100'000;
 
 /// Whether the name is CLOCK-….safetensors, with a middle that is not empty.

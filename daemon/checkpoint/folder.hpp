@@ -1,11 +1,11 @@
 // The folder in which a node keeps checkpoints: one folder for each job, in it
 //
-//   CLOCK-NODE.safetensors    what a daemon wrote: 20 digits, and the first 8 of the node's id
-//   import.safetensors        what the job is to begin with, the next time that it begins (gossamerctl import)
-//   CLOCK-import.safetensors  the same, after a job has begun with it
-//   .NODE.partial             one that is being written, or was when its daemon was killed
+//   CLOCK-NODE.safetensors    a daemon's checkpoint: the clock in 20 digits, and the first 8 of the node's id
+//   import.safetensors        the model with which the job is to begin the next time (gossamerctl import)
+//   CLOCK-import.safetensors  that model, after the job has begun with it
+//   .NODE.partial             a checkpoint that is being written, or that a killed daemon left
 //
-// Several nodes may share it. Blocks for as long as the disk does. Any thread.
+// Several nodes may share the folder. Calls block for as long as the disk does, and may come from any thread.
 
 #pragma once
 
@@ -28,7 +28,8 @@ inline constexpr std::size_t node_digits = 8;
 [[nodiscard]] std::string file_name(std::uint64_t clock, std::string_view node);
 [[nodiscard]] std::string partial_name(std::string_view node);
 
-/// Makes the folder of a job and those above it, accessible to their owner only. An error says what to do.
+/// Makes the folder of a job and those above it. The job's folder and `folder` are accessible to their owner only. An
+/// error says what to do.
 [[nodiscard]] std::expected<std::filesystem::path, std::string> make_job_folder(const std::filesystem::path& folder,
                                                                                 const std::string& job);
 
@@ -36,8 +37,8 @@ inline constexpr std::size_t node_digits = 8;
 /// read.
 [[nodiscard]] std::vector<std::filesystem::path> checkpoints_in(const std::filesystem::path& job_folder);
 
-/// Removes the files that this node wrote, except for the latest `keep` files and `newest`. The latest files are those
-/// that were written last: a job that begins again has a smaller clock than before. Returns what could not be removed.
+/// Removes the files that this node wrote, except for `keep` of them: `newest` and those that were written last. The
+/// clock does not count here, because a job that begins again has a smaller one than before. An error says what to do.
 [[nodiscard]] std::expected<void, std::string> remove_old(const std::filesystem::path& job_folder,
                                                           std::string_view node, std::size_t keep,
                                                           const std::filesystem::path& newest);

@@ -80,15 +80,16 @@ class ModelReader {
   /// The tensors of the file in the order of its data. Fails if one of them is not in fp32.
   [[nodiscard]] std::expected<Model, std::string> model() const;
 
-  /// The tensors in fp32 only. Adds the number of the others to the argument.
+  /// The tensors in fp32 only. Adds the number of the others to `left_out`.
   [[nodiscard]] Model model_in_float32(std::size_t& left_out) const;
 
-  /// From now on, reads what this model needs, in the model's order, by the names of the tensors. Fails if the file
-  /// lacks a tensor, or has it in another shape or not in fp32. Further tensors of the file are ignored.
+  /// Makes read() give the elements of `model` in its order, with tensors found by name. Fails if the file lacks a
+  /// tensor, or has it in another shape or not in fp32. Further tensors of the file are ignored.
   [[nodiscard]] std::expected<void, std::string> take(const Model& model);
   /// Reads the next elements of the model.
   [[nodiscard]] std::expected<void, std::string> read(std::span<float> elements);
-  /// Call this after the last elements of a file that Gossamer wrote. Fails if the data are not what was written.
+  /// Call this after the last elements. Fails if Gossamer wrote the file and the data are not what was written. The
+  /// data are not checked if they were read in part, or not in the order of the file.
   [[nodiscard]] std::expected<void, std::string> check() const;
 
  private:
@@ -104,7 +105,7 @@ class ModelReader {
   OldFile file_;
   SafetensorsHeader header_;
   std::optional<Description> description_;
-  std::vector<Piece> pieces_;  // pieces still to be read; the next one is last
+  std::vector<Piece> pieces_;  // pieces still to be read, the next one at the end
   bool in_order_ = true;       // whether all of the data is read in the order of the file
   RunningHash hash_;
 };

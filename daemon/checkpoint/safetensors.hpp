@@ -7,8 +7,8 @@
 //   the rest  the tensors' bytes, little endian, row by row; data_offsets count from here, leave no gaps and do not
 //             overlap
 //
-// Files come from anywhere: a header that breaks a rule is refused, with what is wrong. Pure but for read_header(); any
-// thread.
+// Files come from anywhere, so a header that breaks a rule is refused, and the error says what is wrong. All functions
+// but read_header() are pure. Any thread may call them.
 
 #pragma once
 
@@ -46,7 +46,7 @@ struct SafetensorsHeader {
   std::uint64_t data_bytes = 0;
 };
 
-/// The bytes of one element; 0 for a dtype that the format does not have.
+/// The size of one element in bytes; 0 for a dtype that the format does not have.
 [[nodiscard]] std::uint64_t dtype_bytes(std::string_view dtype);
 
 /// All that stands before the data: the header's length and the header, filled up with spaces to `least_bytes` and to a

@@ -14,9 +14,9 @@ namespace gossamer::daemon {
 namespace {
 
 constexpr const char* attached_name = "attached";
-constexpr std::size_t max_read = 4096;  ///< clients
+constexpr std::size_t max_read = 4096;  ///< the most clients that are read
 
-/// The number may be another process's by now: then a client waits in vain, for a short time.
+/// Whether a process has this number now. If it is another process by now, a newcomer waits in vain for a short time.
 bool runs(pid_t pid) {
   return pid > 0 && (::kill(pid, 0) == 0 || errno == EPERM);
 }

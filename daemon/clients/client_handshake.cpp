@@ -25,8 +25,8 @@ using layout::AttachRequest;
 using layout::AttachStatus;
 using layout::DeviceOffer;
 
-/// Reads without waiting, whatever flags the client has set. Linux before 5.8 and QEMU cannot do that, so the flag is
-/// set before each read.
+/// Reads without waiting, whatever flags the client has set. Linux before 5.8 and QEMU cannot do that; there O_NONBLOCK
+/// is set before each read.
 bool read_at_once(int eventfd, std::uint64_t& count) {
   const iovec data{&count, sizeof count};
   const ssize_t got = ::preadv2(eventfd, &data, 1, -1, RWF_NOWAIT);
@@ -139,7 +139,7 @@ void send_reply(int socket, const NodeId& node, AttachStatus status, std::string
 }
 
 Rung drain_eventfd(int eventfd) {
-  constexpr int most_reads = 16;  // one empties it; somebody may ring meanwhile
+  constexpr int most_reads = 16;  // one read empties it, but the client may ring meanwhile
   std::uint64_t count = 0;
   for (int reads = 0; reads < most_reads; ++reads) {
     if (!read_at_once(eventfd, count)) return reads == 0 ? Rung::no : Rung::yes;

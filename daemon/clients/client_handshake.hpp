@@ -27,7 +27,7 @@ struct AttachOffer {
   bool resume = false;
   FileDescriptor kept = {};  ///< the memory that a daemon gave the client to keep; may be empty
 
-  /// For buffers in a GPU's memory.
+  /// The GPU memory with the buffers, if they are not in `memory`.
   struct Device {
     std::array<std::uint8_t, 16> gpu{};  ///< the GPU's UUID
     std::uint64_t bytes = 0;
@@ -46,8 +46,8 @@ struct NothingYet {};
 
 [[nodiscard]] std::variant<AttachOffer, AttachRefusal, Disconnected, NothingYet> receive_attach(int socket);
 
-/// Sends the one reply, with the descriptor that the client is to keep; -1: none. It is lost if the client does not
-/// take it.
+/// Sends a reply, with the descriptor that the client is to keep; -1: none. The reply is lost if the socket cannot take
+/// it at once.
 void send_reply(int socket, const NodeId& node, layout::AttachStatus status, std::string_view message,
                 int to_keep = -1);
 

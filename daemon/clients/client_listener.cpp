@@ -50,7 +50,7 @@ struct ClientListener::Connection {
   asio::posix::stream_descriptor wake;  // the client's eventfd, once attached
   std::optional<Asking> asking;         // what the client asked for; empty once it is attached
   std::shared_ptr<ClientSession> session;
-  std::uint64_t inode = 0;  // the inode of its memory
+  std::uint64_t inode = 0;  // the inode of the client's memory
   Caller caller;
 };
 
@@ -234,7 +234,8 @@ std::expected<ClientListener::Asking, AttachRefusal> ClientListener::look_at(Con
   return Asking{std::move(offer), std::move(*memory)};
 }
 
-/// The answer may come before this returns; the connection may then be gone.
+/// Takes the client, after its memory is shared with a GPU where that is needed. Both may be over when this returns,
+/// and the connection may then be gone.
 void ClientListener::share(std::uint64_t number, Connection& connection) {
   Asking& asking = *connection.asking;
   const gossip::Device* const home = events_.home_of(asking.memory);
@@ -376,7 +377,7 @@ void ClientListener::watch_wake(std::uint64_t number) {
                                            }));
 }
 
-/// Its eventfd would keep this thread busy for ever: it is made with EFD_SEMAPHORE, or rung all the time.
+/// Ends a session whose eventfd would keep this thread busy: it was made with EFD_SEMAPHORE, or is rung all the time.
 void ClientListener::end_without_end(std::uint64_t number) {
   log_.warn("process {} is let go: it rings without end", connections_.at(number)->session->pid());
   finish(number);

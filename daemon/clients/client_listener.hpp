@@ -2,7 +2,8 @@
 // of each attached client until it closes its end of the socket.
 //
 // A client with buffers in a GPU's memory gets its answer once that memory is mapped here. If a job's replica is on a
-// GPU, a client with memory in the host gets its answer once that memory is pinned. Devices does both beside the loop.
+// GPU, a client with memory in the host gets its answer once that memory is pinned. Devices does both on another
+// thread.
 //
 // Everything here runs on the loop's thread. Invariants: at most max_pending_attaches connections have sent no request
 // yet or wait for a GPU, each for attach_timeout or device_timeout at most; sessions and their mappings keep to
@@ -60,11 +61,11 @@ class ClientSession {
   [[nodiscard]] const ClientMemory& memory() const { return memory_; }
   [[nodiscard]] const Caller& caller() const { return caller_; }
   [[nodiscard]] pid_t pid() const { return caller_.process; }
-  /// A daemon has served this memory before: its words are taken over as they are.
+  /// True if a daemon has served this memory before. Its words are then taken over as they are.
   [[nodiscard]] bool resume() const { return resume_; }
-  /// Identifies the session among this daemon's; never reused.
+  /// Identifies the session; this daemon never uses the number again.
   [[nodiscard]] std::uint64_t number() const { return number_; }
-  /// The memory that the client keeps for the node: what it brought, until attach() sets another.
+  /// The node's memory that the client keeps: the one that it brought, until attach() sets another.
   [[nodiscard]] const std::shared_ptr<NodeMemory>& kept() const { return kept_; }
   void keep(std::shared_ptr<NodeMemory> memory) { kept_ = std::move(memory); }
 
@@ -83,7 +84,7 @@ class ClientSession {
   const bool resume_;
   const std::uint64_t number_;
   std::shared_ptr<NodeMemory> kept_;
-  std::function<void()> end_;  // this and tell_ are set by the listener while the session is attached
+  std::function<void()> end_;  // the listener sets end_ and tell_ while the session is attached
   std::function<void(const std::string&)> tell_;
 };
 
@@ -93,7 +94,7 @@ class ClientEvents {
   virtual ~ClientEvents() = default;
   /// The GPU that must be able to reach this memory, because the job's replica is on it; null: none.
   [[nodiscard]] virtual const gossip::Device* home_of(const ClientMemory&) const { return nullptr; }
-  /// A client with valid memory asks. To take it, keep the pointer; the client is told after this returns.
+  /// A client with valid memory asks to attach. To accept it, keep the pointer; the client is told after this returns.
   virtual std::expected<void, AttachRefusal> attach(std::shared_ptr<ClientSession> session) = 0;
   /// The client has published: look at the words. Several publications may come as one call.
   virtual void woken(ClientSession& session) = 0;
@@ -110,8 +111,8 @@ struct ClientListenerOptions {
   KeptMemory* kept = nullptr;                      ///< outlives the listener; null: nothing is kept
   Devices* devices = nullptr;                      ///< outlives the listener; null: GPUs are not used
   std::chrono::milliseconds attach_timeout{5000};  ///< from connecting to a complete request
-  std::chrono::milliseconds device_timeout{8000};  ///< from then until a GPU's driver has done its part; less than the
-                                                   ///< 10 s for which a client waits for its reply
+  std::chrono::milliseconds device_timeout{8000};  ///< from the request until the GPU's driver has answered; less
+                                                   ///< than the 10 s for which a client waits for its reply
   std::chrono::milliseconds socket_look_period = daemon::socket_look_period;
 };
 
@@ -121,7 +122,7 @@ inline constexpr std::chrono::milliseconds return_patience{3000};
 /// A repeated warning is logged this often: a refused client comes back every two seconds.
 inline constexpr std::chrono::minutes repeated_warning_period{1};
 
-/// Tells whether a warning is to be logged: it is new, or it was not logged for a while.
+/// Tells whether a warning is to be logged, because it is new or was not logged for a while.
 class RepeatedWarning {
  public:
   [[nodiscard]] bool is_due(const std::string& text) {
@@ -203,11 +204,11 @@ class ClientListener : public std::enable_shared_from_this<ClientListener> {
   ClientLedger ledger_;
   AttachedClients attached_;
   const std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
-  std::optional<UnixSocket> listening_;  // keeps the file; empty for a moment while it is replaced
+  std::optional<UnixSocket> listening_;  // owns the socket and its file; empty for a moment while it is replaced
   asio::posix::stream_descriptor acceptor_;
   asio::steady_timer retry_;
   asio::steady_timer look_;
-  FileDescriptor spare_;  // closed for a moment when no other descriptor is free
+  FileDescriptor spare_;  // closed for a moment to refuse a client when no other descriptor is free
   std::map<std::uint64_t, std::unique_ptr<Connection>>
       connections_;  // pending and attached; at most max_pending_attaches + limits.clients
   std::size_t sessions_ = 0;

@@ -1,4 +1,5 @@
-// The mapping and checking of client_memory.hpp. Each error says what was found: its reader writes a client.
+// The mapping and checking of client_memory.hpp. Each error says in detail what was found, because whoever writes a
+// client library reads it.
 
 #include "daemon/clients/client_memory.hpp"
 
@@ -41,7 +42,7 @@ static_assert(block_elements == layout::block_elements && max_fragment_elements 
               max_cursor_bytes == layout::max_cursor_bytes && gossip::max_clock_samples == layout::max_clock_samples &&
               gossip::commits_modulus == layout::commits_modulus);
 
-/// Receipt numbers begin with the daemon's incarnation, a time of day in microseconds: larger ones are not ours.
+/// Receipt numbers begin with the daemon's incarnation, a time of day in microseconds. Larger ones are not a daemon's.
 constexpr std::uint64_t max_receipt_number = std::uint64_t{1} << 62;
 constexpr std::uint64_t max_elements = std::uint64_t{layout::max_fragments} * layout::max_fragment_elements;
 
@@ -137,7 +138,8 @@ Checked check_plan(const Declared& declared, const layout::Plan& plan, std::uint
   return {};
 }
 
-/// Checks one tensor's entry and name, both copies. `next_element` is the replica's element after the tensor.
+/// Checks private copies of one tensor's entry and name. `next_element` is the replica's next element without a tensor;
+/// a tensor that is not local moves it on.
 Checked check_tensor(const TensorEntry& entry, std::uint32_t index, std::string_view name,
                      std::uint64_t& next_element) {
   const auto bad_tensor = [&](const std::string& what) { return bad(fmt::format("tensor {}: {}", index, what)); };
@@ -167,8 +169,8 @@ Checked check_tensor(const TensorEntry& entry, std::uint32_t index, std::string_
   return {};
 }
 
-/// The client has taken the pages that the daemon reads and writes. Otherwise the kernel would charge the daemon with
-/// each page that it is the first to touch.
+/// Checks that the client has taken the pages that the daemon reads and writes. Otherwise the kernel would charge the
+/// daemon with each page that it is the first to touch.
 Checked check_pages(int memfd, std::uint64_t needed) {
   struct stat file {};
   if (::fstat(memfd, &file) != 0) return bad(fmt::format("the memfd cannot be examined: {}", std::strerror(errno)));
@@ -347,7 +349,7 @@ void ClientMemory::vacate(std::uint32_t first, std::uint32_t count) const {
   GOSSAMER_CHECK(lean() && first < fragment_count() && count <= fragment_count() - first);
   const std::uint64_t offset = layout::buffer_offset(plan_, first, 0);
   const std::uint64_t size_bytes = count * layout::fragment_bytes(plan_);
-  // It fails only if the kernel lacks memory for its own tables: then the pages stay until the next call.
+  // This fails only if the kernel lacks memory for its own tables. The pages then stay until the next call.
   (void)::fallocate(memfd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
                     static_cast<off_t>(size_bytes));
 }
@@ -507,7 +509,7 @@ void ClientMemory::store_receipt(std::uint32_t fragment, const gossip::CopyRecei
                                  .corrected = receipt.corrected,
                                  .alone = receipt.alone,
                                  .replaced = receipt.replaced};
-  // The number comes first: under the old mark it belongs to a publication that is no longer asked for.
+  // The number is stored first: until the mark follows, the old mark names a publication that nobody asks for any more.
   kept.number.store(receipt.number, std::memory_order_release);
   kept.mark.store(mark.pack(), std::memory_order_release);
 }

@@ -1,10 +1,10 @@
-// The daemon's side of one client's shared memory (sdk/layout/shared_memory.hpp). It maps the memfd, checks once all
-// that the client declared, on a private copy, and then gives typed access that cannot leave the mapping.
+// The daemon's side of one client's shared memory (sdk/layout/shared_memory.hpp). It maps the memfd, checks a private
+// copy of all that the client declared, and then gives typed access that cannot leave the mapping.
 //
-// Made by the client listener on the loop's thread; words, clocks and progress are read and written there; buffers may
-// be read and written by workers. Invariants: sizes, offsets and the job's name come from the validated copy and never
-// change; the seals keep the memory from shrinking, so that access cannot fault; the mapping lives as long as the
-// object.
+// Made by the client listener on the loop's thread. Words, clocks and progress are read and written on that thread.
+// Workers may read and write the buffers. Invariants: sizes, offsets and the job's name come from the validated copy
+// and never change; the seals keep the memory from shrinking, so that access cannot fault; the mapping lives as long as
+// the object.
 
 #pragma once
 
@@ -73,7 +73,8 @@ class ClientMemory {
   [[nodiscard]] bool lean() const { return window_bytes_ > 0; }
   /// How many fragments of lean memory may have memory for their buffers at once.
   [[nodiscard]] std::uint32_t window_fragments() const;
-  /// What the program wants the job to begin with, in its order; valid by the limits of gossip/messages.hpp.
+  /// The settings with which the program wants the job to begin, in the program's order. They keep to the limits of
+  /// gossip/messages.hpp.
   [[nodiscard]] const std::vector<JobSetting>& settings() const { return settings_; }
   /// Elements of the replica, before padding.
   [[nodiscard]] std::uint64_t elements() const { return elements_; }
@@ -95,7 +96,7 @@ class ClientMemory {
   [[nodiscard]] std::uint32_t padded_elements(std::uint32_t fragment) const;
   [[nodiscard]] std::uint32_t block_count(std::uint32_t fragment) const;
 
-  /// The ranges of one fragment that are averaged but not optimised: tensors of role `buffer`. Ascending, apart.
+  /// The ranges of one fragment that outer steps leave out: tensors of role `buffer`. They ascend and do not overlap.
   [[nodiscard]] std::vector<gossip::ElementRange> statistics(std::uint32_t fragment) const;
 
   /// Buffer `index` (0–2) of a fragment: padded_elements(fragment) floats in the memory of device(), aligned to 1024
@@ -105,13 +106,13 @@ class ClientMemory {
   // The place of the buffers.
   /// The client says that the buffers are in a GPU's memory. Then they must not be used before share().
   [[nodiscard]] bool on_device() const { return on_device_; }
-  /// Sets the GPU memory that the buffers are in, of device_bytes() at least; for buffers in the host, the pinning.
+  /// Sets the GPU memory that holds the buffers, of at least device_bytes(), or the pinning of buffers in the host.
   void share(std::shared_ptr<const DeviceMemory> with);
   /// The device that computes on the buffers: the processor, unless they are in a GPU's memory.
   [[nodiscard]] const gossip::Device& device() const;
-  /// Keeps that device open; null for the processor.
+  /// The owner that keeps device() open; null for the processor.
   [[nodiscard]] std::shared_ptr<const OpenDevice> opened() const { return on_device_ ? shared_->opened() : nullptr; }
-  /// Whether that device can compute on the buffers where they are.
+  /// Whether `device` can compute on the buffers where they are.
   [[nodiscard]] bool reached_by(const gossip::Device& device) const;
   /// The UUID of the GPU that holds the buffers; empty: they are in the host's memory.
   [[nodiscard]] std::string gpu() const { return on_device_ && shared_ ? shared_->gpu() : std::string(); }
@@ -129,20 +130,20 @@ class ClientMemory {
 
   /// All words as they are now. They may be invalid: map() has checked the words of an earlier moment only.
   [[nodiscard]] std::vector<std::uint64_t> load_words() const;
-  /// Refused if this memory cannot have these words.
+  /// Checks whether this memory can have these words.
   [[nodiscard]] std::expected<void, AttachRefusal> check_words(std::span<const std::uint64_t> words) const;
-  /// The client writes these at any time; a word for which valid() is false is the client's fault, not ours.
+  /// The client may write words at any time; a word for which valid() is false is the client's fault, not ours.
   [[nodiscard]] layout::Word load_word(std::uint32_t fragment) const;
-  /// Only while the daemon owns the word. The word must be valid.
+  /// Call this only while the daemon owns the fragment's word. `word` must be valid.
   void store_word(std::uint32_t fragment, layout::Word word);
   /// Recalls a due fragment: `due` becomes `owned`. False: the client has begun to serve it.
   [[nodiscard]] bool recall_word(std::uint32_t fragment, layout::Word due, layout::Word owned);
-  /// This, clock() and clock_base() are at most layout::max_clock_samples, whatever the client wrote.
+  /// publication_clock(), clock() and clock_base() are at most layout::max_clock_samples, whatever the client wrote.
   [[nodiscard]] std::uint64_t publication_clock(std::uint32_t fragment) const;
-  /// The daemon's receipt of the publication of this generation, if there is one. The client can write there, too, but
-  /// can only misplace its own share of the model.
+  /// The daemon's receipt of the publication of this generation, if there is one. The client could change it, but would
+  /// only misplace its own share of the model.
   [[nodiscard]] std::optional<gossip::CopyReceipt> receipt(std::uint32_t fragment, std::uint32_t generation) const;
-  /// Replaces the receipt of two generations before.
+  /// Stores the receipt in the place of the one of two generations before.
   void store_receipt(std::uint32_t fragment, const gossip::CopyReceipt& receipt);
   [[nodiscard]] std::uint64_t clock() const;
   [[nodiscard]] std::uint64_t steps() const { return header().steps.load(std::memory_order_relaxed); }
@@ -154,7 +155,7 @@ class ClientMemory {
   void set_state(layout::RunState state) {
     header().state.store(static_cast<std::uint32_t>(state), std::memory_order_release);
   }
-  /// The state that this daemon or an earlier one has stored. It may be undefined, since the client can write there.
+  /// The state that this daemon or an earlier one has stored. It may be any number, since the client can write it, too.
   [[nodiscard]] layout::RunState state() const {
     return static_cast<layout::RunState>(header().state.load(std::memory_order_acquire));
   }
@@ -174,7 +175,7 @@ class ClientMemory {
     std::uint64_t pulled_bytes = 0;
   };
   void set_statistics(const Statistics& statistics);
-  /// What the job's settings ask of the program.
+  /// Tells the program which method and outer momentum the job's settings ask for.
   void set_method(const layout::MethodWord& method, double outer_momentum);
   /// The number of the program's request to finish, which awaits an answer; 0: the program trains.
   [[nodiscard]] std::uint32_t finishing() const { return header().finishing.load(std::memory_order_acquire); }
@@ -184,7 +185,7 @@ class ClientMemory {
   }
   /// Tells the client its index among the job's clients at this node, and their count.
   void set_place(std::uint32_t index, std::uint32_t count);
-  /// As this daemon or an earlier one has stored it.
+  /// A place as this daemon or an earlier one has stored it.
   struct Place {
     std::uint32_t index = 0;
     std::uint32_t count = 0;
@@ -194,7 +195,7 @@ class ClientMemory {
   [[nodiscard]] layout::Logged& logged() const {
     return *reinterpret_cast<layout::Logged*>(base_ + layout::logged_offset);
   }
-  /// At most layout::max_members.
+  /// Tells the client the members of its job, of which at most layout::max_members are told.
   void set_members(std::span<const NodeId> members);
   /// The cursor that the program has set, and the one that came with the model; their bytes may be anything. The number
   /// changes whenever the program sets its own; 0: it never has.

@@ -1,8 +1,8 @@
 // Memory that a client shares with one of the machine's GPUs: GPU memory that the daemon maps, or pinned host memory.
 //
-// Made by Devices (daemon/clients/devices.hpp); values and addresses may be asked for on any thread. The GPU stays open
-// as long as one such object exists. The mapping ends with its last owner, on the thread of Devices, since it may wait
-// for the driver.
+// Devices makes these objects (daemon/clients/devices.hpp). Their functions may be called on any thread. The GPU stays
+// open as long as one such object exists. The mapping ends with the object's last owner, on the thread of Devices,
+// since ending it may wait for the driver.
 
 #pragma once
 
@@ -17,7 +17,7 @@ namespace gossamer::daemon {
 
 /// A GPU that the daemon has opened.
 struct OpenDevice {
-  std::string uuid;  ///< as people write it
+  std::string uuid;  ///< as text, for people
   std::unique_ptr<device::CudaDevice> cuda;
 };
 

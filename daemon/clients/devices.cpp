@@ -37,7 +37,7 @@ struct Devices::Shared : std::enable_shared_from_this<Devices::Shared> {
 
   Shared(asio::io_context& its_loop, Devices& its_owner) : owner(&its_owner), loop(&its_loop) {}
 
-  /// Has the thread do the work; the first work starts the thread. Once the thread has ended, the work is done here.
+  /// Has the thread do the work; the first work starts the thread. Once the thread has ended, the caller does the work.
   void post(Work work) {
     {
       const std::lock_guard lock(mutex);
@@ -84,13 +84,13 @@ struct Devices::Shared : std::enable_shared_from_this<Devices::Shared> {
     if (!in_time) {
       thread.detach();
     } else if (thread.joinable()) {
-      thread.join();  // to its last instruction, as leak checkers expect
+      thread.join();  // leak checkers expect that the thread is completely over
     }
     return in_time;
   }
 
-  Devices* owner;                                    // used on the loop; null once it has gone
-  std::vector<std::shared_ptr<OpenDevice>> left_to;  // kept open if the thread hangs: closing them would hang, too
+  Devices* owner;                                    // used on the loop; null once the owner is destroyed
+  std::vector<std::shared_ptr<OpenDevice>> left_to;  // GPUs kept open if the thread hangs: closing them would hang
   std::optional<device::Plugin> plugin;              // used on the thread
   std::atomic<std::uint64_t> mapped_bytes = 0;
 
@@ -141,7 +141,7 @@ void Devices::look() {
   shared_->post([shared = shared_, path = options_.plugin, nccl = options_.nccl] {
     Found found;
     if (!shared->plugin) {
-      // It stays loaded, and is what the plug-in gets that asks the loader for NCCL by its name.
+      // The library stays loaded. The plug-in asks the loader for NCCL by name, and so gets this library.
       if (!nccl.empty() && dlopen(nccl.c_str(), RTLD_NOW | RTLD_LOCAL) == nullptr) found.without_nccl = dlerror();
       auto loaded = device::Plugin::load(path.empty() ? device::Plugin::usual_path() : path);
       if (loaded) {
@@ -325,7 +325,7 @@ void Devices::look_at_overflow() {
     if (known.state != Known::State::open) continue;
     const device::Overflow::Use use = known.device->cuda->overflow_use();
     tell_of_overflow(known, use);
-    // The GPU's memory is released through the thread.
+    // The thread frees the arrays, since freeing may wait for the GPU.
     known.device->cuda->release_idle();
   }
 }

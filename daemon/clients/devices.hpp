@@ -2,9 +2,9 @@
 // first offers a model on it. Where there is no GPU, the answer says why.
 //
 // Called on the loop's thread, which never waits here. One thread of its own makes all calls into the driver, in the
-// order in which they were asked for, since opening a GPU takes seconds and any call may hang. The work is bounded by
-// who asks: the handshakes under way, and the memory of attached clients. If the thread hangs in the driver when this
-// object is destroyed, the thread is left behind.
+// order in which they were asked for, since opening a GPU takes seconds and any call may hang. The queue of that thread
+// is bounded by the handshakes under way and the memory of attached clients. If the thread hangs in the driver when
+// this object is destroyed, the thread is left behind.
 //
 // Invariants: a GPU that has failed is not used again until the daemon is restarted; DeviceMemory keeps its GPU open;
 // memory is given back on that thread, in its turn.
@@ -36,9 +36,9 @@ struct DevicesOptions {
   std::filesystem::path plugin;     ///< empty: the folder where it is installed
   std::filesystem::path nccl = {};  ///< empty: the plug-in asks the loader for libnccl.so.2
   bool enabled = true;              ///< false: every offer is refused
-  /// A GPU that takes longer to open counts as hanging: clients do not wait for it.
+  /// A GPU that takes longer to open counts as hanging, and its clients are refused.
   std::chrono::milliseconds open_patience{60'000};
-  /// If no GPU was found, the first offer after this time makes the daemon look again.
+  /// After this time, another offer on a GPU that was not found or could not be opened makes the daemon try again.
   std::chrono::milliseconds retry{10'000};
   /// How long the destructor waits for the thread.
   std::chrono::milliseconds stop_patience{2'000};
@@ -60,7 +60,7 @@ class Devices {
   ~Devices();
 
   /// Maps a client's allocation; `descriptor` is what the driver exported. The answer comes on the loop, before this
-  /// returns or later; it may be device_opening: ask again. If the driver hangs, it never comes.
+  /// returns or later. If it is device_opening, the client has to ask again. If the driver hangs, no answer comes.
   void map(const Uuid& gpu, FileDescriptor descriptor, std::uint64_t bytes, Answer answer);
   /// Pins whole pages of host memory for an open GPU; `keeps` is held while they are pinned. The answer is as for
   /// map().
@@ -83,7 +83,7 @@ class Devices {
     enum class State : std::uint8_t { closed, opening, open, failed } state = State::closed;
     int index = 0;
     std::shared_ptr<OpenDevice> device;
-    std::string why;  // why it could not be opened, or has failed
+    std::string why;  // why the GPU could not be opened, or has failed
     Clock::time_point since;
     bool full = false;     // at the last look, host memory was used instead of its own
     bool refused = false;  // at the last look, host memory was needed but could not be had
@@ -101,9 +101,9 @@ class Devices {
 
   const DevicesOptions options_;
   spdlog::logger& log_;
-  std::shared_ptr<Shared> shared_;  // shared with the thread, which may outlive this
+  std::shared_ptr<Shared> shared_;  // shared with the thread, which may outlive this object
   bool looking_ = false;
-  Clock::time_point looked_at_;  // when the last look ended or began
+  Clock::time_point looked_at_;  // when the last look began, or ended if it is over
   std::string missing_;          // why there is no GPU; empty: there are some, or nobody has looked
   std::map<Uuid, Known> gpus_;   // at most the machine's GPUs
   std::shared_ptr<device::HostAllowance> allowance_;

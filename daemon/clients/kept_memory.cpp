@@ -42,7 +42,7 @@ void KeptMemory::await(KeptDescriptor&& kept) {
   struct stat file {};
   std::string job;
   if (awaited_.size() < max_kept && kept.name == name_of(inode) && ::fstat(kept.descriptor.get(), &file) == 0) {
-    // The client could write to it all the time, so it is checked like any other.
+    // The client could write to the memory while no daemon ran, so it is checked like any client's memory.
     const auto memory = ClientMemory::map(kept.descriptor.get(), static_cast<std::uint64_t>(file.st_size),
                                           std::numeric_limits<std::uint64_t>::max());
     if (memory) job = memory->job();

@@ -26,7 +26,7 @@ constexpr mode_t only_ours = 0600;
 /// How many replies may await an acknowledgement at once: two for each fragment, within these bounds.
 constexpr std::uint32_t least_record_places = 16;
 constexpr std::uint32_t most_record_places = 32;
-/// Numbers begin with the daemon's incarnation, a time of day in microseconds.
+/// Numbers of copies begin with the daemon's incarnation, a time of day in microseconds, so they stay below this.
 constexpr std::uint64_t most_number = std::uint64_t{1} << 62;
 
 constexpr std::uint64_t to_pages(std::uint64_t bytes) {
@@ -68,7 +68,7 @@ struct alignas(64) NodeMemory::Entry {
 };
 
 struct NodeMemory::GivenUpPage {
-  std::atomic<std::uint64_t> floor;  ///< nothing is known of exchanges up to this; 0: none began
+  std::atomic<std::uint64_t> floor;  ///< exchanges up to this counter are not known; 0: none began
   std::atomic<std::uint64_t> counters[gossip::GivenUp::most];  ///< 0: none
 };
 
@@ -261,7 +261,7 @@ void NodeMemory::store_settings(const JobSettings& settings) {
   SettingsPages& pages = settings_pages();
   const std::uint32_t next = pages.counts.load(std::memory_order_relaxed) == 1 ? 2 : 1;
   SettingsPages::Slot& slot = pages.slots[next - 1];
-  GOSSAMER_CHECK(text.size() <= sizeof(slot.text));  // the limits of messages.hpp
+  GOSSAMER_CHECK(text.size() <= sizeof(slot.text));  // follows from the limits of gossip/messages.hpp
   slot.version = settings.version;
   slot.author = settings.author;
   slot.bytes = text.size();
@@ -303,7 +303,7 @@ std::vector<gossip::Gap> NodeMemory::gaps(std::uint32_t f) const {
 
 void NodeMemory::add_gap(std::uint32_t f, const gossip::Gap& gap) {
   auto& stored = entry(f).gaps;
-  // If daemons died one after the other before they took anything in, the last gap has become wider.
+  // A gap after the same copy is made wider: daemons died one after the other before they took anything in.
   auto* at = std::ranges::find_if(stored, [&](const Entry::Gap& one) {
     return one.begun.load(std::memory_order_relaxed) != 0 && one.newest.load(std::memory_order_relaxed) == gap.newest;
   });

@@ -2,17 +2,17 @@
 // settings. If several clients train the job, it also holds the node's copy of the model.
 //
 // It is a memfd that the daemon makes and every client of the job keeps. A client gets a read-only descriptor when it
-// attaches, and gives it to the next daemon that it attaches to. The memory therefore lives as long as one of them
-// does; nobody else reads or writes it. A daemon accepts such a descriptor only if a daemon of the same user made the
-// memory for the same job and model.
+// attaches, and gives it to the next daemon that it attaches to. The memory therefore lives as long as the daemon or
+// one of the clients does. Only daemons read and write it. A daemon accepts such a descriptor only if a daemon of the
+// same user made the memory for the same job and model.
 //
 // The copy of a fragment has two buffers. A change is written to the buffer that does not count, and then one store of
 // the copy's word makes that buffer count: a death in between loses the whole change or nothing. The word says how many
 // commits the copy contains, as a client's word does (sdk/layout/shared_memory.hpp). Each buffer has a number: the copy
-// contains the publications that were noted for copies up to it (gossip/group/receipts.hpp).
+// contains the publications that were noted for copies up to that number (gossip/group/receipts.hpp).
 //
 // Buffers and records take memory when they are first used. Workers may write the floats, and a record in a place that
-// nobody else has; only the loop touches everything else.
+// nobody else uses. Everything else is read and written on the loop only.
 
 #pragma once
 
@@ -50,7 +50,7 @@ class NodeMemory {
   NodeMemory& operator=(const NodeMemory&) = delete;
   ~NodeMemory();
 
-  /// The descriptor for clients to keep: it can only be read through.
+  /// The descriptor for clients to keep: read-only, unless /proc is missing.
   [[nodiscard]] int to_keep() const { return to_keep_.get(); }
   [[nodiscard]] std::span<std::byte> bytes() const { return {base_, plan_.total_bytes}; }
   /// The tables are at the front of bytes(); records and buffers follow.
@@ -67,10 +67,12 @@ class NodeMemory {
   /// The exchanges that this node has given up. None: no daemon has begun any.
   [[nodiscard]] std::optional<gossip::GivenUp> given_up() const;
   void store_given_up(std::uint64_t counter);
-  /// For a daemon that begins: it knows of these earlier exchanges only.
+  /// Called by a daemon that begins, with what it knows. What is stored stays if it has the same floor; otherwise it is
+  /// replaced by this floor alone.
   void begin_given_up(const gossip::GivenUp& given_up);
 
-  /// The job's newest settings that this node knew of; of version 0 if there are none, or a client has spoiled them.
+  /// The newest settings of the job that this node knew; with version 0 if there are none, or a client has spoiled
+  /// them.
   [[nodiscard]] JobSettings settings() const;
   void store_settings(const JobSettings& settings);
 
@@ -83,11 +85,11 @@ class NodeMemory {
   using Copy = gossip::CopyMemory::Copy;
   /// None: the fragment is not gathered.
   [[nodiscard]] std::optional<Copy> copy(std::uint32_t f) const;
-  /// From now on this buffer counts, with this number.
+  /// Makes `copy.buffer` the buffer that counts, with this number and these commits.
   void store_copy(std::uint32_t f, const Copy& copy);
   /// The fragment is no longer gathered.
   void clear_copy(std::uint32_t f);
-  /// Numbers that no copy of the fragment has, from the last few daemons' lives.
+  /// Ranges of numbers that no copy of the fragment has. The last few daemons left them.
   [[nodiscard]] std::vector<gossip::Gap> gaps(std::uint32_t f) const;
   /// Adds a gap; the oldest one is dropped.
   void add_gap(std::uint32_t f, const gossip::Gap& gap);

@@ -9,18 +9,18 @@ namespace gossamer::daemon {
 namespace {
 
 struct RecordEntry {
-  std::atomic<std::uint64_t> committed;  ///< mark_of() the commits that make it count; 0: no record. Stored last
-  std::atomic<std::uint64_t> undone;     ///< mark_of() the commits that undo it; 0: not undone
-  std::uint64_t counter;                 ///< the exchange's
+  std::atomic<std::uint64_t> committed;  ///< mark_of() the commit from which it counts; 0: no record. Stored last
+  std::atomic<std::uint64_t> undone;     ///< mark_of() the commit that undoes the record; 0: not undone
+  std::uint64_t counter;                 ///< the exchange's counter
   std::uint8_t initiator[16];
   std::uint32_t fragment;
   std::uint32_t block_count;
-  std::uint32_t bitmap_bytes;  ///< 0: the exchange had all blocks
+  std::uint32_t bitmap_bytes;  ///< 0: the exchange was of all blocks
   std::uint8_t codec;
   std::uint8_t shift;
 };
 
-/// A mark is never 0.
+/// How a count of commits is stored: never as 0, which means that there is none.
 constexpr std::uint64_t mark_of(std::uint32_t commits) {
   return std::uint64_t{1} << 32 | commits;
 }
@@ -111,7 +111,7 @@ std::optional<ReplyRecord> read_record(const NodeMemory& memory, std::uint32_t p
   record.reply.shift = entry.shift;
   record.reply.block_count = entry.block_count;
   const std::uint32_t bitmap_bytes = entry.bitmap_bytes;
-  std::atomic_signal_fence(std::memory_order_seq_cst);  // the checks read the copy
+  std::atomic_signal_fence(std::memory_order_seq_cst);  // the checks below read the copy
   if (record.reply.fragment >= commits.size() || record.reply.codec > Codec::q4) return nothing();
   const auto has_come_to = [&](std::uint64_t mark) {
     return gossip::reached(commits[record.reply.fragment], static_cast<std::uint32_t>(mark) % gossip::commits_modulus);

@@ -3,9 +3,9 @@
 //
 // A record names the number of commits that its own commit brings the fragment to, and is written before the fragment's
 // word. It counts once the word has that number. An undone record is marked in the same way. So the word alone decides,
-// whenever the daemon dies. The next daemon checks all the same what it reads.
+// whenever the daemon dies. The next daemon still checks all that it reads, since clients could spoil it.
 //
-// write_record() runs on a worker, for a place that nobody else has; all else runs on the loop.
+// write_record() runs on a worker, for a place that nobody else uses; everything else runs on the loop.
 
 #pragma once
 
@@ -27,10 +27,10 @@ struct ReplyRecord {
 /// The most bytes that a record of a fragment of so many blocks can have.
 [[nodiscard]] std::size_t most_record_bytes(std::uint32_t blocks);
 
-/// Writes the record; it does not count yet. False: there is no memory for it, and the place holds no record.
+/// Writes the record; it does not count yet. False: there is no memory for it, and nothing is written.
 [[nodiscard]] bool write_record(const NodeMemory& memory, std::uint32_t place, const NodeId& initiator,
                                 const ExchangeReply& reply, const gossip::AnsweredHalf& half);
-/// The record counts from this commit of its fragment on. Nothing happens if there is no record.
+/// The record counts from this commit of its fragment on. Call this only if write_record() has written the record.
 void seal_record(const NodeMemory& memory, std::uint32_t place, std::uint32_t commits);
 /// The record is undone from this commit on.
 void note_undone(const NodeMemory& memory, std::uint32_t place, std::uint32_t commits);

@@ -3,9 +3,9 @@
 // address has changed.
 //
 // The addresses are hints, like configured peers: whoever answers there has to prove that it holds the cluster key. The
-// file is read at start, on the loop's thread, and written by the disk's thread, only when something has changed; the
-// caller looks once every keep_interval_us. A file that cannot be read or written is warned of. Invariant: at most one
-// writing is under way; what changes meanwhile is written by the next keep() after it.
+// file is read at start, on the loop's thread. The disk's thread writes it, but only when something has changed; the
+// caller calls keep() every keep_interval_us. A file that cannot be read or written is warned of. Invariant: at most
+// one writing is under way; changes meanwhile are written by the next keep() after it.
 
 #pragma once
 

@@ -31,7 +31,8 @@ json answer_of(const peer::Denials::Entry& entry) {
           {"signer", entry.signer ? peer::hex(*entry.signer) : ""}};
 }
 
-// Each function gives the fields of a decision that is to be signed. gossamerctl shows them, and makes the statement.
+// Each function gives the fields of a decision that is to be signed. gossamerctl shows them, and makes the statement
+// from them.
 json to_sign(const peer::Denial& denial) {
   return {{"kind", "denial"},
           {"node", denial.node.full()},
@@ -69,7 +70,7 @@ json answer_of(const peer::Certificate& certificate) {
           {"valid_until_us", warrant.valid_until}, {"valid_until", peer::date_text(warrant.valid_until)}};
 }
 
-/// The decision with the signature that came for it, if one did.
+/// The decision, with its signature if the request has one.
 template <class Decision>
 Decision with_signature(Decision decision, const json& request) {
   const peer::Signatures signatures = signatures_in(request);
@@ -166,12 +167,12 @@ json ClusterCommands::decide(const json& request, bool denied) {
   if (asks_to_sign(request)) return to_sign_answer(json::array({to_sign(*denial)}));
   if (overlay_.authority()) denial->decided_at = number_in<TimeUs>(request, "at_us", denial->decided_at);
   denial = with_signature(*std::move(denial), request);
-  const bool known = is_known(*node);  // the decision may end its link
+  const bool known = is_known(*node);  // asked before the decision, which may end the node's link
   if (const auto decided = overlay_.decide(*denial); !decided) return failure(decided.error());
   return {{"denial", answer_of(overlay_.denials().entries().at(*node))}, {"known", known}};
 }
 
-/// A node, or an invitation that has been used.
+/// Whether `node` is a node that this one knows, or the id of an invitation that has been used.
 bool ClusterCommands::is_known(const NodeId& node) const {
   const auto is_it = [&](const auto& one) { return one.node == node; };
   const auto came_by_it = [&](const auto& entry) {
@@ -257,7 +258,7 @@ json ClusterCommands::to_sign_answer(json items) const {
           {"to_sign", std::move(items)}};
 }
 
-/// Without `all`, only what the present authority has not signed.
+/// The decisions that are to be signed. Without `all`, only those that the present authority has not signed.
 json ClusterCommands::items_to_sign(bool all) const {
   json items = json::array();
   const auto add = [&](const auto& decision) {
@@ -348,8 +349,8 @@ json ClusterCommands::rule_set(const json& request) {
   return authority();
 }
 
-/// The members without a certificate that counts, this node among them, and those that were turned away for want of
-/// one.
+/// The members without a certificate that counts, perhaps with this node among them, and the nodes that were turned
+/// away because they had none.
 json ClusterCommands::waiting() const {
   std::map<NodeId, json> waiting;
   const auto add = [&](const NodeId& node, std::string_view name, std::string_view host, std::string_view why) {

@@ -5,14 +5,15 @@
 //   key_list, key_rotate, key_retire {fingerprint}
 //   audit
 //   authority, authority_set {authority, signatures}  64 hexadecimal digits, or "" for none
+//   deputy_set {key, powers, name}                    a key of 64 hexadecimal digits
 //   rule_set {certificates}                           true: nodes need one
 //   certificates, pending, certify {certificates}     each as hexadecimal digits (peer/keys/certificate.hpp)
 //   invite {expires_s, addresses, needs_warrant}, join {line}, join_status
 //
-// Where the cluster has an authority (peer/keys/authority.hpp), deny, allow, key_rotate, key_retire, rule_set and
-// job_set (daemon/node.cpp) answer with what is to be signed, `to_sign`, and change nothing. They are asked again with
-// {at_us, signatures}: by each statement's hexadecimal digits, the signature's. authority_set without signatures
-// answers likewise.
+// Where the cluster has an authority (peer/keys/authority.hpp), deny, allow, key_rotate, key_retire, deputy_set,
+// rule_set and job_set (daemon/node.cpp) answer with what is to be signed, `to_sign`, and change nothing. The caller
+// then asks again with {at_us, signatures}. `signatures` maps each statement to its signature, both in hexadecimal
+// digits. authority_set without signatures answers in the same way.
 //
 // Owned by the node, on the loop's thread. Answers at once; joining goes on after the answer, and join_status tells how
 // far it is. An invitation that stands in the configuration is tried again every join_retry until it is granted. No
@@ -41,7 +42,7 @@ inline constexpr std::chrono::seconds join_retry{10};
 /// A prefix of a node's id names the node if it has at least this many digits.
 inline constexpr std::size_t least_id_digits = 8;
 
-/// The signatures in a request. One that is malformed counts as not there.
+/// The signatures in a request, without malformed ones.
 [[nodiscard]] peer::Signatures signatures_in(const nlohmann::json& request);
 /// Gives the fields of a job's settings that are to be signed.
 [[nodiscard]] nlohmann::json to_sign(const std::string& job, const JobSettings& settings);
@@ -55,7 +56,7 @@ class ClusterCommands {
 
   /// The rows of these commands. They are valid as long as this object.
   [[nodiscard]] std::vector<ControlCommand> control_commands();
-  /// Joins by the configuration's line, and tries again until it is granted.
+  /// Joins with the invitation line of the configuration, and tries again until the invitation is granted.
   void join_until_granted(const std::string& line);
   void stop() { timer_.cancel(); }
   /// The answer that asks gossamerctl to sign these items: it names the authority and its deputies, too.
@@ -88,7 +89,7 @@ class ClusterCommands {
   [[nodiscard]] std::expected<NodeId, std::string> node_named(const std::string& text) const;
 
   peer::Overlay& overlay_;
-  std::optional<peer::RingKey> proposed_key_;  ///< waits for the authority's signature
+  std::optional<peer::RingKey> proposed_key_;  ///< the key that waits for a signature
   ClusterState& state_;
   std::string node_name_;
   spdlog::logger& log_;

@@ -20,7 +20,7 @@ std::string bad_file(const StateFolder& state, const char* name, const std::stri
   return fmt::format("{}: {}; {}", (state.path() / name).string(), why, advice);
 }
 
-/// What `parse` makes of a file's content, or of "" if there is no such file.
+/// Reads a file and parses its content, or "" if there is no such file.
 template <class Parse>
 std::invoke_result_t<Parse, std::string> read_as(const StateFolder& state, const char* name, Parse parse,
                                                  const char* advice) {
@@ -31,8 +31,9 @@ std::invoke_result_t<Parse, std::string> read_as(const StateFolder& state, const
   return std::unexpected(bad_file(state, name, parsed.error(), advice));
 }
 
-/// Without its notes the node would follow no authority, and let anybody in who has the cluster key, until a neighbour
-/// tells whose. They are never empty, and there are no certificates without them.
+/// Whether the notes of the keys are lost: they are never empty, and there are no certificates without them. Without
+/// notes the node would follow no authority, and let in anybody who has the cluster key, until a neighbour names the
+/// authority.
 bool are_lost(const std::optional<std::string>& notes, const peer::Certificates& certificates) {
   return notes ? notes->empty() : !certificates.entries().empty();
 }

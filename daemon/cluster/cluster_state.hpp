@@ -1,14 +1,15 @@
 // All that a node keeps about its cluster across restarts: the keys, who is denied, and whom it was invited by.
 //
-//   cluster.key (or [overlay] cluster_key_file)  the ring's secrets, the one listened with first
-//   key_notes                                    when each was made, which are retired (peer/admission/key_ring.hpp)
+//   cluster.key (or [overlay] cluster_key_file)  the keys of the ring; the first one is listened with
+//   key_notes                                    when each key was made or retired (peer/admission/key_ring.hpp)
 //   denials                                      the cluster's decisions about nodes (peer/admission/denials.hpp)
-//   audit                                        who decided what for it (peer/admission/audit.hpp)
+//   audit                                        who has made which decision (peer/admission/audit.hpp)
 //   certificates                                 of this node and of others (peer/admission/certificates.hpp)
 //   invited_by                                   addresses to dial besides the configured ones, one a line
 //
-// Owned by the node, on the loop's thread. Writing blocks for as long as the disk does, and is rare. Every file is
-// whole, old or new, whatever happens; the notes go first, so that a retired key is never taken for a good one.
+// Owned by the node, on the loop's thread. Writing blocks for as long as the disk does, and is rare. A crash leaves
+// each file whole, old or new. The notes are written before the keys, so that a retired key is never taken for a good
+// one.
 
 #pragma once
 
@@ -27,8 +28,8 @@ namespace gossamer::daemon {
 
 class ClusterState {
  public:
-  /// `state` outlives this object. Without a key file a key is made, which founds a cluster of its own. A node that is
-  /// to `wait_to_join` gets a key that is not saved, until it is given the cluster's. Errors say what to do.
+  /// `state` outlives this object. Without a key file a key is made, which founds a cluster of its own; with
+  /// `wait_to_join` the key is not saved, and serves until the node is given the cluster's. Errors say what to do.
   [[nodiscard]] static std::expected<ClusterState, std::string> load(const StateFolder& state,
                                                                      const std::filesystem::path& key_file,
                                                                      bool wait_to_join);

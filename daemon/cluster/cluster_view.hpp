@@ -15,7 +15,7 @@
 
 namespace gossamer::daemon {
 
-/// The view asks its node for these.
+/// The functions by which the view asks its node.
 struct ClusterViewHost {
   std::function<TimeUs()> now_us;
   std::function<NodeSummary()> own;

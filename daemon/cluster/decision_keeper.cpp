@@ -4,7 +4,7 @@ namespace gossamer::daemon {
 
 namespace {
 
-constexpr TimeUs retry_us = 10 * us_per_s;  // after a write that failed
+constexpr TimeUs retry_us = 10 * us_per_s;  // until a failed write is tried again
 
 }  // namespace
 

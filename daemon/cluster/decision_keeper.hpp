@@ -1,6 +1,6 @@
-// Writes what a cluster has decided: who is denied, who has a certificate, and who said so. On a tick, so that much
-// that comes together costs one write; at once where somebody waits for it or nothing comes after. What cannot be
-// written is tried again.
+// Writes a cluster's decisions to files: who is denied, who has a certificate, and who has decided it. Changes are
+// written on a tick, so that many at a time cost one write. They are written at once where somebody waits for that, and
+// when the daemon ends. A write that fails is tried again.
 //
 // Owned by Node, on the loop's thread; time is an argument.
 
@@ -18,21 +18,22 @@ namespace gossamer::daemon {
 
 class DecisionKeeper {
  public:
-  /// Both outlive this object.
+  /// `state` and `log` outlive this object.
   DecisionKeeper(const ClusterState& state, spdlog::logger& log) : state_(state), log_(log) {}
 
   void denials_changed() { denials_.changed = audit_.changed = true; }
   void certificates_changed() { certificates_.changed = true; }
   void tick(const peer::Overlay& overlay, TimeUs now_us);
-  /// For the end, since no tick comes after.
+  /// Writes all changes now. This is for the daemon's end, since no tick follows.
   void keep_changed(const peer::Overlay& overlay, TimeUs now_us);
-  /// Says which decisions could not be written, and why.
+  /// Writes everything now. An error says why denials or certificates could not be written; for the audit it is only
+  /// logged.
   std::expected<void, std::string> keep_all(const peer::Overlay& overlay, TimeUs now_us);
 
  private:
   struct File {
-    const char* unless_kept;  ///< what it means that it cannot be written
-    TimeUs interval_us = 0;   ///< between two writes
+    const char* unless_kept;  ///< the log's words if the file cannot be written
+    TimeUs interval_us = 0;   ///< the least time between two writes
     bool changed = false;
     TimeUs next_us = 0;
   };

@@ -22,7 +22,8 @@ inline constexpr std::uint64_t incarnation_gap = std::uint64_t{24} * 3600 * 1'00
 /// `previous` is 0 if there was no earlier life.
 [[nodiscard]] std::uint64_t incarnation_after(std::uint64_t previous, std::uint64_t time_of_day_us);
 
-/// Saves the number as well. If the file cannot be read or written, this warns and uses the time of day.
+/// Chooses the number of this life and saves it. If the file cannot be read or written, this warns and uses the time of
+/// day.
 [[nodiscard]] std::uint64_t next_incarnation(const StateFolder& state, std::uint64_t time_of_day_us,
                                              spdlog::logger& log);
 

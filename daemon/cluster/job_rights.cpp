@@ -30,7 +30,7 @@ bool JobRights::admit(const NodeId& from, Message& message, const JobHere& job) 
   if (auto* info = std::get_if<JobInfo>(&message)) {
     if (!rights.trains) *info = as_follower(std::move(*info));
     if (!overlay_.deciders()) {
-      info->settings.signature.reset();  // nobody here can tell what it is worth
+      info->settings.signature.reset();  // without an authority nobody here can check it
     } else if (!may_set(job.settings, info->settings, overlay_.deciders(), job.name, job.joins())) {
       info->settings = job.settings;
       note_refused(from, fmt::format("settings of the job {} that nobody who may has signed", job.name));

@@ -16,28 +16,28 @@
 
 namespace gossamer::daemon {
 
-/// A job of this node, as far as rights to it go.
+/// The properties of a job of this node that rights depend on.
 struct JobHere {
   const std::string& name;
   const JobSettings& settings;
-  std::function<bool()> joins;       ///< it does not run yet
+  std::function<bool()> joins;       ///< the job does not run here yet
   std::function<bool()> gives_only;  ///< see may_say()
 };
 
 class JobRights {
  public:
-  /// It outlives this object.
+  /// `overlay` outlives this object.
   explicit JobRights(peer::Overlay& overlay) : overlay_(overlay), own_(overlay.rights_of(overlay.node())) {}
 
   /// Why this node may not train the job, or keep it, for people; nothing if it may.
   [[nodiscard]] std::optional<std::string> objection_to(std::string_view job, bool keeps) const;
   [[nodiscard]] bool may_train(const NodeId& node, std::string_view job) const;
-  /// False if the sender's certificate does not let it say that about the job. Of a JobInfo only what is believed
-  /// stays.
+  /// False if the sender's certificate does not let it say that about the job. Removes from a JobInfo what is not
+  /// believed of the sender.
   [[nodiscard]] bool admit(const NodeId& from, Message& message, const JobHere& job);
-  /// Messages that were not admitted, or not as they were.
+  /// How many messages were refused, or had their settings refused.
   [[nodiscard]] std::uint64_t refused() const { return refused_; }
-  /// True if this node's own rights are others than when this was asked last.
+  /// True if this node's own rights have changed since the last call.
   [[nodiscard]] bool own_have_changed();
 
  private:

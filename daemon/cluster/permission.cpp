@@ -5,11 +5,12 @@
 namespace gossamer::daemon {
 namespace {
 
-/// Nothing of this changes the model of who hears it. A JobInfo is heard as as_follower() makes it.
+/// True for messages that cannot change the model of the node that hears them. A JobInfo cannot, since as_follower()
+/// reduces it.
 struct OnlyAsks {
   bool gives_only;
-  /// Whoever trains answers a follower's request and keeps its own values (ReplicaData::only_gives()). A push brings
-  /// progress.
+  /// A node that trains answers a follower's request and keeps its own values (ReplicaData::only_gives()). A push would
+  /// change them.
   bool operator()(const ExchangeRequest& request) const { return gives_only && !request.pushes; }
   bool operator()(const JobInfo&) const { return true; }
   bool operator()(const ExchangeAck&) const { return true; }
@@ -23,7 +24,7 @@ struct OnlyAsks {
 }  // namespace
 
 bool may_say(const peer::Rights& rights, const Message& message, std::string_view job, bool gives_only) {
-  // Whoever says that it does not run the job says nothing else: it may have been asked.
+  // Any node may say that it does not run the job: it may have been asked, and the message says nothing else.
   if (const auto* info = std::get_if<JobInfo>(&message); info != nullptr && info->state == ReplicaState::absent)
     return true;
   return rights.allow_job(job) && (rights.trains || std::visit(OnlyAsks{gives_only}, message));
@@ -31,7 +32,7 @@ bool may_say(const peer::Rights& rights, const Message& message, std::string_vie
 
 JobInfo as_follower(JobInfo info) {
   info.keeps = true;
-  info.clock = 0;  // so nobody takes its model
+  info.clock = 0;  // with a clock of 0 nobody takes its model
   info.trainers = 0;
   info.first_trainer = {};
   info.finishing = Finishing::no;

@@ -158,7 +158,7 @@ requires std::is_enum_v<Choice> std::string take(Choice* value, const Option& op
   return {};
 }
 
-/// A value as the file would have it: a number where the option is one, a string otherwise.
+/// Takes a value given as text as if the file had it: as a number if the option is a number, else as a string.
 template <class Field>
 std::string take_text(Field* field, const Option& option, const std::string& text) {
   if constexpr (std::is_arithmetic_v<Field> && !std::is_same_v<Field, bool>) {
@@ -259,7 +259,7 @@ Config Reader::read(const toml::table& root) {
       unknown_section(key.str(), line);
     } else if (const toml::table* table = node.as_table()) {
       for (const auto& [option, value] : *table) {
-        // read_profile() has read it
+        // read_profile() has already read the profile.
         if (section->name != std::string_view("gossip") || option.str() != "profile") read_key(*section, option, value);
       }
     } else {

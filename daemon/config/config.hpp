@@ -1,7 +1,7 @@
 // The options of gossamerd, their defaults and bounds, and reading them from a TOML file.
 //
-// Every option is declared once: its default is the member's initialiser below; its unit, bounds and trade-off are its
-// row in config_table.cpp. The sample daemon/gossamer.toml is what commented_defaults() prints, and a test compares
+// Every option is declared once: its default is the member's initialiser below; its unit, bounds and trade-off are in
+// its row in config_table.cpp. The sample daemon/gossamer.toml is what commented_defaults() prints, and a test compares
 // them. Called from main at start-up and on SIGHUP. These are values only, for any thread. Nothing here logs or keeps
 // anything.
 
@@ -61,7 +61,7 @@ enum class CodecChoice : std::uint8_t { f32, q8, q4, automatic };
 /// A profile sets the defaults of [gossip] (docs/explanation/learning.md) and the timing of membership.
 enum class Profile : std::uint8_t { lan, internet };
 
-/// Converts options in Mbit/s.
+/// Bytes per second in 1 Mbit/s, which is the unit of the options for rates.
 inline constexpr double bytes_per_mbit = 1e6 / 8;
 
 /// The codec of exact averages of gradients.

@@ -13,7 +13,7 @@
 
 namespace gossamer::daemon {
 
-/// Where an option's value lives in a Config; the alternative is its type.
+/// A pointer to an option's value in a Config. The variant's alternative tells the option's type.
 using OptionField = std::variant<std::string*, std::filesystem::path*, std::int64_t*, double*, bool*,
                                  std::vector<std::string>*, CodecChoice*, LogLevel*, gossip::PartnerPolicy*, Profile*,
                                  Restore*, LogFormat*, layout::Method*, AverageCodec*, peer::BulkProtection*>;
@@ -44,7 +44,7 @@ struct Option {
   NumberBounds bounds = {};
   TextForm form = TextForm::any;
   bool reloads = false;  ///< can change while the daemon runs
-  bool shared = false;   ///< a job's settings may have it, and then it is the same at all its replicas
+  bool shared = false;   ///< can be one of a job's settings, which are the same at all replicas
   const char* text;      ///< what it does and what it trades away
 };
 
@@ -89,7 +89,7 @@ inline constexpr const char* codec_names[] = {"f32", "q8", "q4", "auto"};
   return codec_names;
 }
 [[nodiscard]] constexpr std::span<const char* const> names_of(gossip::PartnerPolicy) {
-  // The last one, owner, is what the method `server` stands for.
+  // The last policy, owner, cannot be chosen: it comes with the method `server`.
   return std::span(gossip::policy_names).first(std::size(gossip::policy_names) - 1);
 }
 

@@ -9,7 +9,7 @@
 namespace gossamer::daemon {
 namespace {
 
-/// More of a line is not shown.
+/// A message shows at most this much of a line.
 constexpr std::size_t max_shown_bytes = 60;
 constexpr std::string_view blank = " \t\r";
 
@@ -19,7 +19,7 @@ std::string_view line_of(std::string_view text, std::uint32_t number) {
   return trimmed(text.substr(0, text.find('\n')), blank);
 }
 
-/// What may be repeated in a message.
+/// The text as a message may repeat it: "..." stands for text that is long or not plain.
 std::string shown(std::string_view text) {
   return is_plain_text(text, max_shown_bytes) ? std::string(text) : "...";
 }

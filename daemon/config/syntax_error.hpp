@@ -11,7 +11,7 @@
 
 namespace gossamer::daemon {
 
-/// Where the parser stopped, from 1, and what it said.
+/// Where the parser stopped, counted from 1, and what it said.
 struct SyntaxError {
   std::uint32_t line = 0;
   std::uint32_t column = 0;

@@ -19,7 +19,7 @@
 namespace gossamer::daemon {
 
 /// Who may give a command. Owners are root and the user that gossamerd runs as: they may change things, and see
-/// secrets. Whom [rights] names may steer the job that is the request's "job".
+/// secrets. Steerers are the users whom [rights] lets steer the job that the request names as "job".
 enum class CommandFor { owners, steerers, everyone };
 
 struct ControlCommand {
@@ -29,17 +29,17 @@ struct ControlCommand {
   std::function<nlohmann::json(const nlohmann::json& request)> answer;
 };
 
-/// Answers a request that has a string "command". `may`: whether its sender is among these.
+/// Answers a request that has a string "command". `may` says whether its sender is among these people.
 [[nodiscard]] nlohmann::json answer_from(const std::vector<ControlCommand>& table, const nlohmann::json& request,
                                          const std::function<bool(CommandFor)>& may);
 
-/// A request whose command takes something else. Its sender is told what().
+/// Thrown for a request whose arguments do not fit its command. The sender gets what() as the error.
 struct BadRequest : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
 /// Returns the number that a request has under this name, or `otherwise` if it has none. Throws BadRequest if it is not
-/// a whole number of this type: nlohmann's own conversion would cut it down to one that is.
+/// a whole number of this type, which nlohmann's own conversion would silently make of it.
 template <std::integral Number>
 [[nodiscard]] Number number_in(const nlohmann::json& request, const char* name,
                                std::optional<Number> otherwise = std::nullopt) {

@@ -61,7 +61,7 @@ class ControlServer::Core : public std::enable_shared_from_this<Core> {
         look_(loop) {}
 
   void accept_when_ready();
-  /// The file may have been removed: the daemon could not be told anything any more.
+  /// Listens again if the socket's file was removed, since otherwise no command would reach the daemon any more.
   void look_at_socket();
   void stop();
   [[nodiscard]] std::size_t clients() const { return connections_.size(); }
@@ -85,7 +85,7 @@ class ControlServer::Core : public std::enable_shared_from_this<Core> {
   void set_deadline(std::uint64_t number, Connection& connection);
 
   /// A handler that acts only while this exists, the connection is open and the operation was not cancelled. It keeps
-  /// the connection's memory until then: a read or write that is cancelled still looks at its buffer once more.
+  /// the connection's memory until it has run, because a read or write that is cancelled still uses its buffer.
   template <class Action>
   auto on(std::uint64_t number, Action action) {
     return [weak = weak_from_this(), number, held = connections_.at(number), action = std::move(action)](

@@ -31,7 +31,7 @@ inline constexpr std::chrono::milliseconds default_control_timeout{10'000};
 /// Gets a JSON object with a string "command", and the process that has sent it; returns an object.
 using ControlHandler = std::function<nlohmann::json(const nlohmann::json& request, const Caller& caller)>;
 
-/// The answer to one line, as a line: without anything that JSON throws.
+/// Answers one line with one line. Exceptions of the JSON library become answers with an error.
 [[nodiscard]] std::string control_answer(std::string_view line, const ControlHandler& handler, const Caller& caller);
 
 class ControlServer {

@@ -22,7 +22,7 @@ namespace gossamer::device {
   return bounds;
 }
 
-/// `left_out` is bounds_of() the fragment's ranges. It must outlive the result.
+/// `left_out` is what bounds_of() returns for the fragment's ranges. It must outlive the result.
 [[nodiscard]] inline gossip::cuda::OuterArrays arrays_of(const gossip::OuterOptions& options,
                                                          const gossip::OuterFragment& fragment,
                                                          const std::vector<std::uint32_t>& left_out) {

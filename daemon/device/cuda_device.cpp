@@ -47,7 +47,7 @@ std::filesystem::path Plugin::usual_path() {
   std::error_code error;
   const std::filesystem::path installed = GOSSAMER_PLUGIN_PATH;
   if (std::filesystem::exists(installed, error)) return installed;
-  // In a Python wheel.
+  // In a Python wheel, the plug-in is in the folder above the program's.
   const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
   const std::filesystem::path beside = program.parent_path().parent_path() / installed.filename();
   return !error && std::filesystem::exists(beside, error) ? beside : installed;
@@ -171,7 +171,7 @@ void CudaDevice::free(float* device_memory) const {
   }
   (void)went_well(table_.release(context_, device_memory));
 }
-/// Frees all that is kept, at once. False: nothing was.
+/// Frees all kept arrays at once. False: there were none.
 bool CudaDevice::free_idle() const {
   const std::vector<float*> idle = take_back(KeptArrays::Idle::all);
   for (float* const array : idle)

@@ -49,8 +49,8 @@ class CudaDevice final : public gossip::Device {
  public:
   /// At most this many calls work on one GPU at once; further calls wait.
   static constexpr std::uint32_t max_streams = 8;
-  /// A GPU works for one process at a time. So a call keeps a training there from going on for a while, which counts as
-  /// this long (docs/explanation/gpu.md has the measurements).
+  /// A GPU works for one process at a time, so each call holds up the training on that GPU. taken_us() counts this time
+  /// for each call (docs/explanation/gpu.md has the measurements).
   static constexpr double turn_us = 200;
 
   [[nodiscard]] static std::expected<std::unique_ptr<CudaDevice>, std::string> open(const Plugin& plugin, int device);
@@ -77,9 +77,9 @@ class CudaDevice final : public gossip::Device {
   /// Pins whole pages, which must outlive the result. An error is like that of import().
   [[nodiscard]] std::expected<Pinned, std::string> pin(std::span<std::byte> memory) const;
 
-  /// `later` will release what allocate() gave: it gets a function to call soon, on any thread, because freeing may
-  /// wait for the GPU. Call this before the first allocation. Every function that `later` keeps must be called before
-  /// the device is gone.
+  /// Arrays of allocate() are freed through `later`, because freeing may wait for the GPU. `later` gets a function and
+  /// calls it soon, on any thread, and in any case before the device is gone. Call release_by() before the first
+  /// allocation.
   using Later = std::function<void(std::move_only_function<void()>)>;
   void release_by(Later later) { later_ = std::move(later); }
 
@@ -155,7 +155,7 @@ class CudaDevice final : public gossip::Device {
   std::string name_;
   Later later_;
   mutable std::atomic<bool> failed_ = false;
-  mutable std::atomic<std::uint64_t> calls_ = 0;  // in which the GPU has worked
+  mutable std::atomic<std::uint64_t> calls_ = 0;  // calls in which the GPU has worked
   mutable std::mutex kept_mutex_;
   mutable KeptArrays kept_;  // guarded by kept_mutex_
   mutable Overflow overflow_;

@@ -50,7 +50,7 @@ using gossip::cuda::warp_lanes;
 constexpr std::size_t alignment = 256;
 /// The scratch memory grows by at least this much, so that growing is rare.
 constexpr std::size_t least_growth_bytes = std::size_t{1} << 20;
-/// Staging memory is filled in chunks of this size, so that filling one goes on beside the copy of the last to the
+/// Staging memory is filled in chunks of this size. So one chunk is filled while the one before it is copied to the
 /// device.
 constexpr std::size_t chunk_bytes = std::size_t{512} << 10;
 /// A call gets at most this many parts back from the device.
@@ -110,13 +110,13 @@ struct Lane {
 struct Context {
   int device = 0;
   std::uint32_t max_lanes = 1;
-  std::size_t warps = 1;  // that the GPU has at once
+  std::size_t warps = 1;  // warps that the GPU runs at once
   std::mutex mutex;
   std::condition_variable returned;
   std::vector<std::unique_ptr<Lane>> lanes;
   std::vector<Lane*> idle;
   bool lost = false;
-  bool hangs = false;  // work may be under way for ever
+  bool hangs = false;  // work may be under way that never ends
   std::string why;
 
   void lose(const std::string& text) {
@@ -192,7 +192,7 @@ class Call {
     context_.lose(text_of(what, error));
   }
 
-  /// Reserves memory for parts of these sizes, after a flag of zero.
+  /// Reserves memory for parts of these sizes, behind a flag that is set to zero.
   void reserve(std::initializer_list<std::size_t> parts) {
     std::size_t bytes = alignment;
     for (const std::size_t part : parts)
@@ -205,7 +205,7 @@ class Call {
     }
     flag_ = take_zeros<std::uint32_t>(1);
   }
-  /// The next part.
+  /// Takes the next part of the reserved memory.
   template <class T>
   [[nodiscard]] T* take(std::size_t count) {
     if (!good()) return nullptr;
@@ -224,7 +224,7 @@ class Call {
     }
     return part;
   }
-  /// The next part, filled with the host's values. Null gives null.
+  /// Takes the next part and fills it with the host's values. Null gives null.
   template <class T>
   [[nodiscard]] T* bring(const T* from, std::size_t count) {
     if (from == nullptr) return nullptr;
@@ -328,7 +328,7 @@ class Call {
     (void)lane.free_memory();
     check("memory for a call", cudaErrorMemoryAllocation);
   }
-  /// Makes scratch memory as long as the staging memory if there is room. It tries again from time to time.
+  /// Makes scratch memory as long as the staging memory if the GPU has room. Does nothing soon after a try that failed.
   void make_scratch() {
     const auto now = std::chrono::steady_clock::now();
     if (now - lane_->tried < between_tries) return;
@@ -356,7 +356,7 @@ class Call {
     return (bytes + alignment - 1) / alignment * alignment;
   }
 
-  /// A part that finish() hands out.
+  /// A part that finish() copies to the caller.
   struct Fetch {
     void* to;
     std::uint8_t* staged;
@@ -374,7 +374,7 @@ class Call {
   std::size_t fetches_ = 0;
 };
 
-/// The list on the device. A list of the first blocks, without a gap, is none there: nothing is brought or searched.
+/// Brings the list to the device. A list of the first blocks without a gap becomes null: no copy, and no search there.
 BlockList listed(Call& call, const Blocks& blocks) {
   const bool gapless = blocks.count > 0 && blocks.blocks[blocks.count - 1] == blocks.count - 1;
   return {gapless ? nullptr : call.bring(blocks.blocks, blocks.count), blocks.count};
@@ -414,8 +414,8 @@ Status describe(std::int32_t device, DeviceInfo* info, char* error, std::size_t 
   return Status::done;
 }
 
-/// Launches every kernel over nothing. The driver loads a kernel's code at its first launch: later a full GPU might
-/// have no room for it. A GPU that the code was not compiled for also shows here.
+/// Launches every kernel without any blocks. The driver loads a kernel's code at its first launch, for which a GPU
+/// might have no room later. A GPU for which the code was not compiled also fails here.
 Status load_kernels(Context* context) {
   using gossip::cuda::apply_kernel, gossip::cuda::difference_kernel, gossip::cuda::encode_kernel;
   const FragmentView y{};
@@ -500,7 +500,7 @@ Status allocate(Context* context, std::size_t bytes, void** device_memory) {
   return call.status();
 }
 
-/// This also works on a device that counts as lost: the driver may have survived the error.
+/// This is also tried on a device that counts as lost, because the driver may have survived the error.
 Status release(Context* context, void* device_memory) {
   {
     const std::lock_guard<std::mutex> lock(context->mutex);
@@ -698,7 +698,7 @@ double last_kernel_s(const Context*) {
   return kernel_s;
 }
 
-/// Only a lack of memory can be thrown; the context is of no use after that.
+/// No exception leaves the plug-in. The functions throw only if the host has no memory for them.
 template <auto function>
 struct Guarded;
 template <class... Parameters, Status (*function)(Context*, Parameters...)>

@@ -29,7 +29,7 @@ struct Report {
   }
 };
 
-/// Called before something is given back, so that the runtime does not make a context on another GPU. The result is
+/// Called before memory is given back, so that the runtime does not make a context on another GPU. The result is
 /// ignored, because the memory is given back in any case.
 void prefer_device(const Context& context) {
   (void)cudaSetDevice(device_of(context));

@@ -1,5 +1,6 @@
 // Arrays that were given back, kept for the next ones of the same length. Making and freeing memory that a GPU reaches
-// is slow, and makes the driver wait for the work that is under way there; a push needs arrays for a moment only.
+// is slow, and makes the driver wait for the work that is under way there. Some users, such as a push
+// (gossip/exchange/push.hpp), need arrays for a moment only.
 //
 // Not synchronised: the owner's mutex guards it. Invariant: nothing is under way in an array that is kept.
 
@@ -16,9 +17,9 @@ class KeptArrays {
   /// At most this much is kept while nobody uses it.
   static constexpr std::size_t max_idle_bytes = std::size_t{64} << 20;
 
-  /// A new array, in use.
+  /// Adds a new array, which is in use.
   void add(float* array, std::size_t bytes) { arrays_[array] = {.bytes = bytes}; }
-  /// An idle array of just this length, in use from now on. Null: there is none.
+  /// Takes an idle array of exactly this length. Null: there is none.
   [[nodiscard]] float* take(std::size_t bytes);
   /// Keeps an array that was in use. False: enough are kept.
   [[nodiscard]] bool keep(float* array);
@@ -26,9 +27,9 @@ class KeptArrays {
   [[nodiscard]] std::size_t bytes_of(const float* array) const { return arrays_.at(array).bytes; }
   /// Forgets an array in use, which its owner frees. Returns its bytes.
   std::size_t end(const float* array);
-  /// Which idle arrays: all, or those that nobody has used since the last call for such.
+  /// Which idle arrays to take: all, or the stale ones, which were already idle when stale ones were taken last.
   enum class Idle { all, stale };
-  /// These count as in use; the owner ends them.
+  /// Takes these arrays. They count as in use until the owner calls end() for each.
   [[nodiscard]] std::vector<float*> take_back(Idle which);
   [[nodiscard]] std::size_t idle_bytes() const { return idle_bytes_; }
 
@@ -36,7 +37,7 @@ class KeptArrays {
   struct Array {
     std::size_t bytes = 0;
     bool idle = false;
-    bool stale = false;  ///< idle since the last call for stale ones
+    bool stale = false;  ///< was already idle when stale arrays were taken last
   };
   void use(Array& array);
 

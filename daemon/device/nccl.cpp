@@ -67,7 +67,7 @@ struct NcclRank {
   cudaStream_t stream = nullptr;
 };
 
-/// The first error, if there was any.
+/// Collects the results of several calls, and keeps the first error.
 class NcclOutcome {
  public:
   void check(const char* what, ncclResult_t result) {

@@ -2,7 +2,8 @@
 // without it lacks only these functions.
 //
 // Every communicator is non-blocking, so that nothing here waits for another GPU. The caller limits the time
-// (daemon/device/reducer.hpp) and abandons the communicator when it is up. One thread for one communicator at a time.
+// (daemon/device/reducer.hpp), and abandons the communicator when the time is up. One thread for one communicator at a
+// time.
 
 #pragma once
 

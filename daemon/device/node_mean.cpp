@@ -28,7 +28,7 @@ struct NodeMean::Task {
   [[nodiscard]] bool any(const Places& places, auto condition) const {
     return std::ranges::any_of(places, [&](std::size_t place) { return condition(place); });
   }
-  /// Whether clients elsewhere brought something or are to get something, so that y must be summed.
+  /// Whether clients elsewhere have contributed or are to get corrections, so that y must be summed over the GPUs.
   [[nodiscard]] bool concerns_elsewhere() const {
     return std::ranges::any_of(elsewhere, [this](const auto& item) {
       return any(item.second, [this](std::size_t place) {
@@ -105,7 +105,7 @@ bool NodeMean::take(const Task& task, const Device& device, const Places& places
   return true;
 }
 
-/// Writes what these clients are to add. If y is null, it is not on their device.
+/// Writes the corrections of these clients from y, which is null if their device has no sum.
 void NodeMean::write(const Task& task, const Device& device, const Places& places, float* y) const {
   std::vector<ClientFragment> clients;
   Places written;
@@ -139,8 +139,8 @@ NodeMean::Parts NodeMean::take_elsewhere(const Task& task) const {
   return parts;
 }
 
-/// Makes y and all parts the sum of y and the parts. The part of a device that fails before the sum is left out; a
-/// device that fails afterwards has no values. False: y is as it was, and the parts are of no more use.
+/// Sets y and every part to the sum of y and the parts. If a device fails before the sum, its part is removed; if it
+/// fails afterwards, its part has no values. False: y is unchanged, and the parts must not be used any more.
 bool NodeMean::add_up(Parts& parts, std::span<float> y) const {
   const std::size_t elements = y.size();
   parts.insert(parts.begin(), scratch_on(*home_, elements));
@@ -160,9 +160,9 @@ bool NodeMean::add_up(Parts& parts, std::span<float> y) const {
   return true;
 }
 
-/// Sums in the order of the parts.
+/// Adds the parts up in host memory, in their order.
 void NodeMean::through_host(Parts& parts, std::size_t elements) {
-  std::vector<float> total(elements, -0.0F);  // −0 changes no bit of what is added to it
+  std::vector<float> total(elements, -0.0F);  // unlike +0, −0 changes no bit of a sum
   std::vector<float> one(elements);
   std::erase_if(parts, [&](const NodeSums::Part& part) {
     if (!part.device->download(one, part.values.get())) return true;
@@ -177,7 +177,7 @@ void NodeMean::through_host(Parts& parts, std::size_t elements) {
 
 // --- scratch memory -----------------------------------------------------------------------------------------------
 
-/// As long as the longest array so far. All fragments of a job but the last have the same length.
+/// A scratch array has room for the longest fragment so far: all fragments of a job but the last have the same length.
 NodeSums::Part NodeMean::scratch_on(const Device& device, std::size_t elements) const {
   Parts outgrown;  // released without the lock
   std::size_t capacity = 0;

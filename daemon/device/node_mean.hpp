@@ -8,14 +8,14 @@
 //   3. On each GPU one kernel writes the values that its own clients are to add.
 //
 // Without a communicator (NCCL is not installed, or one is just being made) the sum goes through the host's memory: two
-// copies over the bus for each GPU. If a sum or another GPU fails, home's part has been done and stays. From the
-// clients elsewhere, or on that GPU, nothing has been taken and nothing written, and their outcomes say so
-// (LocalMeanOutcome::reached); their training is averaged later, exactly once.
+// copies over the bus for each GPU. If the sum or a GPU elsewhere fails, the part of the clients at home is
+// done and stays. From the clients elsewhere, or those on that GPU, nothing has been taken, and nothing was written for
+// them. Their outcomes say so (LocalMeanOutcome::reached), and their training is averaged later, exactly once.
 //
 // A sum that is not finite counts as failed: each partial sum is within bounds, but nothing limits them together if a
 // client changes its arrays while they are read.
 //
-// Any thread, but include() before the first task that names that GPU.
+// Any thread. include() must be called before the first task that names that GPU.
 
 #pragma once
 

@@ -49,7 +49,7 @@ class NodeSums::Thread {
   using Devices = std::map<Rank, std::shared_ptr<const gossip::Device>>;
   struct Request {
     enum class State : std::uint8_t { waiting, under_way, over } state = State::waiting;
-    Devices held;  // the GPUs whose memory the request uses; they are released after the parts
+    Devices held;  // keeps the GPUs open for the parts; before `parts`, so that it is destroyed after them
     std::vector<Part> parts;
     std::size_t elements = 0;
     Result result = Result::not_ready;
@@ -80,7 +80,7 @@ class NodeSums::Thread {
   Status status_;                                 // under mutex_
   bool stopping_ = false;                         // under mutex_
   bool ended_ = false;                            // under mutex_
-  Devices known_;                                 // the thread's own, like all members below
+  Devices known_;                                 // used by the thread alone, like all members below
   std::unique_ptr<Collectives> collectives_;
   LocalReducer reducer_;
   std::map<Rank, Part> zeros_;  // arrays of zeros that GPUs without a part add
@@ -212,7 +212,7 @@ void NodeSums::Thread::take_changes() {
   for (const auto& [rank, device] : known_) {
     if (wanted.contains(rank)) continue;
     reducer_.remove(rank);
-    // A sum that was broken off may still write there until tick() has reported it.
+    // A sum that was broken off may still use these zeros until tick() has reported its end.
     if (!current_) zeros_.erase(rank);
   }
   for (const auto& [rank, device] : wanted)
@@ -244,8 +244,8 @@ bool NodeSums::Thread::begin(Request& request) {
   return true;
 }
 
-/// One array for every rank that can be summed over, in their order. Empty if no part is on any of them, or memory is
-/// lacking.
+/// One array for every rank that can be summed over, in their order. Empty if a part is on a GPU that is not among
+/// these ranks, or if memory is lacking.
 std::vector<float*> NodeSums::Thread::arrays_of(Request& request) {
   std::vector<float*> arrays;
   std::size_t parts = 0;

@@ -1,5 +1,5 @@
-// Sums over arrays on several GPUs of this node, for whoever works on a fragment. It drives daemon/device/reducer.hpp
-// on a thread of its own.
+// Sums over arrays on several GPUs of this node, for the workers. NodeSums drives daemon/device/reducer.hpp on a thread
+// of its own.
 //
 // A worker that has one part of a sum on each of several GPUs asks for the sum and waits for a bounded time: `turn_us`
 // until it is its turn, and then a little longer than a reduction may take. Only the thread calls the communicator,
@@ -10,7 +10,7 @@
 // takes part in it. GPUs without a part in a sum add zeros.
 //
 // The memory of a sum belongs to the sum while it is under way. If the sum failed or was given up, its memory is not
-// given back: the thread releases it after the communicator that may still write there.
+// given back: the thread releases the memory after the communicator, which may still write to it.
 //
 // Any thread. If the thread stands still when this object ends, the thread is left behind with all that it may touch:
 // the collectives, which only it uses, and the GPUs.
@@ -30,7 +30,7 @@ namespace gossamer::device {
 struct SumLimits {
   ReducerLimits reducer;
   TimeUs turn_us = 20 * us_per_ms;  ///< a sum waits at most this long for those before it
-  TimeUs grace_us = 1 * us_per_s;   ///< after reducer.reduce_us plus this, the thread itself counts as standing still
+  TimeUs grace_us = 1 * us_per_s;   ///< after reducer.reduce_us and this time more, the thread counts as standing still
   TimeUs stop_us = 2 * us_per_s;    ///< the end waits at most this long for the thread
 };
 

@@ -53,7 +53,7 @@ class Overflow {
   void share(std::shared_ptr<HostAllowance> allowance) { allowance_ = std::move(allowance); }
   /// Memory with any content, on a page's boundary. Null: there is none, and `trouble` says why.
   [[nodiscard]] float* take(std::size_t bytes);
-  /// Whether take() gave this array and it has not ended.
+  /// Whether take() gave this array and end() was not called for it yet.
   [[nodiscard]] bool owns(const float* array) const;
   /// The owner is done with the array. False: the array is not kept for the next (`sound` is false, or enough are
   /// kept), and the caller has to call end().
@@ -66,7 +66,7 @@ class Overflow {
   /// idle arrays.
   void end_idle(bool lost);
 
-  /// For people.
+  /// Figures for people.
   struct Use {
     std::uint64_t bytes = 0;       ///< bytes in use now
     std::uint64_t most_bytes = 0;  ///< the most in use at once since this was last asked

@@ -33,7 +33,7 @@ enum class Status : std::int32_t {
   done = 0,
   not_finite = 1,  ///< the call went well, and found a number that is not finite
   failed = 2,
-  under_way = 3,  ///< a communicator is not ready: ask again
+  under_way = 3,  ///< a communicator is not ready yet: ask again
   no_memory = 4,  ///< the device has no room now; nothing else is wrong with it
 };
 
@@ -113,7 +113,7 @@ struct PluginTable {
   /// How many seconds the device worked in this thread's last call, without the copies over the bus.
   double (*last_kernel_s)(const Context* context);
 
-  // --- NCCL; all fail where it is not to be had
+  // --- NCCL; without NCCL, all of these fail
   /// Begins a communicator of these contexts, where rank r is contexts[r]. Does not wait.
   Status (*join)(Context* const* contexts, std::uint32_t count, Communicator** communicator, char* error,
                  std::size_t error_bytes);

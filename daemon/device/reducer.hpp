@@ -4,12 +4,11 @@
 // of ranks needs a new one, which takes seconds. LocalReducer has it made beside the present one:
 //
 //   - A GPU joins: the present communicator goes on with its ranks until the new one is ready.
-//   - A GPU goes: the present communicator is useless without it, and is abandoned at once. There is none until the new
-//     one is ready, and each replica goes on by itself: nobody waits, and its training is averaged later.
-//   - A GPU hangs, or an error occurs: everything has a time limit, after which the communicator is abandoned. A new
-//   one
-//     is made after a pause that doubles until a sum is done, so a GPU that hangs again and again delays nobody for
-//     long.
+//   - A GPU goes: the present communicator is useless without it, and is abandoned at once. Until the new one
+//     is ready there are no sums. Each replica goes on by itself, nobody waits, and its training is averaged later.
+//   - A GPU hangs, or an error occurs: everything has a time limit, after which the communicator is abandoned. Then a
+//     new one is made after a pause. The pause doubles until a sum is done, so a GPU that hangs again and again delays
+//     nobody for long.
 //
 // A reduction that fails has written nothing that counts: its buffers are scratch memory, which is then not used.
 //
@@ -87,7 +86,7 @@ class LocalReducer {
   [[nodiscard]] bool reducing() const { return reduce_until_us_.has_value(); }
   /// Nothing is under way or to be made, so tick() has nothing to do until the next request.
   [[nodiscard]] bool settled() const;
-  /// In the pause after a failure, tick() has nothing to do before this time either.
+  /// In the pause after a failure, tick() has nothing to do before this time. 0: no such pause.
   [[nodiscard]] TimeUs rests_until_us() const { return next_ || reducing() || broken_off_ ? 0 : not_before_us_; }
 
   enum class Reduced { no, done, failed };

@@ -29,12 +29,12 @@ struct nlohmann::adl_serializer<std::optional<Value>> {
 namespace gossamer::gpus {
 
 struct GpuProcess {
-  std::uint64_t pid = 0;  ///< as the driver counts processes: the machine's number, also inside a container
+  std::uint64_t pid = 0;  ///< the machine's process id, also if the process runs in a container
   std::optional<std::uint64_t> memory_bytes;
   std::string job;  ///< the job, if the process is a client of this daemon
 };
 
-/// A kind of error ("Xid") that the driver has reported since the GPU is watched.
+/// A kind of error ("Xid") that the driver has reported while the GPU was watched.
 struct XidSeen {
   std::uint32_t code = 0;
   std::uint64_t count = 0;
@@ -64,7 +64,7 @@ struct Gpu {
   bool mig = false;                              ///< the GPU is divided into instances
   std::vector<std::string> mig_uuids;            ///< the UUIDs of its instances: "MIG-..."
   std::vector<GpuProcess> processes;             ///< processes with a CUDA context
-  std::vector<XidSeen> xids;                     ///< the latest kinds, newest last
+  std::vector<XidSeen> xids;                     ///< the kinds of errors seen last, the newest last
   std::string unreadable;                        ///< why the driver tells nothing about the GPU; empty if it does
   Health health = Health::sound;                 ///< what health.hpp concludes from all of these
   std::string note;                              ///< the worst problem, in words for people

@@ -21,7 +21,7 @@ namespace gossamer::gpus {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-/// More than 64 GPUs with 256 processes each take.
+/// The report on 64 GPUs with 256 processes each is shorter than this.
 constexpr std::size_t max_report_bytes = 8u << 20;
 
 GpuReport look(const std::string& library) {
@@ -45,7 +45,7 @@ GpuReport look(const std::string& library) {
   ::_exit(0);
 }
 
-/// Reads until the other end closes; nothing if that takes longer.
+/// Reads until the other end closes. Nothing if it has not closed by the time `until`.
 std::optional<std::string> read_all(int from, Clock::time_point until) {
   std::string text;
   std::array<char, 16 * 1024> part;

@@ -38,7 +38,7 @@ struct GpuMonitor::Shared {
   void publish(std::vector<Gpu> gpus, const std::string& driver);
   void give_up(const std::string& why);
   void note(const XidEvent& event);
-  /// Notes since when a call into the driver has lasted.
+  /// Makes a call into the driver, and notes when it began, so that report() can tell that the driver hangs.
   template <class Call>
   auto in_driver(Call call) {
     set_busy_since(Clock::now());
@@ -50,7 +50,7 @@ struct GpuMonitor::Shared {
     const std::lock_guard lock(mutex);
     busy_since = since;
   }
-  /// False: the monitor ends.
+  /// Waits this long. False: the monitor ends.
   bool pause(std::chrono::milliseconds duration) {
     std::unique_lock lock(mutex);
     return !changed.wait_for(lock, duration, [this] { return stopping; });
@@ -68,7 +68,7 @@ struct GpuMonitor::Shared {
   std::optional<Clock::time_point> busy_since;
   Clock::time_point read_at = Clock::now();
   GpuReport latest = report_without("none", "not looked at yet");
-  std::map<std::string, std::vector<SeenAt>> xids;  // by UUID: at most as many as GPUs were ever seen
+  std::map<std::string, std::vector<SeenAt>> xids;  // by UUID; at most max_gpus
 };
 
 void GpuMonitor::Shared::publish(std::vector<Gpu> gpus, const std::string& driver) {
@@ -113,7 +113,7 @@ void GpuMonitor::Shared::watch(Nvml& nvml) {
       const auto event = in_driver([&] { return nvml.wait_for_xid(std::min(event_patience, options.period)); });
       if (!event) continue;
       note(*event);
-      next = std::min(next, Clock::now() + event_patience);  // an error changes the figures, too
+      next = std::min(next, Clock::now() + event_patience);  // an error also changes the figures
     }
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(next - Clock::now());
     if (!nvml.tells_events() && left.count() > 0 && !pause(left)) return;
@@ -129,7 +129,7 @@ void GpuMonitor::Shared::run() {
     } else {
       give_up(nvml.error());
     }
-    set_busy_since(Clock::now());  // its destructor also calls the driver
+    set_busy_since(Clock::now());  // the destructor of Nvml also calls the driver
     nvml = std::unexpected("");
     set_busy_since(std::nullopt);
   } while (pause(options.retry));

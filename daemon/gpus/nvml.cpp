@@ -103,7 +103,7 @@ std::expected<void, std::string> Nvml::load() {
   find(library_, call_.mig_mode, {"nvmlDeviceGetMigMode"});
   find(library_, call_.mig_most, {"nvmlDeviceGetMaxMigDeviceCount"});
   find(library_, call_.mig_by_index, {"nvmlDeviceGetMigDeviceHandleByIndex"});
-  // The first version of the function has another structure.
+  // The first version of the function is not used, because it fills another structure.
   find(library_, call_.processes,
        {"nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetComputeRunningProcesses_v2"});
   find(library_, call_.event_set_create, {"nvmlEventSetCreate"});
@@ -220,7 +220,7 @@ void Nvml::read_errors(NvmlDevice device, Gpu& gpu) const {
     gpu.remap_pending = pending != 0;
     gpu.remap_failed = failed != 0;
   }
-  // GPUs before Ampere retire pages instead.
+  // GPUs before Ampere retire pages instead of remapping rows.
   if (value_of<int>(call_.retirement_pending, device).value_or(0) != 0) gpu.remap_pending = true;
 }
 

@@ -53,7 +53,8 @@ class Nvml {
   void stop_listening();
   [[nodiscard]] std::string error_text(int result) const;
   void read_identity(nvml::NvmlDevice device, Gpu& gpu);
-  /// Reads what every driver can tell, and returns the result of that.
+  /// Reads all figures. Fails if the GPU fails to tell even its memory. A figure that the GPU does not have is left
+  /// out.
   [[nodiscard]] int read_figures(nvml::NvmlDevice device, Gpu& gpu) const;
   void read_errors(nvml::NvmlDevice device, Gpu& gpu) const;
   void read_mig(nvml::NvmlDevice device, Gpu& gpu) const;

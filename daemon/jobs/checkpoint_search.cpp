@@ -22,7 +22,7 @@ std::expected<CheckpointCandidate, std::string> look_at(const std::filesystem::p
   checkpoint::Description description = *file->description();
   const bool imported = path.filename() == checkpoint::import_name;
   if (description.job != query.job) return refused(fmt::format("is of job {}", description.job));
-  // An imported file may come from a program that knows nothing of layouts: its names and shapes must do.
+  // An imported file may come from a program that knows nothing of layouts, so only its names and shapes have to fit.
   if (!imported && description.layout != query.layout)
     return refused("is of a model with another layout: names, shapes, types or order of the tensors differ");
   if (auto taken = file->take(query.model); !taken) return std::unexpected(taken.error());

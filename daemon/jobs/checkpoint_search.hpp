@@ -33,12 +33,13 @@ struct CheckpointCandidate {
 
 struct CheckpointsFound {
   std::vector<CheckpointCandidate> candidates;  ///< the best first
-  std::vector<std::string> refused;             ///< files that do not fit: why, and what to do; the first few of them
+  std::vector<std::string> refused;             ///< why a file does not fit, and what to do; at most most_refused
   std::size_t more_refused = 0;
 };
 
-/// The search ends when so many files fit. Files that do not are only told of up to this number.
+/// The search ends when this many files fit.
 inline constexpr std::size_t most_candidates = 4;
+/// Of files that do not fit, this many are named; the others are only counted.
 inline constexpr std::size_t most_refused = 4;
 
 [[nodiscard]] CheckpointsFound find_checkpoints(const CheckpointQuery& query);

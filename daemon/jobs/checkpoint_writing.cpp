@@ -12,7 +12,8 @@ namespace gossamer::daemon {
 
 namespace {
 
-/// A client that publishes nothing for so long stands still: its last publication may be much older than its clock.
+/// How long a client's publication is waited for. A client that publishes nothing for so long stands still, and its
+/// last publication may be much older than its clock.
 constexpr TimeUs publication_patience_us = 60 * us_per_s;
 
 }  // namespace
@@ -132,7 +133,7 @@ void CheckpointWriting::finish() {
     std::filesystem::path path;
     std::size_t keep;
 
-    /// The text of a success says what went wrong after the file was on the disk.
+    /// On success the text says what went wrong after the file was on the disk; empty: nothing did.
     std::expected<std::string, std::string> operator()() {
       if (auto done = file->finish(path, description); !done) return std::unexpected(done.error());
       const auto removed = checkpoint::remove_old(path.parent_path(), description.node, keep, path);
@@ -168,7 +169,7 @@ void CheckpointWriting::fail(const std::string& why) {
 
 void CheckpointWriting::over(Outcome&& outcome) {
   latest_ = std::move(outcome);
-  // The disk's thread removes the unfinished file, too.
+  // The unfinished file is removed on the disk's thread, since removing it may block.
   if (writing_ && writing_->file) {
     const bool taken =
         checkpoints_.disk().submit(Workers::Work([file = std::move(writing_->file)] {}), Workers::Work([] {}));

@@ -5,9 +5,9 @@
 // and the memory needed is one fragment's copy. A failure is logged with its cause and leaves older checkpoints as they
 // are; the next period tries again.
 //
-// Each fragment is copied as its client published it last; the clock and the cursor are those of the end. A program
-// that goes on from a checkpoint therefore never trains again on data that the model has seen. Training that was done
-// while the checkpoint was being written may be missing from the model, except for the part that gossip has.
+// Each fragment is copied as its client published it last. The clock and the cursor are taken after the last fragment.
+// A program that goes on from a checkpoint therefore never trains again on data that the model has seen. Training that
+// was done while the checkpoint was being written may be missing from the model, except for the part that gossip has.
 //
 // Owned by Job. Everything runs on the loop's thread except the disk's tasks, which keep alive what they need.
 
@@ -37,13 +37,14 @@ class CheckpointSource {
   /// publish, and may never do so. copied() delivers the copy, on the loop, after this has returned. False: no copy can
   /// be had.
   virtual bool copy_fragment(std::uint32_t fragment, std::uint64_t least_clock) = 0;
-  /// Describes the model as it is now, without the facts that the writing knows itself.
+  /// Describes the model as it is now, without the facts that CheckpointWriting fills in.
   [[nodiscard]] virtual checkpoint::Description describe() const = 0;
 };
 
 class CheckpointWriting : public std::enable_shared_from_this<CheckpointWriting> {
  public:
-  /// `model` has at least one element. All fragments but the last have `fragment_elements`. References outlive it.
+  /// `model` has at least one element. All fragments but the last have `fragment_elements`. The references outlive this
+  /// object.
   CheckpointWriting(Checkpoints& checkpoints, CheckpointSource& source, spdlog::logger& log, std::string job,
                     checkpoint::Model model, std::uint32_t fragment_elements);
   CheckpointWriting(const CheckpointWriting&) = delete;
@@ -53,7 +54,8 @@ class CheckpointWriting : public std::enable_shared_from_this<CheckpointWriting>
   void tick(TimeUs now_us, bool running);
   /// Writes a checkpoint now, or when the present one is done. Returns its number.
   std::uint64_t request(TimeUs now_us);
-  /// Takes the copy that was asked for, with padding, of a publication of that clock. Without values: NaN or infinity.
+  /// Takes the copy that was asked for, with its padding. The publication that was copied has `publication_clock`. No
+  /// values: the fragment holds NaN or infinity.
   void copied(std::uint32_t fragment, std::optional<std::vector<float>>&& values, std::uint64_t publication_clock,
               TimeUs now_us);
   /// The job ends: an unfinished checkpoint is given up.
@@ -64,7 +66,7 @@ class CheckpointWriting : public std::enable_shared_from_this<CheckpointWriting>
     std::uint64_t number = 0;  ///< 0: there was none
     std::string path = {};
     std::uint64_t clock = 0;
-    std::string error = {};  ///< empty: it is on the disk
+    std::string error = {};  ///< empty: the checkpoint is on the disk
   };
   [[nodiscard]] const Outcome& latest() const { return latest_; }
   /// The clock of the latest checkpoint on the disk, and when it was written; 0: there is none.
@@ -109,9 +111,9 @@ class CheckpointWriting : public std::enable_shared_from_this<CheckpointWriting>
   std::optional<Writing> writing_;
   bool again_ = false;
   bool ended_ = false;
-  std::uint64_t number_ = 0;  // of the present attempt, or the latest
+  std::uint64_t number_ = 0;  // the number of the present or latest attempt
   TimeUs now_us_ = 0;
-  TimeUs next_us_ = 0;  // 0: not known yet
+  TimeUs next_us_ = 0;  // when the next checkpoint is due; 0: not known yet
   Outcome latest_;
   std::uint64_t written_clock_ = 0;
   TimeUs written_us_ = 0;

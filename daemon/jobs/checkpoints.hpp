@@ -48,8 +48,8 @@ class Checkpoints {
  private:
   CheckpointOptions options_;
   Workers disk_;
-  std::uint64_t finished_ = 0;  // tasks, when watch() last saw one more
-  TimeUs got_on_us_ = 0;        // when that was, or when nothing waited; 0: watch() was not called
+  std::uint64_t finished_ = 0;  // how many tasks were over when watch() last saw progress
+  TimeUs got_on_us_ = 0;        // when watch() last saw progress, or no task waiting; 0: it was not called
   TimeUs silent_us_ = 0;
 };
 

@@ -23,7 +23,7 @@ class GpuSums {
 
   /// The sums that device::NodeMean uses.
   [[nodiscard]] std::shared_ptr<device::NodeSums> shared();
-  /// One more client has its model on this GPU, and is to be summed.
+  /// Counts one more client whose model is on this GPU and takes part in sums.
   void add(const std::shared_ptr<const OpenDevice>& gpu);
   void remove(const std::shared_ptr<const OpenDevice>& gpu);
   /// Logs what has changed.
@@ -36,7 +36,7 @@ class GpuSums {
   device::NcclCollectives* collectives_ = nullptr;   // owned by sums_
   std::shared_ptr<device::NodeSums> sums_;           // null until it is needed
   std::map<const OpenDevice*, device::Rank> ranks_;  // as many as the machine has GPUs
-  std::size_t summed_ = 0;                           // GPUs, as last logged
+  std::size_t summed_ = 0;                           // how many GPUs are summed over, as last logged
   std::string trouble_;                              // as last logged
 };
 

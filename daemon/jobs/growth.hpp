@@ -1,5 +1,5 @@
-// Notices that a model grows without bound, within seconds: what becomes NaN a minute later has by then been averaged
-// into every other replica. The watch (daemon/report/watch.hpp) looks at it too, but over a minute.
+// Notices within seconds that a model grows without bound. A model that becomes NaN a minute later has by then been
+// averaged into every other replica. The watch (daemon/report/watch.hpp) notices such growth too, but over a minute.
 //
 // Owned by JobTrouble. Time is an argument.
 
@@ -26,8 +26,8 @@ class Growth {
     least_ = std::min(least_, size);
     size_ = size;
   }
-  /// How many times as large as half a minute to a minute ago, if that is too much. Numbers below 1 are small: a model
-  /// may begin with zeros.
+  /// How many times as large the model is as its least size in the last 30 to 60 s, if that is too much. A least size
+  /// below 1 counts as 1, since a model may begin with zeros.
   [[nodiscard]] std::optional<double> without_bound() const {
     const double before = std::max(std::min(before_, least_), 1.0);
     return size_ > most * before ? std::optional(size_ / before) : std::nullopt;
@@ -38,8 +38,8 @@ class Growth {
   static constexpr double most = 1000;
 
   double size_ = 0;
-  double least_ = std::numeric_limits<double>::infinity();   // since window_us_
-  double before_ = std::numeric_limits<double>::infinity();  // in the window before
+  double least_ = std::numeric_limits<double>::infinity();   // the least size since window_us_
+  double before_ = std::numeric_limits<double>::infinity();  // the least size in the window before
   TimeUs window_us_ = 0;
 };
 

@@ -17,7 +17,7 @@ namespace gossamer::daemon {
 
 namespace {
 
-/// A job without others for so long may have a name that is mistyped.
+/// A job without other replicas for this long may have a mistyped name.
 constexpr TimeUs alone_us = 10 * us_per_s;
 /// How long a program is told that joining has replaced a model that had seen more.
 constexpr TimeUs dropped_us = 30 * us_per_s;
@@ -43,7 +43,7 @@ JobInfo description_of(const ClientMemory& memory) {
           .keeps = memory.kind().keeps};
 }
 
-/// Says so where a client gave other settings than the job has: these hold.
+/// Warns if a client gave other settings than the job has. The job's settings hold.
 void compare_settings(spdlog::logger& log, const std::string& job, const JobSettings& settings,
                       const JobClient& client) {
   const std::vector<JobSetting>& given = client.memory().settings();
@@ -57,8 +57,8 @@ void compare_settings(spdlog::logger& log, const std::string& job, const JobSett
       job, client.pid(), settings_text(given));
 }
 
-/// The settings of a job that begins here: those that its program gave, and of what the program does not say, those of
-/// the checkpoint that it begins with (`saved`, as text). Of version 0 if there are none.
+/// The settings of a job that begins here: those that its program gave and, where the program gave none, those of the
+/// checkpoint that the job begins with (`saved`, as text). They have version 0 if there are none.
 JobSettings first_settings(const JobOptions& options, const std::string& saved, const JobClient& client,
                            const NodeId& author, spdlog::logger& log) {
   const std::vector<JobSetting>& given = client.memory().settings();
@@ -112,7 +112,7 @@ PartnerStatus partner_status(const gossip::PartnerReport& report, TimeUs now_us)
           .quarantined_fragments = report.quarantined_fragments};
 }
 
-/// What the replica has counted.
+/// Adds the replica's counters.
 void add_counters(JobStatus& status, const gossip::ReplicaCounters& counters) {
   status.exchanges = counters.initiated + counters.answered;
   status.publications = counters.publications;
@@ -139,7 +139,7 @@ void add_counters(JobStatus& status, const gossip::ReplicaCounters& counters) {
   status.ages.assign(counters.ages.counts.begin(), counters.ages.counts.end());
 }
 
-/// How the replica stands, and its partners.
+/// Adds the state of the replica and of its partners.
 void add_replica(JobStatus& status, const gossip::Replica& replica, TimeUs now_us) {
   const gossip::Fragments& fragments = replica.fragments();
   status.neighbours = static_cast<std::uint32_t>(replica.neighbours().partners());
@@ -174,7 +174,7 @@ void add_checkpoints(JobStatus& status, const CheckpointWriting& writing, TimeUs
   status.checkpoint_s = writing.written() == 0 ? 0 : static_cast<double>(now_us - writing.written_us()) / us_per_s;
 }
 
-/// `trouble`: what keeps the disk from what is asked of it now.
+/// `trouble`: why the disk does not do what is asked of it now; empty: it does.
 std::string note_of(const CheckpointWriting& writing, const std::string& trouble) {
   if (!trouble.empty()) return trouble;
   const std::string& error = writing.latest().error;
@@ -243,13 +243,14 @@ Job::Job(JobHost& host, std::shared_ptr<JobClient> client, const GossipOptions& 
   if (memory_.first()->memory().lean()) replica_.keep_lean(memory_.first()->memory().window_fragments());
 }
 
-/// Takes over exchanges of a former daemon that may not have ended: it has stored them in the node's memory.
+/// Takes over the exchanges that a former daemon has stored in the node's memory, and that may not have ended.
 void Job::remember() {
   replica_.book().replies().set_capacity(memory_.node()->record_places());
   std::vector<std::uint32_t> commits;
   for (std::uint32_t f = 0; f < replica_.fragments().count(); ++f)
     commits.push_back(replica_.buffers(f).parts().commits);
-  const bool known = memory_.first()->is_holder(*memory_.node());  // otherwise they count commits in other memory
+  // The stored exchanges name counts of commits in the holder's memory, so they mean nothing for another client's.
+  const bool known = memory_.first()->is_holder(*memory_.node());
   for (std::uint32_t place = 0; place < memory_.node()->record_places(); ++place) {
     if (!known) {
       clear_record(*memory_.node(), place);
@@ -259,7 +260,8 @@ void Job::remember() {
                                         host_.now_us());
     }
   }
-  // Counters are times of day: after the clock was set back, they would repeat those of former exchanges.
+  // Exchange counters begin with the time of day. If the clock was set back, new ones could repeat former ones, so the
+  // former exchanges are not taken over.
   const auto given_up = known ? memory_.node()->given_up() : std::nullopt;
   if (given_up && given_up->floor < replica_.book().given_up().floor) {
     replica_.book().remember(*given_up);
@@ -281,7 +283,7 @@ void Job::start(const gossip::ReplyCache::Seen& seen) {
                    : memory.on_device() ? fmt::format(", in the memory of {}", memory.gpu())
                                         : "");
   // A client whose model a dead daemon was still replacing has no whole model: it joins again. A client that was
-  // running goes on, and its state says so all the time; otherwise the next daemon would take it for a newcomer.
+  // running goes on, and its state stays `running`; otherwise the next daemon would take it for a newcomer.
   if (memory_.first()->joins()) {
     memory_.first()->memory().set_state(layout::RunState::joining);
     return beginning_.search();
@@ -291,7 +293,7 @@ void Job::start(const gossip::ReplyCache::Seen& seen) {
 
 /// From here on the other nodes are told of the job. Neighbours that are linked already are met here.
 void Job::begin() {
-  // Newcomers decide who begins by the clocks of the models that they would begin with.
+  // Newcomers compare the clocks of the models with which they would begin. That decides which of them begins.
   const std::uint64_t clock = std::max(memory_.first()->clock(), beginning_.candidate_clock());
   replica_.set_clock(clock);
   if (memory_.first()->joins()) {
@@ -460,7 +462,7 @@ std::uint64_t Job::clock() const {
 bool Job::detached(const ClientSession& session) {
   const auto found = std::ranges::find(clients_, session.number(), &JobClient::number);
   if (found == clients_.end()) return false;
-  woken(session);  // its last publications
+  woken(session);  // takes in the client's last publications
   host_.log().info("job {}: process {} is gone", name(), (*found)->pid());
   if (clients_.size() == 1) {
     drain();
@@ -493,7 +495,7 @@ void Job::drain() {
 
 void Job::set_drained(bool drained) {
   drained_ = drained;
-  if (ended_ || client_gone() || !runs()) return;  // one that joins comes here once it has its model
+  if (ended_ || client_gone() || !runs()) return;  // a job that joins calls this again once it has its model
   const bool out_of_exchanges = drained || !options_.objection().empty();
   decide(
       [&](Actions& out) { replica_.enter(out_of_exchanges ? gossip::Phase::drained : gossip::Phase::running, out); });
@@ -576,7 +578,7 @@ void Job::lacks_memory(int error) {
 
 void Job::link_up(const NodeId& node) {
   linked_.insert(node);
-  if (beginning_.is_searching()) return;  // begin() meets all of them
+  if (beginning_.is_searching()) return;  // begin() will call this for all neighbours
   decide([&](Actions& out) { replica_.link_up(node, out, host_.sponsor_of(node)); });
   beginning_.link_up(node);
 }
@@ -593,7 +595,7 @@ void Job::node_dead(const NodeId& node) {
 
 void Job::received(const NodeId& from, Message&& message) {
   const TimeUs now_us = host_.now_us();
-  look_whether_left_behind(now_us);  // before anything is answered
+  look_whether_left_behind(now_us);  // must come before any answer
   if (auto* reply = std::get_if<PullReply>(&message)) return beginning_.pulled(from, std::move(*reply));
   const auto* told = std::get_if<JobInfo>(&message);
   const std::optional<JobInfo> info = told == nullptr ? std::nullopt : std::optional(*told);
@@ -663,14 +665,14 @@ void Job::tell_places() {
     client->memory().set_place(client->keeps() ? keeper++ : index++, count);
     client->tell_members(replica_.neighbours().members());
   }
-  // A node whose last client has gone is about to leave: it is as it was.
+  // A node whose last client has gone is about to leave, so what it says of itself does not change.
   const bool keeps = trainers == 0;
   if (clients_.empty() || keeps == info().keeps) return;
   decide([&](Actions& out) { replica_.set_keeps(keeps, host_.now_us(), out); });
 }
 
-/// What the others have learned while this node was away, or stood still, is not in a model that nobody trains here.
-/// As a server it would draw them back. Its clients attach again, and pull the model.
+/// Ends the sessions of a node that only keeps the job, if it was away or stood still. Its model lacks what the others
+/// have learned meanwhile, and as a server it would draw them back. The clients attach again, and pull the model.
 void Job::look_whether_left_behind(TimeUs now_us) {
   if (!runs() || replica_.phase() == gossip::Phase::drained || replica_.neighbours().trainers() == 0) return;
   const TimeUs before_us = std::exchange(accompanied_us_, now_us);
@@ -678,7 +680,7 @@ void Job::look_whether_left_behind(TimeUs now_us) {
   if (before_us == 0 || away_us < left_behind_us || !info().keeps) return;
   host_.log().info("job {}: was away from the others for {:.1f} s, and takes their model over", name(),
                    static_cast<double>(away_us) / us_per_s);
-  drain();  // nothing more is answered
+  drain();  // so that nothing more is answered
   for (const auto& client : clients_)
     client->session().close();
 }
@@ -755,8 +757,8 @@ void Job::tick_group() {
     memory_.set_first(nullptr);  // the client is gone, and its memory is not needed any more
 }
 
-/// For the cadence: how long the client that lost most time says that it spent serving fragments, and for how long the
-/// node's own work has kept the GPU from its training.
+/// Gives the cadence the time that gossip took: the time that the client which lost most says it spent serving
+/// fragments, and the time for which the node's own work has kept the GPU from training.
 void Job::measure_time_taken(TimeUs now_us) {
   TimeUs taken_us = 0;
   for (const auto& client : clients_)
@@ -793,7 +795,7 @@ void Job::tell_clients() {
   }
 }
 
-/// The model is decided on and clients train it, whether it is exchanged or not.
+/// True if the model is decided on and clients have it, whether it is exchanged or not.
 bool Job::runs() const {
   return replica_.state() == ReplicaState::running || (replica_.phase() == gossip::Phase::drained);
 }
@@ -860,7 +862,7 @@ JobStatus Job::status() const {
   add_replica(status, replica_, now_us);
   if (gpus_.mean()) add_gpus(status, gpus_.mean()->counters());
   if (checkpoint_writing_) add_checkpoints(status, *checkpoint_writing_, now_us);
-  // The most important one of what people should know.
+  // Only the most important thing that people should know is told.
   if (!options_.objection().empty()) {
     status.note = cannot_follow(options_);
   } else if (!trouble_.for_people().empty()) {

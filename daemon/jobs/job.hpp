@@ -2,7 +2,7 @@
 //
 // Job is made of parts, and passes to them what happens: messages, links, publications, finished tasks, time.
 // - JobGpus: the GPU that the model is on, and those of other clients.
-// - JobOptions: the job's settings, and the node's own options for what these do not say.
+// - JobOptions: the job's settings, and the node's own options where the settings say nothing.
 // - JobMemory: where the replica's memory is, and what of it outlives the daemon.
 // - gossip::Replica decides about exchanges; gossip::Executor carries its decisions out over JobMemory.
 // - gossip::Group: what passes between the node's copy and each of several clients.
@@ -59,20 +59,20 @@ class Job : public std::enable_shared_from_this<Job>,
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
 
-  /// Searches for checkpoints and then joins; a client that resumes runs at once. What the job's former replicas at
-  /// this node have answered, which are in `seen`, is not answered again.
+  /// Searches for checkpoints and then joins; a client that resumes runs at once. Exchanges that the job's former
+  /// replicas at this node may have answered, by `seen`, are not answered again.
   void start(const gossip::ReplyCache::Seen& seen);
-  /// The node's own options: for what the job's settings do not say.
+  /// Sets the node's own options, which hold where the job's settings say nothing.
   void set_options(const GossipOptions& options);
-  /// What the job's settings make of the node's own options.
+  /// The options that hold: the job's settings in the place of the node's own options.
   [[nodiscard]] const JobOptions& options() const { return options_; }
-  /// Changes the job's settings at all its replicas, to what options().changed() has made.
+  /// Gives all replicas of the job these settings, which options().changed() has made.
   SettingsStatus change_settings(const JobSettings& next);
 
   // --- the clients
   [[nodiscard]] const std::string& name() const { return description_.name; }
   [[nodiscard]] JobKey key() const { return description_.job; }
-  /// The tensors of the clients' model from `first` on, as many as one message has.
+  /// The tensors of the clients' model from `first` on, as many as one message may have.
   [[nodiscard]] LayoutReply layout(std::uint32_t first) const;
   /// Adds a client to this job. Refused if its layout differs, or if the job is about to end.
   [[nodiscard]] std::expected<void, AttachRefusal> add(std::shared_ptr<ClientSession> session);
@@ -104,9 +104,10 @@ class Job : public std::enable_shared_from_this<Job>,
   void tick(bool all_dialled);
   /// Starts nothing new; done() says when nothing is under way.
   void drain();
-  /// The operator's drain: the job takes no part in exchanges until it is ended, but keeps its clients and its place.
+  /// Carries out the operator's drain: until the operator ends it, the job takes no part in exchanges, but keeps its
+  /// clients and its place.
   void set_drained(bool drained);
-  /// Like drain(), after the last exchanges of the handover: gossip::Replica::leave().
+  /// Hands over what was learned here, in last exchanges, and then drains: see gossip::Replica::leave().
   void leave(TimeUs deadline_us);
   /// The step time of the client whose steps take longest; 0: not known.
   [[nodiscard]] TimeUs longest_step_us() const;
@@ -146,7 +147,7 @@ class Job : public std::enable_shared_from_this<Job>,
   void complete(PullReply& reply) override;
   void copied(std::uint32_t fragment, std::optional<std::vector<float>>&& values,
               std::uint64_t publication_clock) override;
-  void lacks_memory(int error) override;  // also of gossip::BeginningHost
+  void lacks_memory(int error) override;  // overrides gossip::BeginningHost's, too
   // --- gossip::GroupHost
   void lacking(gossip::Member& member, std::uint32_t fragments) override;
   void lacks_room() override;
@@ -206,9 +207,9 @@ class Job : public std::enable_shared_from_this<Job>,
   TimeUs started_us_ = 0;
   TimeUs joined_us_ = 0;
   TimeUs told_clients_us_ = 0;
-  TimeUs accompanied_us_ = 0;  // when it last ran with others in reach; 0: never
+  TimeUs accompanied_us_ = 0;  // when the replica last ran with others that train in reach; 0: never
   TimeUs time_taken_at_us_ = 0;
-  double device_taken_us_ = home().taken_us();  // what the GPU had taken then
+  double device_taken_us_ = home().taken_us();  // home().taken_us() at time_taken_at_us_
   std::uint64_t payload_bytes_received_ = 0;
   std::set<NodeId> linked_;
   std::shared_ptr<CheckpointWriting> checkpoint_writing_;

@@ -37,7 +37,8 @@ const FoundCheckpoint& found(const gossip::BeginningWork::Saved& saved) {
   return static_cast<const FoundCheckpoint&>(*saved);
 }
 
-/// Reads the next fragment of a file to `target`, in the device's memory; null: only checks the values.
+/// Reads the next fragment of a file to `target`, which is in the device's memory. If `target` is null, it only checks
+/// the values.
 struct ReadFragment {
   std::shared_ptr<void> keep;
   const ClientMemory& memory;
@@ -89,7 +90,7 @@ void JobBeginning::copy(const NodeId& from, PullReply&& reply, float* target) {
   const bool taken = host_.workers().submit(
       [values, hash, target, f, &device = memory.device(), &memory, keep = keep_()] {
         if (const int error = memory.lean() ? memory.provide(f) : 0; error != 0) return Copied{{.memory_error = error}};
-        // The sum is made in place and leaves the values as they are: it only finds NaN and infinity.
+        // The sum finds NaN and infinity. It is made in place and leaves the values as they are.
         const std::size_t blocks = values.size() / (block_elements * sizeof(float));
         const bool good = XXH3_64bits(values.data.data(), values.size()) == hash &&
                           device.upload(target, values.as<float>()) &&
@@ -185,7 +186,7 @@ void JobBeginning::search_is_slow() {
 void JobBeginning::pulled(std::uint32_t missing, std::uint64_t clock, const Saved& unused) {
   host_.log().info("job {}: pulled the model, {} bytes, in {:.2f} s", description_.name, beginning().pulled_bytes(),
                    static_cast<double>(host_.now_us() - began_us_) / us_per_s);
-  // A program that trains while it joins may be a little further than the others by then.
+  // A program that has trained while it joined is not told: it may be only a little further than the others for that.
   if (client_clock() > clock && client().joins() && client().memory().steps() == 0) {
     dropped_ = fmt::format(
         "the job's model, which has seen {} samples, has replaced the program's, which had seen {}: to go on from a "

@@ -19,7 +19,7 @@ namespace gossamer::daemon {
 
 class JobBeginning : public gossip::BeginningWork {
  public:
-  /// `keep` returns a pointer that keeps the job, and with it all memory, while work is under way.
+  /// `keep` returns a pointer that keeps the job alive, and with it all memory, while work is under way.
   JobBeginning(std::function<std::shared_ptr<void>()> keep, const gossip::BeginningHost& job, JobHost& host,
                const JobInfo& description, JobMemory& memory)
       : keep_(std::move(keep)),
@@ -31,9 +31,10 @@ class JobBeginning : public gossip::BeginningWork {
 
   /// Renames the imported file once its model has been taken over, so that it is not taken again.
   void settle_import();
-  /// Those of the checkpoint that the job begins with, as text; empty: none.
+  /// The settings of the checkpoint that the job begins with, as text; empty: none.
   [[nodiscard]] const std::string& settings() const { return settings_; }
-  /// Says that the model pulled has replaced one of the program that had seen more samples; empty: it has not.
+  /// A text which says that the pulled model has replaced a program's model that had seen more samples; empty: it has
+  /// not.
   [[nodiscard]] const std::string& dropped() const { return dropped_; }
 
   // --- gossip::BeginningWork

@@ -7,7 +7,7 @@ namespace gossamer::daemon {
 
 namespace {
 
-/// The same facts under the names that gossip/ uses.
+/// The parts of a word as gossip/ names them.
 gossip::FragmentParts parts_of(const layout::Word& word) {
   return {.generation = word.generation,
           .publication = word.publication,
@@ -99,7 +99,7 @@ TimeUs JobClient::take_time_taken(TimeUs now_us) {
   const TimeUs elapsed_us = now_us - std::exchange(time_taken_at_us_, now_us);
   const std::uint64_t now_ns = memory().serving_ns();
   const std::uint64_t then_ns = std::exchange(serving_ns_then_, now_ns);
-  // The client may write any number here: at worst it slows its own gossip down to the longest period.
+  // The client may write any number as steps() and serving_ns(): at worst its own gossip slows to the longest period.
   if (const std::uint64_t steps = memory().steps(); steps > steps_then_) {
     step_us_ = (now_us - stepped_us_) / static_cast<TimeUs>(std::min<std::uint64_t>(steps - steps_then_, us_per_s));
     stepped_us_ = now_us;

@@ -28,7 +28,7 @@ class JobClient : public gossip::Member {
   [[nodiscard]] std::uint64_t number() const override { return session_->number(); }
   [[nodiscard]] std::uint64_t own_clock() const override { return memory().clock(); }
   [[nodiscard]] std::uint64_t published_at(std::uint32_t f) const override { return memory().publication_clock(f); }
-  /// clock() when it last published the fragment.
+  /// The client's clock() when it last published the fragment.
   [[nodiscard]] std::uint64_t publication_clock(std::uint32_t f) const {
     return gossip::later_clock(memory().clock_base(), memory().publication_clock(f));
   }
@@ -46,7 +46,7 @@ class JobClient : public gossip::Member {
   // --- beside the model
   /// The program has set a cursor since the model was taken over.
   [[nodiscard]] bool has_own_cursor() const { return memory().own_cursor_number() != own_cursor_then_; }
-  /// The model has been taken over, and this cursor came with it.
+  /// Call this when the client has taken the model over; the cursor came with the model.
   void take_cursor(std::span<const std::byte> cursor);
   void tell_members(const std::vector<NodeId>& members);
   /// Tells the program what keeps it apart from other nodes, if that has changed.
@@ -55,9 +55,9 @@ class JobClient : public gossip::Member {
   }
 
   // --- words
-  /// Refused if the words that the client came with are not valid; nothing else may be called then.
+  /// Checks the words that the client came with. If they are refused, nothing else may be called.
   [[nodiscard]] std::expected<void, AttachRefusal> check() const { return memory().check_words(words_found_); }
-  /// This client's memory holds the fragments that are not gathered, or there are no such fragments.
+  /// True if this client's memory holds the fragments that are not gathered, or if there are no such fragments.
   [[nodiscard]] bool is_holder(const NodeMemory& kept) const;
   enum class Served { not_yet, yes, breach };
   /// Reads whether the client has served a fragment that is due.
@@ -67,7 +67,7 @@ class JobClient : public gossip::Member {
   [[nodiscard]] TimeUs take_time_taken(TimeUs now_us);
   /// How long a step took lately, as of the last take_time_taken(); 0: there was none.
   [[nodiscard]] TimeUs step_us() const { return step_us_; }
-  /// When its count of steps was last seen to rise, or it attached.
+  /// When the client's count of steps was last seen to rise; before that, when it attached.
   [[nodiscard]] TimeUs stepped_us() const { return stepped_us_; }
   /// When the client last published; before its first publication, when it attached.
   [[nodiscard]] TimeUs published_us() const { return published_us_; }
@@ -94,13 +94,13 @@ class JobClient : public gossip::Member {
   const std::vector<std::uint64_t> words_found_;  // as they were when the client attached
   const gossip::Device* home_ = nullptr;
   bool attached_ = true;
-  std::uint64_t own_cursor_then_ = 0;  // its number when the model was taken over
+  std::uint64_t own_cursor_then_ = 0;  // the number of its own cursor when it took the model over
   std::vector<NodeId> members_told_;
   std::string told_;
   TimeUs published_us_;
   TimeUs time_taken_at_us_;
   std::uint64_t serving_ns_then_;
-  TimeUs stepped_us_;  // when its count of steps was last seen to rise
+  TimeUs stepped_us_;  // see stepped_us()
   std::uint64_t steps_then_;
   TimeUs step_us_ = 0;
 };

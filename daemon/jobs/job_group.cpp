@@ -13,7 +13,7 @@ bool Job::awaits_clients() const {
   return back < awaited_clients_ && host_.now_us() - started_us_ < return_us;
 }
 
-/// Once the client has the node's values of every fragment it takes part, and its clock goes on from the node's.
+/// A client takes part once it has the node's values of every fragment. Its clock then goes on from the node's.
 void Job::lacking(gossip::Member& member, std::uint32_t fragments) {
   auto& client = static_cast<JobClient&>(member);
   client.memory().set_fragments_pulled(replica_.fragments().count() - fragments);

@@ -47,7 +47,7 @@ class JobHost {
   [[nodiscard]] virtual std::vector<std::string> jobs_elsewhere() const { return {}; }
   /// The node's name for people.
   [[nodiscard]] virtual std::string node_name() const { return {}; }
-  /// Another node as texts call it: its id and, if there is a link to it, its name.
+  /// The words for another node in the log and in messages: its id and, if it is linked, its name.
   [[nodiscard]] virtual std::string called(const NodeId& node) const { return node.brief(); }
 };
 

@@ -20,14 +20,15 @@ namespace gossamer::daemon {
 
 class JobMemory : public gossip::ReplicaMemory, public gossip::CopyMemory {
  public:
-  /// `number` is above every number of an earlier daemon's life.
+  /// `number` is larger than every number that an earlier daemon has used.
   JobMemory(std::shared_ptr<JobClient> first, std::shared_ptr<NodeMemory> node, std::uint64_t number);
 
-  /// The client whose memory holds the fragments that are not gathered. Null: it is gone, and not needed.
+  /// The client whose memory holds the fragments that are not gathered. Null: the client has gone, and its memory is
+  /// not needed any more.
   [[nodiscard]] const std::shared_ptr<JobClient>& first() const { return first_; }
   void set_first(std::shared_ptr<JobClient> client) { first_ = std::move(client); }
   [[nodiscard]] const std::shared_ptr<NodeMemory>& node() const { return node_; }
-  /// Raises the numbers above those in a client's receipts.
+  /// Raises each number to the largest one in the client's receipts, if that is larger.
   void advance_numbers(const JobClient& client);
 
   // --- gossip::CopyMemory

@@ -1,5 +1,5 @@
-// The options that one job is averaged with at this node: the job's settings, and the node's own options for all that
-// these do not say. Owned by a Job, on the loop's thread.
+// The options with which this node averages one job: the job's settings, and the node's own options where the settings
+// say nothing. Owned by a Job, on the loop's thread.
 
 #pragma once
 
@@ -17,7 +17,7 @@ class JobOptions {
   explicit JobOptions(const GossipOptions& own) : own_(own), options_(own) {}
 
   void set_own(const GossipOptions& own);
-  /// Takes over what the replicas share; `settings` are the newest that this one has heard of.
+  /// Takes over the job's settings; these are the newest that this replica has heard of.
   void follow(const JobSettings& settings);
 
   [[nodiscard]] const GossipOptions& get() const { return options_; }
@@ -25,11 +25,11 @@ class JobOptions {
   /// Says why this node cannot follow the settings, so that it keeps out of the job's exchanges. Empty: it can.
   [[nodiscard]] const std::string& objection() const { return objection_; }
 
-  /// The settings that follow when `author` makes these changes; an empty value takes a setting away. An error says
-  /// what is wrong with them.
+  /// The next version of the settings if `author` makes these changes; an empty value removes a setting. An error says
+  /// what is wrong with the changes.
   [[nodiscard]] std::expected<JobSettings, std::string> changed(const std::vector<JobSetting>& changes,
                                                                 const NodeId& author) const;
-  /// The same, whether or not this node can follow them.
+  /// The same without checks: this node may be unable to follow these settings.
   [[nodiscard]] JobSettings with(const std::vector<JobSetting>& changes, const NodeId& author) const;
   /// Whether this node could follow the settings that a client gives.
   [[nodiscard]] std::expected<void, AttachRefusal> check(const ClientMemory& client) const;

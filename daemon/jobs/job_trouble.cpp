@@ -13,12 +13,13 @@ namespace gossamer::daemon {
 
 namespace {
 
-/// A program that does not train for so long, and for as many of its steps, has stopped or does something else.
+/// A program that does not train for still_us, and for the time of still_steps of its steps, has stopped or does
+/// something else.
 constexpr TimeUs still_us = 15 * us_per_s;
 constexpr TimeUs still_steps = 20;
-/// In samples: the first steps tell nothing of how fast a replica is.
+/// Clocks below this are not judged, in samples: the first steps do not show how fast a replica is.
 constexpr std::uint64_t least_told_clock = 10'000;
-/// A program is asked whether it counts right if it is so many times as far as any other.
+/// A program whose clock is this many times as far as any other's is asked whether it counts right.
 constexpr std::uint64_t told_lead = 16;
 /// Largest number of nodes that are named.
 constexpr std::size_t most_named = 4;
@@ -47,7 +48,7 @@ std::string keeps_apart(const JobTrouble::Scene& scene) {
   return {};
 }
 
-/// Somebody is ahead of all others by so much that he is not believed.
+/// A node's clock is ahead of all others by so much that it is not believed.
 std::string disbelieves(const gossip::JobClock::Claim& claim, const JobHost& host) {
   return fmt::format(
       "node {} says that its replica has seen {} samples, and no other that it is anywhere near: it is not believed; "
@@ -77,7 +78,7 @@ std::string holds_end_up(const JobTrouble::Scene& scene) {
       fmt::join(late | std::views::take(most_named), ", "), still_us / us_per_s);
 }
 
-/// The run is over, and this node takes the job to be less far than another says.
+/// The run is over, and another node says that the job is further than this node believes.
 std::string ends_with_another_clock(const JobTrouble::Scene& scene) {
   const auto& ahead = scene.replica.job_clock().ahead();
   const std::uint64_t clock = scene.replica.job_clock().value();
@@ -137,7 +138,8 @@ void JobTrouble::warn(const std::string& job, const JobOptions& options, const g
   }
 }
 
-/// The program is told each text once, so the figure stays. Texts for programs have 255 characters at most.
+/// A text that changes is told to the program again, so the first figure stays while the model grows. Texts for
+/// programs have 255 characters at most.
 const std::string& JobTrouble::grows(const Scene& scene) {
   const auto times = scene.replica.fragments().quarantined() > 0 ? std::nullopt : growth_.without_bound();
   if (!times) grows_.clear();
@@ -149,7 +151,8 @@ const std::string& JobTrouble::grows(const Scene& scene) {
              *times);
 }
 
-/// This node is ahead of all others by so much that they do not believe it, or soon will not. Told once, too.
+/// This node is ahead of all others by so much that they do not believe it, or soon will not. The text stays as it is
+/// for as long as that lasts.
 const std::string& JobTrouble::runs_ahead(const Scene& scene) {
   const gossip::Neighbours& neighbours = scene.replica.neighbours();
   std::uint64_t furthest = 0;

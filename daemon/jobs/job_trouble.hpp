@@ -1,6 +1,6 @@
-// JobTrouble finds what is wrong with a job's training, and says what to do. Programs read it as the message of their
-// run, and people as the note of gossamerctl jobs, status and explain, and in the log. It changes nothing of what the
-// job does.
+// JobTrouble finds what is wrong with a job's training, and says what to do. Programs read its text as the message of
+// their run, and people as the note of gossamerctl jobs, status and explain, and in the log. JobTrouble does not change
+// what the job does.
 //
 // Owned by a Job, on the loop's thread.
 
@@ -37,8 +37,8 @@ class JobTrouble {
     TimeUs step_us = 0;                  ///< the longest of the clients' steps
     bool alone = false;                  ///< there has been no partner for a while
     bool trains = false;                 ///< the replica runs, and some program is to train it
-    std::vector<Program> programs = {};  ///< of this node, but for those that only keep the job
-    std::string dropped;                 ///< what joining has replaced, if it is to be told; empty: nothing
+    std::vector<Program> programs = {};  ///< of this node, without those that only keep the job
+    std::string dropped;                 ///< a text about a model that joining has replaced; empty: none
   };
   void look(const Scene& scene);
   /// Logs once who runs another layout under the job's name, and whose settings or clock are not believed.
@@ -59,7 +59,7 @@ class JobTrouble {
   TimeUs trained_us_ = 0;  // when the clock was last seen to move; 0: never
   struct {
     std::optional<NodeId> layout, settings, clock, pace;
-  } warned_;  // whose was warned of
+  } warned_;  // the nodes that were warned of last
   std::string for_programs_;
   std::string for_people_;
 };

@@ -10,7 +10,7 @@ namespace gossamer::daemon {
 
 namespace {
 
-/// What has not been answered after this is asked again, and those that have answered suffice.
+/// After this time a query without an answer is sent again, and the answers that have come suffice.
 constexpr TimeUs patience_us = 1 * us_per_s;
 
 }  // namespace

@@ -1,7 +1,7 @@
-// What the programs of a job have logged (gossamer_log()), in their memories and as the neighbours tell of it. The
-// client may write anything there at any time.
+// The values that the programs of a job have logged (gossamer_log()), read from their memories and averaged with those
+// that the neighbours tell. A client may write anything to its memory at any time.
 //
-// The loop's thread.
+// On the loop's thread.
 
 #pragma once
 
@@ -14,10 +14,11 @@
 
 namespace gossamer::daemon {
 
-/// At most max_logged names, ascending. Names that are no plain text are left out. `others`: what each neighbour tells.
+/// The means of at most max_logged names, in ascending order. Names that are no plain text are left out. `others`: what
+/// each neighbour tells.
 [[nodiscard]] std::vector<LoggedStatus> means_of_logged(std::span<layout::Logged* const> here,
                                                         std::span<const std::vector<LoggedValue>> others);
-/// Tells the program.
+/// Writes the means to where the program reads them.
 void tell_means(layout::Logged& memory, std::span<const LoggedStatus> means);
 
 }  // namespace gossamer::daemon

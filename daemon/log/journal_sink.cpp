@@ -4,7 +4,7 @@
 #include <spdlog/sinks/base_sink.h>
 #include <sys/stat.h>
 
-// CODE_FILE and CODE_LINE would name this file for every line.
+// Without this, the fields CODE_FILE and CODE_LINE of every entry would name this file.
 #define SD_JOURNAL_SUPPRESS_LOCATION
 #include <systemd/sd-journal.h>
 

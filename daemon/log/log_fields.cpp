@@ -13,7 +13,7 @@ bool is_digit(char c) {
   return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
 }
 
-/// The eight digits after the first "node " that is followed by exactly eight.
+/// Finds the first "node " that is followed by exactly eight hexadecimal digits, and returns these digits.
 std::string_view node_in(std::string_view text) {
   for (std::size_t at = text.find(node_prefix); at != std::string_view::npos; at = text.find(node_prefix, at + 1)) {
     const std::string_view rest = text.substr(at + node_prefix.size());

@@ -28,7 +28,7 @@ class RepeatFilter {
   /// Whether the line is to be logged.
   [[nodiscard]] bool say(std::string_view line, Time now);
 
-  /// A kind whose window is over, and the number of lines held back, which is to be logged now.
+  /// A kind whose window is over. The number of its lines that were held back is to be logged now.
   struct HeldBack {
     std::string line;  ///< the first line of its kind
     std::uint64_t count;

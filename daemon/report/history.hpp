@@ -1,7 +1,7 @@
 // A record of each job's last ten minutes, so that somebody who opens the page for the first time sees curves.
 //
 // The status page samples it on the loop's thread every history_period. Invariants: at most max_history_jobs jobs with
-// max_history_points each; of more jobs, those that were seen last are kept.
+// max_history_points each; if there are more jobs, those that were seen last are kept.
 
 #pragma once
 

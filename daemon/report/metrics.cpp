@@ -29,7 +29,7 @@ template <class Number>
 constexpr double real(Number number) {
   return static_cast<double>(number);
 }
-/// NaN: it is not known.
+/// NaN stands for a number that is not known.
 template <class Number>
 constexpr double real(const std::optional<Number>& number) {
   return number ? real(*number) : std::numeric_limits<double>::quiet_NaN();
@@ -384,7 +384,7 @@ constexpr Row<gpus::Gpu> gpu_rows[] = {
 
 // --- the text format ----------------------------------------------------------------------------------------------
 
-/// Prometheus takes any UTF-8, but not every address need be it.
+/// Prometheus takes any UTF-8, but an address or a name may have other bytes.
 std::string label_value(std::string_view text) {
   if (!is_plain_text(text, text.size())) return "?";
   std::string value;
@@ -440,7 +440,7 @@ std::string labels_of(const gpus::Gpu& gpu) {
   return label("gpu", gpu.uuid.empty() ? std::to_string(gpu.index) : gpu.uuid);
 }
 
-/// Whether NaN means "not told" and is left out; elsewhere NaN is a value.
+/// Whether NaN means that the value is not known, so that it is left out. Of other things NaN is written as a value.
 template <class Status>
 constexpr bool may_be_absent = std::is_same_v<Status, gpus::Gpu>;
 

@@ -30,7 +30,7 @@ std::expected<std::unique_ptr<Page>, std::string> Page::open(asio::io_context& l
 }
 
 std::string Page::url() const {
-  std::ostringstream text;  // prints the brackets of an IPv6 address, too
+  std::ostringstream text;  // its operator also prints the brackets of an IPv6 address
   text << "http://" << server_->endpoint() << "/";
   return text.str();
 }

@@ -1,4 +1,4 @@
-// The node's pages over HTTP: /metrics for Prometheus, /status.json, and the status page that draws it.
+// The node's pages over HTTP: /metrics for Prometheus, /status.json, and the status page, which draws status.json.
 //
 // Made by the shell; everything runs on the loop's thread. Samples the jobs every history_period. An answer is made at
 // most once every page_cache_period, so that many readers cost no more than one.

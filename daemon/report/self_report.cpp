@@ -32,7 +32,7 @@ json open_files() {
   return error ? json() : json(count);
 }
 
-/// The plug-in that averages models in GPU memory, if that is switched on.
+/// Whether models in GPU memory are to be averaged there, and whether the plug-in for that is present.
 json gpu_plugin(const GpuOptions& options) {
   const std::filesystem::path path = options.plugin.empty() ? device::Plugin::usual_path() : options.plugin;
   std::error_code error;

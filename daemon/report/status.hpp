@@ -43,7 +43,7 @@ struct NodeStatus {
   std::uint32_t neighbours = 0;  ///< links that are up
   std::uint32_t peers = 0;       ///< known nodes, whether their links are up or not
   std::uint64_t links_lost = 0;
-  std::uint32_t members = 0;       ///< in the cluster without this node; with a partial view the active view
+  std::uint32_t members = 0;       ///< other nodes in the cluster; with a partial view, only the active view
   std::uint32_t view = 0;          ///< the members that this node keeps links to
   std::uint32_t passive_view = 0;  ///< other known members, from which lost ones are replaced
   bool partial_view = false;       ///< the cluster is larger than full_view_limit
@@ -56,20 +56,20 @@ struct NodeStatus {
   std::uint64_t memory_bytes = 0;           ///< host memory shared with clients now
   std::uint64_t device_memory_bytes = 0;    ///< GPU memory shared with clients now
   std::uint64_t device_overflow_bytes = 0;  ///< host memory used in place of GPU memory, on GPUs without room
-  std::uint32_t clients_awaited = 0;        ///< clients of the last daemon that are not back yet (with systemd only)
-  std::string limits_near;                  ///< limits that are nearly used up; empty: none
-  std::string page;                         ///< the URL of the status page and the metrics; empty: they are off
+  std::uint32_t clients_awaited = 0;  ///< clients of the last daemon that have not come back yet (with systemd only)
+  std::string limits_near;            ///< limits that are nearly used up; empty: none
+  std::string page;                   ///< the URL of the status page and the metrics; empty: they are off
   std::uint64_t messages_sent = 0;
   std::uint64_t messages_received = 0;
-  std::uint64_t bytes_sent = 0;  ///< frames of all messages, before encryption
+  std::uint64_t bytes_sent = 0;  ///< size of all messages' frames, before encryption
   std::uint64_t bytes_received = 0;
-  std::uint64_t payload_bytes_sent = 0;  ///< the part of it that is values, differences and what decodes them
+  std::uint64_t payload_bytes_sent = 0;  ///< the part of bytes_sent that is values, differences and data to decode them
   std::uint64_t payload_bytes_received = 0;
   std::uint64_t messages_rejected = 0;   ///< messages that were malformed or out of bounds
   std::uint64_t decisions_refused = 0;   ///< messages with decisions for the cluster that were not followed
   std::uint64_t admissions_refused = 0;  ///< connections refused for a wrong or missing cluster key
   std::uint64_t handshakes_failed = 0;   ///< connections that did not complete the CURVE handshake
-  std::uint64_t strangers_closed = 0;    ///< connections not admitted in time, that sent much, or were too many
+  std::uint64_t strangers_closed = 0;    ///< connections closed before admission: too slow, too many, or sent too much
   std::uint64_t link_attempts = 0;       ///< links that this node has dialled
   std::uint64_t link_attempts_failed = 0;
   std::uint64_t sends_full = 0;         ///< messages not taken because the link's queue was full
@@ -89,7 +89,7 @@ struct PeerStatus {
   double round_trip_ms = 0;           ///< 0: not measured yet
   double last_round_trip_ms = 0;      ///< from the newest heartbeat that came back
   double least_round_trip_ms = 0;     ///< over the last seconds
-  double goodput_mbit_s = 0;          ///< what the link takes while more is waiting; 0: not seen in the last minute
+  double goodput_mbit_s = 0;          ///< rate of the link while more is waiting; 0: not measured in the last minute
   std::uint64_t queued_bytes = 0;     ///< waiting to be sent
   std::uint64_t under_way_bytes = 0;  ///< bulk data sent and not acknowledged
   double up_s = 0;                    ///< since the link came up
@@ -110,7 +110,7 @@ struct ClusterMemberStatus {
   double heard_s = 0;  ///< time since this node heard from it directly
 };
 
-/// Another node's report on one of its jobs, some time ago, directly or through others.
+/// Another node's latest known report on one of its jobs. It came directly or through other nodes.
 struct JobSummaryStatus {
   std::string job;
   std::string state;
@@ -125,7 +125,7 @@ struct SummaryStatus {
   std::string name;
   double age_s = 0;
   std::uint32_t neighbours = 0;
-  double goodput_mbit_s = 0;  ///< of the node's fastest link
+  double goodput_mbit_s = 0;  ///< goodput of the node's fastest link
   std::vector<JobSummaryStatus> jobs;
   std::vector<std::string> linked;  ///< the first digits of its neighbours' ids
 };
@@ -154,12 +154,12 @@ struct PartnerStatus {
   std::uint64_t busy = 0;                   ///< requests that it turned down because it was busy
   double exchanged_s = 0;                   ///< time since the last exchange with it; 0: there was none yet
   double answer_ms = 0;                     ///< smoothed, from request to reply; 0: not known
-  double goodput_mbit_s = 0;                ///< over the same exchanges
+  double goodput_mbit_s = 0;                ///< smoothed, in the exchanges with it; 0: not known
   double consensus = 0;                     ///< ‖y_j − y_i‖ / ‖y‖, smoothed over the exchanges with it
   std::uint64_t blocks = 0;                 ///< blocks offered in the exchanges with it
   std::uint64_t wide_blocks = 0;            ///< blocks of these that differed by more than the range
   std::uint64_t unresolved = 0;             ///< exchanges with it whose outcome at its end cannot be known any more
-  double age_intervals = 0;                 ///< how old what it brings is, in its own publication intervals, smoothed
+  double age_intervals = 0;                 ///< age of its values in its own publication intervals, smoothed
   std::uint32_t quarantined_fragments = 0;  ///< fragments in which it holds NaN or infinity, as it said when last asked
 };
 
@@ -167,8 +167,8 @@ struct PartnerStatus {
 struct LoggedStatus {
   std::string name;
   double value = 0;         ///< the mean over the processes here
-  double mean = 0;          ///< the mean over the nodes below
-  std::uint64_t nodes = 0;  ///< this one, and the neighbours that tell of it
+  double mean = 0;          ///< the mean over the nodes that `nodes` counts
+  std::uint64_t nodes = 0;  ///< this node, and the neighbours that report the number
 };
 
 /// The settings that all replicas of a job share.
@@ -201,8 +201,8 @@ struct JobFigures {
   std::uint64_t busy = 0;                 ///< answers received that said busy
   std::uint64_t refused = 0;
   std::uint64_t unresolved = 0;   ///< exchanges committed here whose outcome at the other end cannot be known any more
-  std::uint64_t undone = 0;       ///< exchanges committed here and undone, because the other end never will commit them
-  std::uint64_t asked_after = 0;  ///< replies that are now overdue for an acknowledgement
+  std::uint64_t undone = 0;       ///< exchanges committed here and undone, because the other end will never commit them
+  std::uint64_t asked_after = 0;  ///< replies whose acknowledgement is overdue now
   std::uint64_t violations = 0;   ///< replies that did not fit their request
   std::uint64_t blocks = 0;       ///< blocks offered in exchanges
   std::uint64_t wide_blocks = 0;  ///< blocks of these that differed by more than the range
@@ -226,13 +226,13 @@ struct JobFigures {
   std::uint64_t outer_steps = 0;
   std::uint64_t quarantines = 0;  ///< times a fragment was found to hold NaN or infinity
   double consensus = 0;           ///< distance to partners over the model's own norm, smoothed; 0 before any exchange
-  double mixing_per_s = 0;        ///< exchanges alone bring replicas closer by e^−this each second; 0: not known
+  double mixing_per_s = 0;        ///< exchanges alone shrink differences by e^−mixing_per_s each second; 0: not known
   double spectral_gap = 0;        ///< the share of differences that goes between two exchanges here; 0: not known
   std::vector<std::uint32_t> tracer_rounds;  ///< the latest rounds, the present one last (gossip/replica/tracer.hpp)
   double period_s = 0;                       ///< time between two exchanges of a fragment that the node starts
   double wanted_period_s = 0;                ///< as configured; period_s may be longer to keep to the shares
   std::string period_limit;                  ///< the option that makes period_s longer, or "step"; empty: none
-  double codec_error_sum = 0;  ///< sum over exchanges: most that quantisation added, over the difference; 0 to 1 each
+  double codec_error_sum = 0;  ///< sum over exchanges: bound on quantisation noise over the difference, 0 to 1 each
   double age_sum = 0;          ///< sum over exchanges of the age of the partner's values, in publication intervals
   double fragment_idle_s = 0;  ///< time since the last exchange of the fragment that has waited longest
   std::vector<std::uint64_t> ages;  ///< exchanges by the values' age: up to 1, 2, 4, 8, 16, 64 intervals, and older
@@ -241,13 +241,13 @@ struct JobFigures {
   std::uint64_t gpu_means_failed = 0;        ///< means that failed because some client was out of reach
   std::uint64_t checkpoints_written = 0;
   std::uint64_t checkpoints_failed = 0;
-  std::uint64_t checkpoint_clock = 0;   ///< of the latest checkpoint written
+  std::uint64_t checkpoint_clock = 0;   ///< clock of the latest checkpoint written
   double checkpoint_s = 0;              ///< time since that checkpoint was written
   std::vector<PartnerStatus> partners;  ///< the neighbours of the job
   std::string note;                     ///< a problem, in words for people; empty: none
 };
 struct JobStatus : JobFigures {
-  std::vector<LoggedStatus> logged = {};  ///< what its programs tell of themselves
+  std::vector<LoggedStatus> logged = {};  ///< numbers that the job's programs have logged
 };
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(FindingStatus, rule, grade, job, node, name, text, advice, since_s)

@@ -14,7 +14,7 @@ constexpr double least_window_s = 10;
 constexpr int looks_to_end = 3;
 
 constexpr double drift_factor = 3;  // times the median distance of the other partners
-// of the norm: a smaller distance is no drift, however close the others are
+// of the norm: a smaller distance is no drift, even if the other partners are much closer
 constexpr double drift_least = 1e-3;
 constexpr double comes_closer = 0.8;     // of the distance before: below it the partner comes closer
 constexpr double moves_away = 1.25;      // of the distance before: above it the partner moves away
@@ -22,7 +22,7 @@ constexpr double capped_share = 0.7;     // share of a cap that counts as reachi
 constexpr double slow_link_share = 0.2;  // of the median of the other links
 constexpr double rare_share = 0.5;       // of the median number of exchanges with the other partners
 constexpr double pace_factor = 2;        // times this node's samples a second
-// for one exchange; pairs chosen at random have 0.2, a ring of 32 has 0.01
+// spectral gap for one exchange: pairs chosen at random have 0.2, a ring of 32 nodes has 0.01
 constexpr double sparse_gap = 0.01;
 constexpr std::size_t sparse_nodes = 4;  // a smaller cluster is never sparse
 constexpr double spread_factor = 3;      // times the distance before
@@ -30,23 +30,24 @@ constexpr double spread_least = 0.05;    // of the norm
 constexpr double rare_factor = 50;       // times the configured period
 constexpr double rare_least_s = 10;      // a shorter period counts as often enough
 constexpr double diverge_factor = 100;   // times the size before
-// of the norm: the distance of closer replicas tells too little about their size
+// of the norm: the distance of closer replicas does not tell the size of their numbers
 constexpr double diverge_least = 1e-4;
-constexpr double wide_share = 0.2;            // of the blocks
-constexpr double others_wide_share = 0.1;     // below this share at all others, only the one partner is the problem
-constexpr double least_blocks = 100;          // with fewer blocks a share means nothing
-constexpr double unresolved_share = 0.01;     // of the exchanges
-constexpr double least_unresolved = 3;        // with one partner
-constexpr double least_unresolved_gone = 10;  // with nodes that died: each death leaves a few
+constexpr double wide_share = 0.2;         // of the blocks
+constexpr double others_wide_share = 0.1;  // if all other partners are below this share, the one partner is the problem
+constexpr double least_blocks = 100;       // with fewer blocks a share means nothing
+constexpr double unresolved_share = 0.01;  // of the exchanges
+constexpr double least_unresolved = 3;     // exchanges with one partner
+constexpr double least_unresolved_gone = 10;  // exchanges with nodes that died: each death leaves a few
 // in publication intervals; values from 4 on are already given less weight
 constexpr double stale_intervals = 8;
 constexpr double starved_s = 30;
-// of the time in which every fragment has its turn, both as planned and as measured
+// times the time in which every fragment has its turn, as planned or as measured, whichever is longer
 constexpr double starved_rounds = 8;
 constexpr double silent_s = 30;
-constexpr double silent_intervals = 20;    // of the usual time between two exchanges with it
-constexpr double never_asked_rounds = 50;  // exchanges with each other partner in the meantime
-constexpr double busy_share = 0.5;         // of the requests
+constexpr double silent_intervals = 20;  // of the usual time between two exchanges with it
+// mean number of exchanges with each partner in the window, with none to the partner that was never asked
+constexpr double never_asked_rounds = 50;
+constexpr double busy_share = 0.5;  // of the requests
 constexpr double least_busy = 20;
 constexpr double queue_s = 1;         // the time to send the queue at the link's rate
 constexpr double latency_factor = 3;  // times the least round trip
@@ -82,7 +83,7 @@ struct Partner {
   const PartnerStatus& before;
   const PeerStatus* peer;         ///< its link; null if that is not known
   const PeerStatus* peer_before;  ///< its link before; null if that is not known
-  double exchanges;               ///< in the window
+  double exchanges;               ///< exchanges with it in the window
 };
 
 /// All that the rules look at: one job at two moments.
@@ -102,7 +103,7 @@ struct Scene {
       if (summary.node == node && !summary.name.empty()) return summary.name;
     return node.substr(0, 8);
   }
-  /// The values above zero of all partners but this one.
+  /// The median of the values above zero of all partners but this one.
   template <class Value>
   [[nodiscard]] double usual(const Partner& but, Value value) const {
     std::vector<double> values;
@@ -204,7 +205,7 @@ bool is_well(const Partner& partner) {
   return trains(partner.before.clock, partner.now.clock) && partner.now.quarantined_fragments == 0;
 }
 
-/// A partner in quarantine refuses exchanges of fragments.
+/// A partner refuses exchanges of the fragments that it has in quarantine.
 void look_for_quarantine(const Scene& scene, const Partner& partner) {
   if (partner.now.quarantined_fragments == 0) return;
   scene.find("quarantined", partner.now.node,
@@ -325,7 +326,7 @@ double size_of(const JobStatus& job) {
   return job.consensus < diverge_least ? 0 : job.mean_disagreement / job.consensus;
 }
 
-/// Replicas that diverge together keep their distance relative to the norm, so the size is what shows it.
+/// Replicas that diverge together keep their distance relative to the norm. Only the size of their numbers shows it.
 void look_for_divergence(const Scene& scene) {
   const double before = size_of(scene.before);
   const double now = size_of(scene.job);
@@ -359,8 +360,8 @@ void look_for_sparse_mixing(const Scene& scene) {
                                    "'gossamerctl peers', and raise caps there");
 }
 
-/// A fragment waits little longer than a full turn of all fragments, however large the model and however slow the
-/// links.
+/// Without a fault, no fragment waits much longer than a full turn of all fragments, even in a large model and over
+/// slow links.
 void look_for_starvation(const Scene& scene) {
   const JobStatus& job = scene.job;
   if (job.fragment_idle_s < starved_s || scene.window_s < starved_s || !trains(scene.before.clock, job.clock)) return;
@@ -450,8 +451,8 @@ void look_for_unresolved_elsewhere(const Scene& scene) {
       "nodes die in the middle of exchanges: 'gossamerctl members', and their machines' logs");
 }
 
-/// Rounds travel with exchanges, and reports of them travel over links. If a node's report is fresh and its round never
-/// arrived here by an exchange, this node does not mix with that one.
+/// The tracer's rounds travel with exchanges, and reports of them travel over links. If a node's report is fresh and
+/// its round never arrived here by an exchange, this node does not mix with that one.
 void look_for_parts(const Scene& scene) {
   const JobStatus& job = scene.job;
   if (job.tracer_rounds.empty() || scene.partners.empty()) return;

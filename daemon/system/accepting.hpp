@@ -1,4 +1,4 @@
-// How sockets that listen accept, and whom.
+// How many connections a listening socket accepts, and from whom.
 
 #pragma once
 
@@ -16,13 +16,13 @@ inline constexpr std::chrono::milliseconds accept_retry{200};
 /// How many connections are accepted in one turn of the loop.
 inline constexpr int max_accepts_per_turn = 16;
 
-/// What the owners leave to all other users: three quarters.
+/// The part of a limit that all users together may take, without the owners (is_owner()): three quarters.
 [[nodiscard]] constexpr auto part_for_others(std::unsigned_integral auto most) {
   return most - most / 4;
 }
 
-/// Whether the user may have one more of `most` connections, `users` having the others. The owners keep a quarter of
-/// them for themselves, and of the rest nobody has more than half: no user of the group locks out another, or root.
+/// Whether the user may have one more of `most` connections. `users` are the users of the present ones. A quarter is
+/// kept for the owners, and no other user gets more than half of the rest. So no user can lock out another, or root.
 [[nodiscard]] bool may_connect(uid_t user, std::size_t most, std::ranges::input_range auto&& users) {
   std::size_t all = 0;
   std::size_t others = 0;

@@ -10,7 +10,7 @@ Caller caller_of(int socket) {
   socklen_t size = sizeof process;
   if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &process, &size) != 0) return {};
   Caller caller{process.pid, process.uid, {}};
-  // With too little room the kernel says how much it takes.
+  // If the room is too small, the kernel stores the size that it needs.
   size = 0;
   ::getsockopt(socket, SOL_SOCKET, SO_PEERGROUPS, nullptr, &size);
   caller.groups.resize(size / sizeof(gid_t));

@@ -1,4 +1,4 @@
-// The process at the other end of a socket of this machine, by the kernel's word.
+// The process at the other end of a socket of this machine, as the kernel reports it.
 
 #pragma once
 
@@ -17,7 +17,7 @@ struct Caller {
 
 /// Returns the process that connected.
 [[nodiscard]] Caller caller_of(int socket);
-/// Root, and who runs the daemon.
+/// Whether the user is root or the user that the daemon runs as.
 [[nodiscard]] bool is_owner(uid_t user);
 
 }  // namespace gossamer::daemon

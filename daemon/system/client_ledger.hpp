@@ -1,7 +1,8 @@
 // The resources of attached clients, in all and by user: whether one more fits, which limits are nearly used up.
 //
-// Kept by the client listener, and by the exact averages for theirs, on the loop's thread. Invariant: no limit is
-// exceeded if a client is entered only after objection() has found nothing against it.
+// The client listener has one for its clients, and the exact averages have one for theirs. All calls come from the
+// loop's thread. Invariant: no limit is exceeded if a client is entered only after objection() has found nothing
+// against it.
 
 #pragma once
 
@@ -19,10 +20,10 @@ namespace gossamer::daemon {
 struct ClientLimits {
   static constexpr std::uint64_t none = std::numeric_limits<std::uint64_t>::max();
   std::uint64_t clients = 64;
-  std::uint64_t jobs = none;  ///< only warned of here; the node refuses, since a job may outlive its client a little
+  std::uint64_t jobs = none;  ///< the ledger only warns of it; the node enforces it, since a job may outlive its client
   std::uint64_t memory_bytes = none;
-  /// For each user. Where there is none, nobody but root and who runs the daemon takes more than three quarters of what
-  /// all may take, so that no user keeps the others out.
+  /// The limits for each user. Without such a limit, a user that is no owner (is_owner()) may take three quarters of
+  /// what all may take, so that no user keeps the others out.
   std::uint64_t clients_per_user = none;
   std::uint64_t jobs_per_user = none;
   std::uint64_t memory_per_user_bytes = none;
@@ -42,7 +43,7 @@ class ClientLedger {
   };
 
   explicit ClientLedger(const ClientLimits& limits) : limits_(limits) {}
-  /// Clients that are entered already stay, even if they are too many now.
+  /// Clients that were entered before stay, even if they exceed the new limits.
   void set_limits(const ClientLimits& limits) { limits_ = limits; }
 
   /// The limit that one more client would exceed, how much of it is used, and what to set; nothing if the client fits.

@@ -71,7 +71,7 @@ std::string_view take_until(std::string_view& rest, std::string_view separator) 
   return part;
 }
 
-/// Whether a Host header is a number or localhost, as typed by somebody who means this machine.
+/// Whether a Host header is an IP address or localhost, and so not a name that a web page may have.
 bool is_local_host(std::string_view host) {
   std::string_view name = host;
   if (host.starts_with('[')) {
@@ -153,7 +153,7 @@ class HttpServer::Core : public std::enable_shared_from_this<Core> {
   [[nodiscard]] std::size_t connections() const { return connections_.size(); }
 
  private:
-  /// The operation under way holds the connection; after close() that operation is the last.
+  /// The operation under way keeps the connection in memory. No further operation begins after close().
   struct Connection {
     explicit Connection(tcp::socket&& accepted) : socket(std::move(accepted)), deadline(socket.get_executor()) {}
     tcp::socket socket;
@@ -165,7 +165,7 @@ class HttpServer::Core : public std::enable_shared_from_this<Core> {
   };
   using Held = std::shared_ptr<Connection>;
 
-  /// A handler that acts only while this object exists and the operation was not cancelled.
+  /// A handler that acts only while this object exists and the connection is open.
   template <class Action>
   auto on(Held connection, Action action) {
     return [weak = weak_from_this(), connection = std::move(connection), action = std::move(action)](
@@ -253,7 +253,7 @@ void HttpServer::Core::send(const Held& connection, HttpAnswer&& answer) {
                     }));
 }
 
-/// Closing a socket that has unread bytes resets the connection, and the answer on its way is lost.
+/// Reads on after the answer: closing a socket with unread bytes would reset the connection and lose the answer.
 void HttpServer::Core::drain(const Held& connection) {
   connection->input.resize(max_http_request_bytes);
   connection->socket.async_read_some(

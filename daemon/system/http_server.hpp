@@ -4,8 +4,8 @@
 // Everything runs on the loop's thread; the handler answers at once. Whoever connects may be hostile: a connection has
 // max_http_request_bytes for its request and `timeout` for everything; beyond max_http_connections the oldest is
 // closed; and at most max_http_accepts_per_s are accepted, so that requests cannot take the loop from gossip. A request
-// whose Host is a name other than localhost is refused, because a web page may have its own name point here in order to
-// read along.
+// whose Host is a name other than localhost is refused, because a hostile web page may let its own name point to this
+// address in order to read the answers.
 
 #pragma once
 
@@ -62,7 +62,7 @@ class HttpServer {
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;
 
-  /// The endpoint with the port that was found.
+  /// The endpoint listened on, with the port that the system chose if port 0 was asked for.
   [[nodiscard]] asio::ip::tcp::endpoint endpoint() const;
   [[nodiscard]] std::size_t connections() const;
 

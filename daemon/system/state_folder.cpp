@@ -78,7 +78,7 @@ std::expected<StateFolder, std::string> StateFolder::open(const std::filesystem:
 std::expected<std::optional<std::string>, std::string> StateFolder::load(std::string_view name) const {
   GOSSAMER_CHECK(!name.empty() && name.find('/') == std::string_view::npos);
   const std::filesystem::path file = path_ / name;
-  const FileDescriptor fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));  // a pipe is not waited for
+  const FileDescriptor fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));  // opening a pipe must not wait
   if (!fd && errno == ENOENT) return std::nullopt;
   if (!fd) return std::unexpected(failed(file, "cannot be read", errno));
   struct stat kind {};

@@ -22,8 +22,8 @@ std::unexpected<std::string> failed(const std::filesystem::path& path, const cha
   return std::unexpected(fmt::format("{}: {}: {}", path.string(), what, std::strerror(errno)));
 }
 
-/// Makes way for a new socket file. The folder is locked, so that two daemons that start at the same time do not both
-/// succeed.
+/// Removes a socket file at which nobody answers. The caller has locked the folder, so that two daemons that start at
+/// the same time do not both succeed.
 std::expected<void, std::string> make_way(const std::filesystem::path& path, const sockaddr_un& address, int type) {
   struct stat file {};
   if (::lstat(path.c_str(), &file) != 0) {
@@ -55,7 +55,7 @@ std::expected<UnixSocket, std::string> UnixSocket::listen(const std::filesystem:
   const std::filesystem::path folder = path.parent_path();
   const FileDescriptor folder_lock(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!folder_lock) return failed(folder, "cannot be opened; create it, or set [node] socket_dir to another folder");
-  ::flock(folder_lock.get(), LOCK_EX);  // where a file system has no locks, the check alone has to do
+  ::flock(folder_lock.get(), LOCK_EX);  // on a file system without locks only make_way() protects
 
   if (auto clear = make_way(path, *address, type); !clear) return std::unexpected(std::move(clear.error()));
   FileDescriptor fd(::socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));

@@ -19,7 +19,7 @@
 
 namespace gossamer::daemon {
 
-/// How often it is looked whether a listener's file is still there.
+/// How often a listener checks whether its file is still there.
 inline constexpr std::chrono::milliseconds socket_look_period{5000};
 
 class UnixSocket {
@@ -34,7 +34,8 @@ class UnixSocket {
   [[nodiscard]] int get() const { return fd_.get(); }
   /// Whether the file is still where it was made. Without the file nobody can connect any more.
   [[nodiscard]] bool file_in_place() const;
-  /// Listens at the same path anew if the file is gone. True: `acceptor` has the new socket, and waits for nobody yet.
+  /// Listens at the same path again if the file is gone. True: `acceptor` has the new socket, and the caller has to
+  /// wait for connections there.
   [[nodiscard]] static std::expected<bool, std::string> listen_again(std::optional<UnixSocket>& listening,
                                                                      asio::posix::stream_descriptor& acceptor,
                                                                      spdlog::logger& log);

@@ -13,7 +13,8 @@
 namespace gossamer::daemon {
 namespace {
 
-constexpr std::size_t most_record_bytes = 1u << 20;  // of a user or group; a group of many members has a long one
+/// A longer record of a user or group is not read. Groups with many members have long records.
+constexpr std::size_t most_record_bytes = 1u << 20;
 
 struct Entry {
   std::string who;

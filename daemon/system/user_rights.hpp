@@ -1,7 +1,8 @@
 // What the users of this machine may do with jobs: [rights] of the configuration.
 //
-// An entry "WHO: JOBS" has a user's name or number, or a group's after '@', or '*' for whoever reaches the sockets, and
-// names of jobs, as patterns of fnmatch(3) with commas between them. Root and who runs the daemon may do everything.
+// An entry "WHO: JOBS" has a user's name or number, or a group's after '@', or '*' for everybody who can reach the
+// sockets, and names of jobs, as patterns of fnmatch(3) with commas between them. The owners (is_owner()) may do
+// everything.
 // Owned by the shell, on the loop's thread.
 
 #pragma once
@@ -20,7 +21,7 @@ namespace gossamer::daemon {
 
 class UserRights {
  public:
-  /// Entries must be sound. `train`: who may train the jobs, and read their models so. `steer`: who may change their
+  /// Entries must be sound. `train`: who may train the jobs, and so read their models. `steer`: who may change their
   /// settings and have checkpoints written.
   UserRights(const std::vector<std::string>& train, const std::vector<std::string>& steer);
 
@@ -31,7 +32,7 @@ class UserRights {
   [[nodiscard]] bool may_steer(const Caller& caller, std::string_view job) const;
 
  private:
-  /// Without user and group: everyone.
+  /// A grant without user and group is for everyone.
   struct Grant {
     std::optional<uid_t> user;
     std::optional<gid_t> group;

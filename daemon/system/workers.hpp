@@ -79,7 +79,7 @@ class Workers {
   const std::size_t capacity_;
   mutable std::mutex mutex_;
   std::condition_variable wake_;
-  std::condition_variable idle_;  // no task runs, and none begins any more
+  std::condition_variable idle_;  // notified when no task runs any more
   std::deque<Entry> queue_;       // under mutex_
   std::size_t running_ = 0;       // under mutex_
   std::uint64_t finished_ = 0;    // under mutex_

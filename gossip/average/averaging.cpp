@@ -27,7 +27,8 @@ bool contributes(const RoundPlan& plan, const Participant& node) {
   return std::ranges::find(plan.contributions, node, &Contribution::from) != plan.contributions.end();
 }
 
-/// The round let the sender in. If the members that committed it are gone, nobody else can tell.
+/// True if the message tells of the round that let its sender in. If the members that committed that round are gone,
+/// only the sender can tell of it.
 bool tells_how_it_entered(const Participant& from, const AverageMessage& message) {
   const auto* const commit = std::get_if<RoundCommit>(&message.body);
   return commit != nullptr && contains(commit->plan.members, from);
@@ -37,7 +38,7 @@ bool tells_how_it_entered(const Participant& from, const AverageMessage& message
 
 // --- membership ---------------------------------------------------------------------------------------------------
 
-/// Asks whoever is linked. Founds if they have all answered, none is a member, and no smaller one asks.
+/// Asks every linked node. Founds a group if all have answered, none has a member, and no smaller participant asks.
 void Averaging::seek(Actions& out) {
   if (!search_.since_us) search_.since_us = now_us_;
   for (const NodeId& node : linked_)
@@ -105,7 +106,7 @@ void Averaging::participant_gone(const Participant& gone, Actions& out) {
 }
 
 void Averaging::member_lost(Actions& out) {
-  // Results that only it had are missing. A new ballot finds out whether others have accepted the plan.
+  // Results that only the lost member had are missing. A new ballot finds out whether others have accepted the plan.
   if (decision_.lead && decision_.lead->plan) decision_.lead.reset();
   if (!decision_.work) tell_ready(out);  // it may have been the conductor
   conduct(out);
@@ -131,7 +132,7 @@ RoundEnter Averaging::entrance() const {
 
 void Averaging::enter(const Participant& from, const AverageMessage& message, Actions& out) {
   const auto& entrance = std::get<RoundEnter>(message.body);
-  // A vote is remembered by its round only, so no round is entered twice.
+  // A participant remembers only in which rounds it has voted, not how. So it must not enter the same round twice.
   const bool again = message.founding == founding_ && message.round < round_;
   const bool can_count_on = message.round <= max_average_round / 2;
   if (!wants_in_ || again || !can_count_on || !contains(entrance.plan.members, self_)) return;
@@ -150,10 +151,10 @@ void Averaging::enter(const Participant& from, const AverageMessage& message, Ac
   tell_ready(out);
 }
 
-/// The contribution is in a committed round.
+/// Forgets the own contribution if a committed round has it.
 void Averaging::let_go_if_taken() {
   std::uint64_t& taken = taken_[self_];
-  taken = std::min(taken, given_);  // nobody can have more
+  taken = std::min(taken, given_);  // no round can have a contribution that was never given
   if (own_ && taken >= *own_) own_.reset();
 }
 
@@ -213,7 +214,7 @@ void Averaging::dispatch(const Participant& from, const AverageMessage& message,
       message.body);
 }
 
-/// One who is no member learns who is, and who is not.
+/// Learns from a message, while this participant is no member, who is a member and who is not.
 void Averaging::answered_outside(const Participant& from, const AverageMessage& message) {
   search_.without.erase(from.node);
   if (message.founding != FoundingId{}) search_.heard_member_us = now_us_;
@@ -235,7 +236,7 @@ void Averaging::received(const Participant& from, const AverageMessage& message,
   if (!member_) {
     answered_outside(from, message);
     if (is_entrance) enter(from, message, out);
-    // Who has left still has the results of its last round.
+    // A participant that has left still has the results of its last round.
     const bool late = !member_ && message.founding == founding_ && message.round + 1 == round_;
     if (late && !is_entrance) answer_late(from, message, out);
   } else if (std::holds_alternative<RoundJoin>(message.body)) {
@@ -251,14 +252,14 @@ void Averaging::received(const Participant& from, const AverageMessage& message,
   } else if (message.round < round_) {
     answer_late(from, message, out);
   } else if (message.round > round_) {
-    send(from, RoundAsk{.part = {.fragment = fragments_}}, out);  // it answers with what is to be known
+    send(from, RoundAsk{.part = {.fragment = fragments_}}, out);  // the answer tells what was missed
   } else if (contains(members_, from) || tells_how_it_entered(from, message)) {
     dispatch(from, message, out);
   }
   drain(out);
 }
 
-/// The sender is in a round that is over.
+/// Answers a sender that is still in a round that is over here.
 void Averaging::answer_late(const Participant& from, const AverageMessage& message, Actions& out) {
   if (std::holds_alternative<RoundCommit>(message.body)) return;
   if (message.round + 1 < round_) return send(from, RoundGone{}, out);
@@ -274,7 +275,8 @@ void Averaging::answer_late(const Participant& from, const AverageMessage& messa
   }
 }
 
-/// Those who entered after the last round do not have its results. If nobody else is left, who missed them joins anew.
+/// Members that entered after the last round do not have its results. If no other members are left, a participant that
+/// missed the results must join anew.
 bool Averaging::anybody_else_has_last(const Participant& late) const {
   return std::ranges::any_of(last_->contributions, [&](const Contribution& contribution) {
     return contribution.from != late && contains(members_, contribution.from) && !is_dead(contribution.from);
@@ -306,7 +308,7 @@ bool Averaging::take_note(const Ballot& ballot) {
   return true;
 }
 
-/// Nobody who keeps to the rules has a contribution of this node's that it has not made.
+/// False if the plan has a contribution of this participant that it has never made: its author breaks the rules.
 bool Averaging::may_be(const RoundPlan& plan) const {
   const auto own = std::ranges::find(plan.contributions, self_, &Contribution::from);
   return own == plan.contributions.end() || (own->number > 0 && own->number <= given_);
@@ -326,7 +328,7 @@ void Averaging::on(const Participant& from, const RoundPromise& promise, Actions
   propose_if_ready(out);
 }
 
-/// Somebody else conducts; if not, tick() begins again.
+/// Another member conducts. If it does not after all, tick() conducts again.
 void Averaging::on(const Participant& /*from*/, const RoundRefusal& refusal, Actions& /*out*/) {
   if (!take_note(refusal.promised)) return;
   if (decision_.lead && refusal.promised > decision_.lead->ballot) decision_.lead.reset();
@@ -348,7 +350,7 @@ void Averaging::propose_if_ready(Actions& out) {
   if (decision_.lead->plan) send_to_members(RoundProposal{decision_.lead->ballot, *decision_.lead->plan}, out);
 }
 
-/// Members, as far as this node knows, that neither leave nor are dead.
+/// How many members neither leave nor are dead, as far as this node knows.
 std::size_t Averaging::staying() const {
   return static_cast<std::size_t>(std::ranges::count_if(members_, [this](const Participant& member) {
     const auto found = decision_.ready.find(member);
@@ -356,8 +358,8 @@ std::size_t Averaging::staying() const {
   }));
 }
 
-/// None: somebody is still waited for. While nobody has contributed, or too few stay for those that have, others can
-/// enter and leave.
+/// None while a member is still waited for. While nobody has contributed, or too few members stay for the contributions
+/// that there are, a plan without contributions lets others enter and leave.
 std::optional<RoundPlan> Averaging::make_plan() {
   std::set<Participant> ready;
   RoundPlan plan{.made_at = decision_.lead->ballot};
@@ -472,7 +474,7 @@ void Averaging::on(const Participant& /*from*/, const RoundCommit& commit, Actio
 
 void Averaging::work_on(const RoundPlan& plan, Actions& out) {
   GOSSAMER_CHECK(!decision_.work || !decision_.work->committed);  // a committed plan is the only one
-  // What this node has accepted it can give, until it accepts something else.
+  // This node keeps the results of the plan that it has accepted, for others, until it accepts another plan.
   const auto is_accepted = [this](const RoundPlan& one) {
     return decision_.accepted && decision_.accepted->plan == one;
   };
@@ -593,7 +595,7 @@ void Averaging::tick(TimeUs now_us, Actions& out) {
   drain(out);
 }
 
-/// Messages may be lost, so what has not been answered is said again.
+/// Messages may be lost, so those that were not answered are sent again.
 void Averaging::try_again(Actions& out) {
   if (!member_) {
     if (wants_in_) seek(out);
@@ -616,7 +618,7 @@ void Averaging::try_again(Actions& out) {
   } else if (decision_.accepted) {
     send(decision_.accepted->ballot.conductor, RoundAccept{decision_.accepted->ballot}, out);
   }
-  // Whoever knows that the round is over answers so.
+  // A member that knows that the round is over says so in its answer.
   const auto one_of = [this](std::span<const Participant> nodes) { return nodes[attempts_ % nodes.size()]; };
   const Participant some = one_of(members_);
   for (const Participant& node :
@@ -628,7 +630,7 @@ void Averaging::try_again(Actions& out) {
   if (decision_.work && !std::exchange(came_since_, false)) ask_for_parts(some, out);
 }
 
-/// Those who have contributed can say so.
+/// Tells those who have contributed whom the round waits for, so that they can report it.
 void Averaging::tell_whom_it_waits_for(Actions& out) {
   RoundWaits waits{.late = not_ready()};
   if (waits.late.empty() || beats_ % tell_late_every != 0) return;
@@ -637,7 +639,8 @@ void Averaging::tell_whom_it_waits_for(Actions& out) {
     if (ready.contribution && member != self_) send(member, waits, out);
 }
 
-/// The members of another group, where a link came too late, hear of this one.
+/// Tells linked nodes that are not in this group that it exists. They may have founded another one before the link came
+/// up.
 void Averaging::tell_others(Actions& out) {
   for (const NodeId& node : linked_) {
     if (std::ranges::find(members_, node, &Participant::node) == members_.end())
@@ -645,7 +648,7 @@ void Averaging::tell_others(Actions& out) {
   }
 }
 
-/// The owner is asked, and some other member too: the owner may have died after it had given the result to others.
+/// Asks the owner for missing results, and some other member too: the owner may have died after others had the result.
 void Averaging::ask_for_parts(const Participant& some, Actions& out) {
   for (std::uint32_t f = 0; f < decision_.work->slots.size(); ++f) {
     const Slot& slot = decision_.work->slots[f];

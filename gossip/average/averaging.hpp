@@ -12,17 +12,17 @@
 // contributions, and the members of the next round. A member that has all results of the plan accepts it. A quorum of
 // the voters commits it. When somebody dies before that, the conductor, or the next one, tries again without them at a
 // later ballot. Whoever accepted an earlier plan says so, and that plan is proposed again; it may have been committed.
-// This is Paxos for each round (Lamport 2001, "Paxos made simple"), with the members of a round decided by the one
-// before. The voters are the members that contributed to the round before: who enters and dies at once stops nobody. A
-// quorum is more than half of the voters, or half of them with the smallest id.
+// This is Paxos for each round (Lamport 2001, "Paxos made simple"), with the members of a round decided by the round
+// before. The voters are the members that contributed to the round before, so a participant that enters and dies at
+// once stops nobody. A quorum is more than half of the voters, or half of them with the smallest id.
 //
-// A member keeps its contribution until a committed round has it, and says which number it has, so that none is lost
+// A member keeps its contribution until a committed round has it. Each contribution has a number, so that none is lost
 // or counts twice. A process that starts again is a new participant. A member that a round has left out joins anew.
 //
-// Who wants to be a member asks all nodes that are linked. A member lets it in with the next round. If nobody has
-// contributed yet, that is a round without contributions. Where nobody is a member the smallest of those that ask
-// founds. Two that do not know of each other may both do so. When their groups meet, the members of the later one join
-// the other.
+// A participant that wants to be a member asks all nodes that are linked. A member lets it in with the next round. If
+// nobody has contributed yet, that is a round without contributions. Where nobody is a member, the smallest participant
+// that asks founds a group. Two participants that do not know of each other may both found one. When their groups meet,
+// the members of the later group join the other.
 //
 // Which message goes from whom to whom, and what the receiver does with it. Messages of this round, from a member, come
 // to on(). What is about other rounds, groups or membership is told apart in received().
@@ -43,8 +43,8 @@
 //   RoundGone      a member → who is further behind: is no member any more, and joins anew
 //   RoundNobody    a node → who asks for a process that is gone: counts it as dead, or as nowhere to be found
 //
-// This is a state machine for headers: messages and time come in, actions come out, and who carries these out keeps the
-// values. One owner, one thread.
+// This is a state machine without the values: messages and time come in, actions come out, and the caller that carries
+// the actions out keeps the values. One owner, one thread.
 
 #pragma once
 
@@ -59,11 +59,12 @@ namespace gossamer::gossip {
 
 struct AveragingOptions {
   TimeUs retry_us = 200 * us_per_ms;  ///< what is not answered is sent again after this
-  /// Once a quorum is ready, the others are waited for this long; 0: for ever. They are in the next round instead.
+  /// Once a quorum is ready, the other members are waited for this long; 0: without a limit. A member that is late
+  /// contributes to the next round instead.
   TimeUs grace_us = 0;
-  /// Who founds has asked for so long, and everybody linked has answered.
+  /// A participant founds a group only after it has asked for this long and every linked node has answered.
   TimeUs found_after_us = 300 * us_per_ms;
-  /// A member without a link for so long counts as dead. The failure detector tells nothing of one that died before
+  /// A member without a link for this long counts as dead. The failure detector says nothing of a node that died before
   /// this node had heard of it.
   TimeUs unlinked_us = 10 * us_per_s;
 };
@@ -81,37 +82,38 @@ class Averaging {
   struct Applied {
     std::uint64_t round;
     RoundPlan plan;
-    bool set_aside;  ///< its results are those that were set aside
+    bool set_aside;  ///< its results were set aside earlier
   };
   struct Entered {
-    std::uint64_t round;  ///< the last that the model must contain
-    Participant from;     ///< a member that has it
+    std::uint64_t round;  ///< the last round that the model must contain
+    Participant from;     ///< a member that has that model
   };
-  /// To be carried out in this order.
+  /// The caller carries these out in the order of the fields.
   struct Actions {
     std::vector<std::pair<Participant, AverageMessage>> send = {};
     std::vector<SendPart> parts = {};
-    /// The results of the plan so far are all here and accepted: they are kept aside while another plan is carried out.
+    /// The former plan's results are complete and accepted. They are kept aside while another plan is carried out.
     bool set_aside = false;
-    bool new_plan = false;           ///< parts of this round that are kept belong to no plan any more
+    bool new_plan = false;           ///< another plan has begun: the parts kept for the former plan are of no use
     bool take_back = false;          ///< the new plan is the one whose results were set aside
-    std::vector<std::uint32_t> sum;  ///< fragments whose contributions are all here; then call summed()
+    std::vector<std::uint32_t> sum;  ///< fragments whose contributions are all here: add them up, then call summed()
     /// The results of the plan are to be used. They are kept for others until the next round is applied. If there are
     /// several rounds, only the first has contributions.
     std::vector<Applied> applied = {};
-    std::optional<Entered> entered = {};  ///< the node is a member: it takes the model over, then contributes
-    bool left = false;                    ///< it is no member any more
+    std::optional<Entered> entered = {};  ///< this participant is a member: it takes the model over, then contributes
+    bool left = false;                    ///< this participant is no member any more
   };
 
   // --- membership
-  /// Asks whoever is linked until it is a member, or founds.
+  /// Asks every linked node until this participant is a member, or founds a group.
   void join() { wants_in_ = true; }
-  /// From now on it may found: who is to be linked soon is linked. The time counts from 1970.
+  /// From now on this participant may found a group. Call it once the nodes that will soon be linked are linked.
+  /// `time_of_day_us` counts from 1970.
   void allow_founding(TimeUs now_us, TimeUs time_of_day_us) { time_of_day_less_now_us_ = time_of_day_us - now_us; }
-  /// It is a member no more after the next round, to which it contributes nothing unless that has begun.
+  /// Leaves with the next round. A contribution is withdrawn unless the present plan has it.
   void leave(Actions& out);
   [[nodiscard]] bool is_member() const { return member_; }
-  /// The group that it is a member of, or was a member of last.
+  /// The group that this participant is a member of, or was a member of last.
   [[nodiscard]] const FoundingId& founding() const { return founding_; }
   [[nodiscard]] std::uint64_t round() const { return round_; }
   [[nodiscard]] const std::vector<Participant>& members() const { return members_; }
@@ -123,13 +125,13 @@ class Averaging {
 
   void link_up(const NodeId& node, Actions& out);
   void link_down(const NodeId& node) { linked_.erase(node); }
-  /// By the failure detector. It may be wrong.
+  /// The failure detector, which may be wrong, takes the node for dead.
   void node_dead(const NodeId& node, Actions& out);
   void node_alive(const NodeId& node) { dead_.erase(node); }
 
   // --- data
-  /// The next thing to be averaged; not before the last one was taken. `number`: larger than that one's. `at_least`:
-  /// RoundReady::at_least.
+  /// Gives the next contribution. Allowed only once a round has taken the last one. `number`: larger than that of the
+  /// last one. `at_least`: RoundReady::at_least.
   void contribute(std::uint64_t number, std::uint16_t at_least, Actions& out);
   /// The contribution that no committed round has yet, as far as this node knows.
   [[nodiscard]] std::optional<std::uint64_t> contribution() const { return own_; }
@@ -142,9 +144,9 @@ class Averaging {
     return member_ && round == round_ && decision_.work && decision_.work->plan.made_at == part.made_at &&
            part.fragment < decision_.work->slots.size() && !decision_.work->slots[part.fragment].result;
   }
-  /// A part has come. True: its values are to be kept.
+  /// A part has come. True: the caller must keep its values.
   [[nodiscard]] bool received(const Participant& from, std::uint64_t round, const RoundPart& part, Actions& out);
-  /// The result of a fragment is there, as asked for by Actions::sum.
+  /// The caller has added up a fragment's contributions, as Actions::sum asked for.
   void summed(std::uint32_t fragment, const Ballot& made_at, Actions& out);
 
   // --- messages and time
@@ -183,9 +185,9 @@ class Averaging {
     std::optional<Lead> lead = {};
     std::map<Participant, RoundReady> ready = {};
     std::optional<TimeUs> quorum_ready_us = {};
-    std::vector<Participant> late = {};  // as the conductor has told
+    std::vector<Participant> late = {};  // members that are waited for, as the conductor has told
   };
-  /// What one who is no member knows of others.
+  /// The knowledge of others, while this participant is no member.
   struct Search {
     std::optional<TimeUs> since_us = {};
     std::optional<TimeUs> heard_member_us = {};
@@ -193,7 +195,7 @@ class Averaging {
     std::set<NodeId> without = {};               // nodes where nobody averages
   };
 
-  /// False: nobody who keeps to the rules is so far.
+  /// Remembers the ballot's number. False: no member that keeps to the rules can have so large a number.
   [[nodiscard]] bool take_note(const Ballot& ballot);
   [[nodiscard]] bool may_be(const RoundPlan& plan) const;
   void on(const Participant& from, const RoundReady& ready, Actions& out);
@@ -261,8 +263,8 @@ class Averaging {
   bool member_ = false;
   bool wants_in_ = false;
   bool leaving_ = false;
-  // The member's group, and the round that it commits next. While this is no member: the group that it was in last, and
-  // the last round in which it may have voted.
+  // The group, and the round that it commits next. While this participant is no member: the group that it was in last,
+  // and the last round in which it may have voted.
   FoundingId founding_;
   std::uint64_t round_ = 0;
   std::vector<Participant> members_;
@@ -271,9 +273,9 @@ class Averaging {
   std::set<NodeId> dead_;
   std::map<NodeId, TimeUs> unlinked_;           // members without a link, and since when
   std::set<Participant> gone_;                  // members whose processes are gone
-  std::map<Participant, std::uint64_t> taken_;  // the last contribution of each that a committed round has
+  std::map<Participant, std::uint64_t> taken_;  // each participant's last contribution that a committed round has
   std::optional<std::uint64_t> own_;
-  std::uint16_t at_least_ = 0;  // as the own contribution asks
+  std::uint16_t at_least_ = 0;  // RoundReady::at_least of the own contribution
   std::uint64_t given_ = 0;     // the largest number of an own contribution
 
   Decision decision_;
@@ -282,7 +284,7 @@ class Averaging {
 
   std::set<Participant> joiners_;
   Search search_;
-  std::optional<TimeUs> time_of_day_less_now_us_;  // none: it may not found yet
+  std::optional<TimeUs> time_of_day_less_now_us_;  // none: this participant may not found a group yet
 
   TimeUs now_us_ = 0;
   TimeUs retry_at_us_ = 0;

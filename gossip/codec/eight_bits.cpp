@@ -1,5 +1,5 @@
-// The loops are compiled for every target of Highway, and chosen at run time. They are plain ones, which the compiler
-// makes vectors of; no result depends on the target.
+// The loops are compiled for every target of Highway, and chosen at run time. They are plain loops, which the compiler
+// vectorises; no result depends on the target.
 
 #include "gossip/codec/eight_bits.hpp"
 
@@ -24,7 +24,7 @@ using Wholes = std::array<std::int8_t, eight_bits_block>;
 
 /// A scale is 2^exponent, and is sent as exponent − least_exponent.
 constexpr int least_exponent = -126;
-constexpr int most_exponent = 121;  // 127 of it is still finite
+constexpr int most_exponent = 121;  // the largest with which 127 times the scale is finite
 constexpr std::uint8_t not_a_number = 255;
 constexpr float most_whole = 127;
 /// Added to a float of small magnitude, it leaves the nearest whole number in the low bits of the sum.
@@ -55,7 +55,7 @@ HWY_INLINE float scale_of(std::byte sent) {
   return exponent > most_exponent ? std::numeric_limits<float>::quiet_NaN() : power_of_two(exponent);
 }
 
-/// `values` become what is lost. Of a block that is not a number nothing is.
+/// Replaces `values` by what rounding took away. That is zero for a block with NaN or infinity.
 HWY_INLINE std::uint8_t round_block(Values& values, Wholes& wholes) {
   const std::uint8_t sent = scale_for(largest_magnitude(values));
   if (sent == not_a_number) {
@@ -97,7 +97,7 @@ HWY_INLINE void read_all(const std::byte* in, std::size_t count, float* out) {
   for (std::size_t block = 0; block < blocks; ++block) {
     const std::size_t first = block * eight_bits_block;
     const float scale = scale_of(in[block]);
-    // A constant count is what the compiler makes vectors of.
+    // The compiler vectorises a loop only if its count is constant.
     if (count - first >= eight_bits_block) {
       for (std::size_t i = 0; i < eight_bits_block; ++i)
         out[first + i] = (add ? out[first + i] : 0.0F) + static_cast<float>(wholes[first + i]) * scale;

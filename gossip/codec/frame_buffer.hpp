@@ -1,7 +1,7 @@
 // Memory for a frame that a kernel is about to fill. It is then passed on as Bytes, finally to ZeroMQ, without a copy.
 //
-// Unlike a vector it is not zeroed first, which would cost an eighth of an exchange's computing. So its user must write
-// every byte before it is shared. It begins at a cache line. One owner until share(), any thread.
+// Unlike a vector, the memory is not zeroed first, which would cost an eighth of an exchange's computing. So its user
+// must write every byte before share(). The memory begins at a cache line. One owner until share(), any thread.
 
 #pragma once
 

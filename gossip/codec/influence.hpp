@@ -8,10 +8,10 @@
 //
 //   2^-a · ‖s·D‖ ≤ min(τ_i, τ_j) / 2
 //
-// so that both move by the same amount and the sum over honest replicas is unchanged. τ is `clip` times a lower median:
-// that of the distances ‖s·D‖ found with the partners that the fragment was last exchanged with. Partners that the same
-// sponsor has admitted have one voice together, so that a minority of sponsors cannot move it, however many nodes they
-// have, whatever those send and however often.
+// so that both move by the same amount and the sum over honest replicas is unchanged. τ is `clip` times the lower
+// median of the distances ‖s·D‖ found with the partners that the fragment was last exchanged with. Partners that the
+// same sponsor has admitted have one voice together. So a minority of sponsors cannot move the median, however many
+// nodes they have, and whatever and however often these send.
 //
 // Owned by Replica (on the loop's thread); the functions are pure.
 
@@ -28,22 +28,22 @@ namespace gossamer::gossip {
 
 /// Number of partners (the latest ones) whose distance a fragment remembers.
 inline constexpr std::size_t remembered_partners = 16;
-/// With fewer partners nobody can tell which one is wrong: nothing is clipped, and every partner is believed.
+/// With fewer partners there is no median, and every partner is believed: nobody can tell which one is wrong.
 inline constexpr std::size_t witnesses_least = 3;
 
-/// The partner of an exchange in a short form, and whether there are others to compare it with. All partners of a
-/// sponsor are the same witness, where there are others.
+/// The partner of an exchange, under a short name. Partners that one sponsor has admitted share a name, unless all
+/// known partners are of that sponsor. `alone`: there are too few partners to compare it with.
 struct Witness {
   std::uint16_t partner = 0;
   bool alone = true;
 };
 
-/// The distances that one fragment's exchanges found: the last one for each partner. Where there is no room for
-/// another, the oldest goes of the sponsor that has the most.
+/// The distances that one fragment's exchanges found: the last one for each partner. If the record is full, a new
+/// partner replaces the oldest distance of the voice that has the most.
 class DistanceRecord {
  public:
   void observe(const NodeId& partner, double distance, Sponsor sponsor = no_sponsor);
-  /// The partner is gone: how far it was once says nothing of those that are here.
+  /// Drops the distance of a partner that is gone: it says nothing of the partners that remain.
   void forget(const NodeId& partner);
   [[nodiscard]] std::size_t partners() const { return count_; }
   /// The lower median over sponsors, each of which counts as much as any other; none with fewer partners than
@@ -60,11 +60,11 @@ class DistanceRecord {
   [[nodiscard]] std::span<const Seen> seen() const { return std::span(seen_).first(count_); }
   [[nodiscard]] std::ptrdiff_t with_voice(std::uint32_t voice) const;
 
-  std::array<Seen, remembered_partners> seen_;  // the first count_, oldest first
+  std::array<Seen, remembered_partners> seen_;  // the first count_ are used, oldest first
   std::size_t count_ = 0;
 };
 
-/// Whose voice a partner has, in a short form: its sponsor's, or its own.
+/// A short name for a partner's voice: its sponsor's name, or its own if the sponsor is not known.
 [[nodiscard]] std::uint32_t voice_of(const NodeId& partner, Sponsor sponsor);
 
 /// The voices of a fragment's last partners.
@@ -76,7 +76,7 @@ class VoiceTurns {
     return static_cast<std::size_t>(
         std::ranges::count_if(last_, [&](const Turn& turn) { return turn.voice == voice && turn.at_us > since_us; }));
   }
-  /// True if `turns` are a voice's part of the last exchanges, of `voices` that there are, and `more` of them.
+  /// True if a voice with `turns` of the last exchanges has had its share of them, 1 / `voices`, and `more` besides.
   [[nodiscard]] static bool is_its_part(std::size_t turns, std::size_t voices, std::size_t more) {
     return turns * voices >= remembered_partners + more * voices;
   }
@@ -91,9 +91,9 @@ class VoiceTurns {
   std::uint8_t next_ = 0;
 };
 
-/// A `clip` from here on is for clusters of members that are trusted, against what goes wrong. Among replicas that
-/// hardly move the median falls with every exchange, and would hold off an honest one that comes late. So τ is then at
-/// least this part of ‖y‖.
+/// A `clip` of loose_clip or more is for clusters whose members are trusted; it guards against faults, not attacks.
+/// Where replicas hardly move, the median falls with every exchange and would hold off an honest replica that comes
+/// late. So τ is then at least loose_threshold times ‖y‖.
 inline constexpr float loose_clip = 4;
 inline constexpr double loose_threshold = 0.5;
 
@@ -110,10 +110,10 @@ class ClipRecord {
   [[nodiscard]] int extra_shift() const;
 
  private:
-  double excess_log2_ = 0;  // smoothed, over excesses above 1
+  double excess_log2_ = 0;  // smoothed; an excess below 1 counts as 1
 };
 
-/// The threshold of one end, as a task is given it.
+/// The threshold of one end of an exchange, as the loop gives it to a task.
 struct Clip {
   float threshold = 0;  ///< τ; 0: not known, since there are too few partners to compare
   float multiple = 0;   ///< τ is then this many times the distance that the estimates expect; 0: do not clip

@@ -1,10 +1,11 @@
 // The lattice codec with SIMD: the kernels of gossip/codec/lattice.hpp for every target of Highway, chosen at run time.
 // They give the same bits as gossip/codec/lattice_scalar.cpp, which is the readable version of the computation.
 //
-// One pass works on a block and finds its largest magnitude (is it finite, and within the exponent's range?). If the
-// magnitude is too large, the work is thrown away: the encoder repeats it with a raised exponent, the decoder marks the
-// block wide. Vectors have at most 16 lanes, so that a block is always a whole number of groups of four. There is no
-// fused multiply-add and no reordering of fp32 sums, so results do not depend on the target.
+// The same pass over a block does the work and finds the largest magnitude, which shows whether all values are finite
+// and within the exponent's range. If the magnitude is too large, the work is thrown away: the encoder repeats it with
+// a raised exponent, the decoder marks the block wide. Vectors have at most 16 lanes, so that a packed block is always
+// a whole number of groups of four vectors. There is no fused multiply-add and no reordering of fp32 sums, so results
+// do not depend on the target.
 //
 // These are pure functions over the caller's memory; any thread.
 
@@ -109,7 +110,7 @@ HWY_INLINE IntVector copy_block(const Sources& y, std::size_t first, float* HWY_
   return y.count == 1 ? copy_block_of<1>(y, first, out, largest) : copy_block_of<2>(y, first, out, largest);
 }
 
-/// Requests the block that is read `blocks_ahead` after number `index` of the list.
+/// Requests the memory of the block that stands `blocks_ahead` places after place `index` in the list.
 HWY_INLINE void prefetch_block(const Sources& y, std::span<const std::uint32_t> blocks, std::size_t index) {
   if (index + blocks_ahead >= blocks.size()) return;
   const std::size_t first = blocks[index + blocks_ahead] * block_elements;
@@ -119,8 +120,8 @@ HWY_INLINE void prefetch_block(const Sources& y, std::span<const std::uint32_t> 
 
 // ---- the lattice
 
-/// A block of a view with `count` sources: the sources, and the constants for dither and scaling. All members are
-/// values, since the bytes written meanwhile may alias anything.
+/// A block of a view with `count` sources: the sources, and the constants for dither and scaling. No member is a
+/// reference: the compiler would read it again after each write, since written bytes may alias anything.
 template <std::size_t count>
 struct Block {
   Block(const Sources& fragment, std::uint32_t block, std::uint64_t seed, int exponent)
@@ -159,7 +160,8 @@ HWY_INLINE WordVector dither_words(const Block<count>& block, WordVector keyed, 
   return hn::Xor(x, hn::ShiftRight<16>(x));
 }
 
-/// Rounds values that fit an int32 to nearest even. Highway's care for others costs four instructions.
+/// Rounds values that fit an int32 to nearest even. Highway's function handles all other values too, which costs four
+/// instructions.
 HWY_INLINE IntVector nearest_int(FloatVector value) {
 #if HWY_TARGET == HWY_AVX3
   return IntVector{_mm512_cvtps_epi32(value.raw)};
@@ -216,7 +218,8 @@ HWY_INLINE WordVector decode_vector(const Block<count>& block, std::size_t n, Wo
   return hn::BitCast(Words(), apart);
 }
 
-/// The check from the sums of its terms. They are added in 64 bits: some compilers' headers would overflow 32.
+/// The check from the sums of its terms. They are added in 64 bits, because some compilers' headers add 32-bit lanes as
+/// signed numbers, which would overflow.
 HWY_INLINE std::uint16_t check_of(WordVector sums) {
   const hn::Repartition<std::uint64_t, Floats> wide_words;
   const auto pairs = hn::BitCast(wide_words, sums);
@@ -231,7 +234,7 @@ HWY_INLINE std::uint16_t check_of(WordVector sums) {
 HWY_INLINE OctetVector pack(WordVector a, WordVector b, WordVector c, WordVector d) {
   const Octets octets;
   const Words words;
-  // Each shuffle moves the second bytes of the four words of a 128-bit part into another of its words.
+  // Each shuffle moves the second bytes of a 128-bit part's four words into one of its words: 0 for a, 1 for b, …
   constexpr std::uint8_t none = 0x80;
   alignas(16) static constexpr std::uint8_t place[4][16] = {
       {1, 5, 9, 13, none, none, none, none, none, none, none, none, none, none, none, none},
@@ -609,7 +612,7 @@ HWY_INLINE void apply_block(const std::byte* differences, float weight, const fl
   }
 }
 
-/// Keeps the blocks from `begin` to before `end` unchanged.
+/// Copies the blocks from `begin` to before `end` unchanged.
 HWY_INLINE void keep_blocks(std::size_t begin, std::size_t end, const float* in, float* out) {
   if (in == out || begin == end) return;
   const std::size_t bytes = (end - begin) * block_elements * sizeof(float);

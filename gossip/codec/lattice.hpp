@@ -46,8 +46,8 @@ namespace gossamer::gossip {
                           std::span<std::int8_t> exponents, std::span<std::uint16_t> checks,
                           std::span<std::byte> values);
 
-/// Decodes against y. Gives D = k_j − k_i (y_j − y_i for f32) and an outcome for each block. False if y is not finite,
-/// or for f32 a received value or a difference. Exponents must be in the accepted range.
+/// Decodes against y. Gives D = k_j − k_i (y_j − y_i for f32) and an outcome for each block. False if y is not finite;
+/// for f32 also if a received value or a difference is not finite. Exponents must be in the accepted range.
 [[nodiscard]] bool difference(Codec codec, const FragmentView& y, std::span<const std::uint32_t> blocks,
                               std::uint64_t seed, std::span<const std::int8_t> exponents,
                               std::span<const std::uint16_t> checks, std::span<const std::byte> values,

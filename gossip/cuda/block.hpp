@@ -226,7 +226,8 @@ struct FourOnLattice {
   /// The low `bits` of the indices, as bytes.
   template <int bits>
   [[nodiscard]] GOSSAMER_ANYWHERE std::uint32_t index_bytes() const {
-    // They are moved to where a byte begins or ends: upwards each, or all at once.
+    // An index begins at bit 11. For q8 each word is shifted up by 5, so that the low bits are byte 2. For q4 they are
+    // in byte 1, and the four bytes are shifted down together.
     static_assert(dither_bits == 11);
     std::uint32_t words[4];
     for (unsigned n = 0; n < 4; ++n)
@@ -235,8 +236,8 @@ struct FourOnLattice {
   }
 };
 
-/// `values` are within the exponent's range. `first`: the first one's number, a multiple of four, so that only the
-/// lowest bits of the four numbers differ.
+/// `values` are within the exponent's range. `first`: the number of the first element. It is a multiple of four, so
+/// that only the two lowest bits of the four elements' numbers differ.
 [[nodiscard]] GOSSAMER_ANYWHERE inline FourOnLattice on_lattice(const Four& values, int exponent, std::uint64_t seed,
                                                                 std::uint32_t first) {
   const std::uint32_t x = first ^ static_cast<std::uint32_t>(seed);
@@ -254,7 +255,7 @@ template <int bits, class Warp>
 [[nodiscard]] GOSSAMER_ANYWHERE bool encode_block(const Warp& warp, const FragmentView& y, std::uint32_t block,
                                                   std::uint64_t seed, std::int8_t* exponent, std::uint16_t* check,
                                                   std::uint8_t* out) {
-  const std::int8_t wanted = *exponent;  // all that is read is read at once
+  const std::int8_t wanted = *exponent;  // read here, so that all reads are under way at the same time
   const auto own = warp.each([&](unsigned lane) { return load_lane(y, block, lane); });
   const std::uint32_t largest = warp.largest(warp.each([&](unsigned lane) { return largest_of(warp.of(own, lane)); }));
   if (largest >= parts::infinity_bits) return false;
@@ -263,7 +264,7 @@ template <int bits, class Warp>
   const auto first = static_cast<std::uint32_t>(block * block_elements);
   const auto terms = warp.each([&](unsigned lane) {
     LaneValues values = warp.of(own, lane);
-    for (unsigned n = 0; beyond && n < lane_elements; ++n)  // only with the largest exponent
+    for (unsigned n = 0; beyond && n < lane_elements; ++n)  // `beyond` occurs with the largest exponent only
       values.half[n / 4].at[n % 4] = parts::clamped_value(values.half[n / 4].at[n % 4], used);
     LaneBytes bytes;
     std::uint32_t sum = 0;
@@ -360,7 +361,7 @@ template <int bits, class Warp>
   return true;
 }
 
-/// So many lanes read a block's packed differences, each of them two pieces of 16 bytes.
+/// A block's packed differences are read by `outcome_lanes` lanes, and each lane reads two pieces of 16 bytes.
 inline constexpr unsigned pieces_a_lane = 2;
 template <int bits>
 inline constexpr unsigned outcome_lanes = static_cast<unsigned>(block_elements) * bits / 8 / (16 * pieces_a_lane);
@@ -423,7 +424,7 @@ template <class Warp>
                                                           const float* sent, float* out, BlockOutcome* outcome) {
   const std::size_t first = block * block_elements;
   const auto sums = warp.each([&](unsigned lane) {
-    // All is read before anything is written: the arrays may be the same for all that the compiler knows.
+    // Everything is read before anything is written, because the compiler must assume that the arrays overlap.
     float apart[lane_terms];
     for (unsigned n = 0; n < lane_terms; ++n)
       apart[n] = y.publication[first + n * sum_lanes + lane];
@@ -466,8 +467,8 @@ GOSSAMER_ANYWHERE inline std::uint32_t copy_lane(const FragmentView& y, std::siz
 }
 
 /// The place of a block in the ascending list of `count` among a fragment's `block_count` blocks; `count` if it is not
-/// in the list. A block is at its own number, or before it by as many as are missing at most: with a whole list there
-/// is nothing to search.
+/// in the list. A block's place is at most its own number, and at least its number less the number of missing blocks.
+/// So there is nothing to search in a complete list.
 [[nodiscard]] GOSSAMER_ANYWHERE inline std::uint32_t place_of(std::uint32_t block, const std::uint32_t* blocks,
                                                               std::uint32_t count, std::uint32_t block_count) {
   const std::uint32_t missing = block_count - count;
@@ -560,8 +561,8 @@ struct OuterElement {
           parts::magnitude_of(x) < parts::infinity_bits && parts::magnitude_of(x + step.push) < parts::infinity_bits};
 }
 
-/// Writes an element after all were found finite. One that the client has changed to a value that is not finite stays
-/// as it is.
+/// Writes an element after all were found finite. The element stays as it is if the client has made it infinite or NaN
+/// since.
 GOSSAMER_ANYWHERE inline void write_outer_element(const OuterArrays& outer, std::uint32_t e) {
   const OuterElement element = outer_element(outer, e);
   const float push = element.finite && !is_left_out(outer, e) ? element.step.push : 0.0F;
@@ -590,7 +591,7 @@ inline constexpr std::uint32_t mean_not_finite = 1;
 inline constexpr std::uint32_t mean_moved = 2;
 inline constexpr std::uint32_t mean_differs = 4;
 
-// Each function has the four elements from `first` on, which is a multiple of four.
+// Each of these functions works on the four elements from `first` on, which is a multiple of four.
 
 [[nodiscard]] GOSSAMER_ANYWHERE inline bool mean_finite(const ClientArrays& client, std::size_t first) {
   const Four snapshot = load_four(client.snapshot + first);

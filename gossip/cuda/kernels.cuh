@@ -60,7 +60,7 @@ struct DeviceWarp {
       return value;
     }
   }
-  /// Right in lane 0, which alone writes it. The others add what nobody reads.
+  /// The result is right in lane 0 only, and only lane 0 writes it.
   [[nodiscard]] __device__ float ordered_sum(float value) const {
     for (unsigned width = lane_count / 2; width > 0; width /= 2)
       value += __shfl_down_sync(whole, value, width, static_cast<int>(lane_count));
@@ -78,8 +78,8 @@ template <unsigned lane_count>
   return gridDim.x * (blockDim.x / warp_lanes);
 }
 
-/// The item of this thread's group of lanes. The last warp may have groups too many, which do the last item again: so
-/// all lanes of a warp reduce, or none. There is at least one item.
+/// The item of this thread's group of lanes. The last warp may have more groups than items are left. Those groups do
+/// the last item again, so that all lanes of a warp take part in its reductions. There is at least one item.
 template <unsigned lane_count>
 [[nodiscard]] __device__ inline std::uint32_t item_of(std::uint32_t count) {
   const std::uint32_t n = group_number<lane_count>();
@@ -92,13 +92,14 @@ struct BlockList {
   std::uint32_t count = 0;
 
   [[nodiscard]] __device__ std::uint32_t at(std::uint32_t n) const { return blocks == nullptr ? n : blocks[n]; }
-  /// Its place in the list; `count`: not in it.
+  /// The block's place in the list; `count` if it is not in the list.
   [[nodiscard]] __device__ std::uint32_t place(std::uint32_t block, std::uint32_t block_count) const {
     return blocks == nullptr ? block : place_of(block, blocks, count, block_count);
   }
 };
 
-/// A warp has the blocks n, n + the warps of the launch, …: as many warps as the GPU has at once are enough.
+/// Warp n does the places n, n + warps_of_launch(), … of the list. So a launch needs no more warps than the GPU runs at
+/// once.
 template <int bits>
 __global__ void encode_kernel(FragmentView y, BlockList list, std::uint64_t seed, std::int8_t* exponents,
                               std::uint16_t* checks, std::uint8_t* values, std::uint32_t* flag) {
@@ -116,7 +117,7 @@ __global__ void copy_kernel(FragmentView y, BlockList list, float* out, std::uin
   if (copy_lane(y, list.at(n), threadIdx.x % warp_lanes, out + n * block_elements) >= parts::infinity_bits) *flag = 1;
 }
 
-/// As encode_kernel().
+/// The warps share the list as in encode_kernel().
 template <int bits>
 __global__ void difference_kernel(FragmentView y, BlockList list, std::uint64_t seed, const std::int8_t* exponents,
                                   const std::uint16_t* checks, const std::uint8_t* values, std::uint8_t* differences,
@@ -161,7 +162,8 @@ __global__ void outcomes_f32_kernel(std::uint32_t count, const float* difference
   if (!outcome_block_f32(warp, differences + n * block_elements, bit_at(wide, n), outcomes + n)) *flag = 1;
 }
 
-/// A warp a block of the fragment; those that are not in the list stay as they are. `exponents` null: all are 0.
+/// One warp does one block of the fragment. Blocks that are not in the list are copied unchanged. `exponents` null: all
+/// are 0.
 template <Codec codec>
 __global__ void apply_kernel(int shift, int sign, BlockList list, const std::int8_t* exponents,
                              const std::uint8_t* differences, std::uint32_t block_count, const float* in, float* out) {
@@ -180,13 +182,13 @@ __global__ void outer_check_kernel(OuterArrays outer, std::uint32_t elements, st
   if (e < elements && !outer_element(outer, e).finite) *flag = 1;
 }
 
-/// After the check: writes nothing if that has raised the flag.
+/// Runs after outer_check_kernel(), and writes nothing if that kernel has set the flag.
 __global__ void outer_write_kernel(OuterArrays outer, std::uint32_t elements, const std::uint32_t* flag) {
   const std::uint32_t e = blockIdx.x * blockDim.x + threadIdx.x;
   if (e < elements && *flag == 0) write_outer_element(outer, e);
 }
 
-/// Which clients hold what is not finite: bits in a word for each. A thread has four elements.
+/// Finds the clients whose values are not finite, and sets a bit in each one's word. A thread has four elements.
 __global__ void mean_check_kernel(const ClientArrays* clients, std::uint32_t count, std::uint32_t elements,
                                   std::uint32_t* found) {
   const std::uint32_t e = 4 * (blockIdx.x * blockDim.x + threadIdx.x);
@@ -196,14 +198,14 @@ __global__ void mean_check_kernel(const ClientArrays* clients, std::uint32_t cou
   }
 }
 
-/// Sets a bit if a thread of the warp has found it; one write a warp.
+/// Sets the bit if `is` holds in any thread of the warp. The warp writes at most once.
 __device__ inline void tell(bool is, std::uint32_t bit, std::uint32_t* found) {
   if (__any_sync(0xffffffffU, is ? 1 : 0) == 0 || threadIdx.x % warp_lanes != 0) return;
   if ((*found & bit) == 0) atomicOr(found, bit);
 }
 
-/// A thread has four elements, a warp half a block. The elements are a whole number of blocks, so that a warp is there
-/// as a whole or not at all.
+/// A thread has four elements, a warp half a block. The elements are a whole number of blocks, so all threads of a warp
+/// have elements, or none has.
 __global__ void mean_kernel(const ClientArrays* clients, std::uint32_t count, float* y, std::uint32_t elements,
                             std::uint32_t* found) {
   const std::uint32_t e = 4 * (blockIdx.x * blockDim.x + threadIdx.x);
@@ -222,8 +224,8 @@ __global__ void mean_kernel(const ClientArrays* clients, std::uint32_t count, fl
   }
 }
 
-/// What a training stream does at a step, in one launch: takes the correction in, and leaves a snapshot. Either may be
-/// left out by a null pointer; with `replace` the correction is what the values become.
+/// The work on a training stream at a step, in one launch: adds the correction to the live values, and writes a
+/// snapshot of them. A null pointer leaves either out. With `replace` the live values become the correction.
 __global__ void step_kernel(float* live, const float* correction, bool replace, float* snapshot,
                             std::uint32_t elements) {
   const std::uint32_t e = blockIdx.x * blockDim.x + threadIdx.x;

@@ -6,8 +6,8 @@
 // the lists of blocks are in the host's memory. Workers make the calls, several at a time, each for a fragment that is
 // held for it. A call returns when its result is there.
 //
-// The processor fails only for lack of memory; another device can be lost at any time. A call that fails returns false,
-// like one that finds a number that is not finite; nothing of it may be committed. failure() then gives the reason.
+// The processor fails only for lack of memory; another device can be lost at any time. A call returns false if it fails
+// or finds a number that is not finite. Then nothing of it may be committed. failure() says why a device was lost.
 
 #pragma once
 
@@ -75,8 +75,8 @@ class Device {
 
   /// The name of the device, for people.
   [[nodiscard]] virtual std::string name() const = 0;
-  /// Roughly how long its work has kept a training on it from going on so far, in microseconds. On the processor
-  /// nothing counts: the system shares its cores out.
+  /// Roughly how long the device's work for gossip has held up training on it so far, in microseconds. 0 for the
+  /// processor, whose cores the system shares out.
   [[nodiscard]] virtual double taken_us() const { return 0; }
   /// The reason why the device can no longer be used; empty while it can.
   [[nodiscard]] virtual std::string failure() const { return {}; }

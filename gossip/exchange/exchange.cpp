@@ -19,9 +19,9 @@ namespace {
 /// block refused for its coarse step, it asks for `widen_least` above its own estimate, as far as it accepts that.
 constexpr int widen_least = 2;
 constexpr int widen_most = 6;
-/// Both are powers of two of a step, beside what a push changes in the block (root mean square). A coarser step than
-/// `noise_limit` is refused, and one of `noise_asked` is asked for: its range has room for an element that alone has
-/// changed.
+/// For pushes. Both are powers of two of a step over the root mean square of a block's change. A coarser step than
+/// `noise_limit` is refused, and `noise_asked` is asked for instead. Its range still holds a change that is all in one
+/// element.
 constexpr int noise_limit = 0;
 constexpr int noise_asked = -3;
 
@@ -81,7 +81,7 @@ bool is_noise(const AnswerTask& task, int exponent, const BlockOutcome& outcome)
   return task.request.pushes && outcome.mean_square > 0 && exponent > change_of(outcome) + noise_limit;
 }
 
-/// Per block, in the order of the request's.
+/// Findings for each block, in the order of the request's blocks.
 struct CoarseSteps {
   std::vector<bool> coarse;   // such blocks say nothing about the disagreement
   std::vector<int> coarsest;  // the exponents that may be asked for at most
@@ -137,9 +137,8 @@ void scale(std::span<float> differences, int halvings) {
 }
 
 /// Scales f32 blocks whose differences exceed either end's limit down by powers of two, and updates their outcomes.
-/// Returns whether there are any.
-/// The responder's limit is for a weight of one half. An initiator that leaves it less may be further away: a node that
-/// only follows, and was not reached for long.
+/// Returns true if there are such blocks. The responder's limit is for a weight of one half, and is larger if the
+/// initiator leaves it a smaller weight: a node that only follows may be far away after a long time out of reach.
 bool limit_differences(const AnswerTask& task, HeldFragment fragment, std::span<const std::uint32_t> blocks,
                        std::span<const std::int8_t> limits, std::span<float> differences,
                        std::span<BlockOutcome> outcomes) {
@@ -260,7 +259,8 @@ float threshold_of(const Clip& clip, const BlockSteps& steps, float factor, std:
   return static_cast<float>(std::min<double>(expected, std::numeric_limits<float>::max()));
 }
 
-/// The shift that clipping asks for. If no allowed shift is enough, nothing is moved; f32 differences are scaled.
+/// The shift that clipping asks for. If no allowed shift is enough, f32 differences are scaled down, and lattice blocks
+/// are all marked wide, so that nothing moves.
 int clip_shift_of(const AnswerTask& task, float threshold, std::span<std::byte> differences,
                   std::span<BlockOutcome> outcomes, std::vector<bool>& coarse, bool& limited) {
   const int shift = clip_shift(norm_of(outcomes), lower_threshold(threshold, task.request.clip));
@@ -299,7 +299,7 @@ void describe_wide(const AnswerTask& task, HeldFragment fragment, std::span<cons
     wide[i / 8] |= std::byte{1} << (i % 8);
     const Codec codec = task.request.codec;
     const int own = fragment.steps.exponent(codec, task.range, task.factor, blocks[i]);
-    // With a large factor its own step is coarser than what it takes from others.
+    // With a large link factor, the responder's own step is coarser than the steps that it accepts from others.
     const int wanted = coarse[i] ? std::min(own + widen_least, coarsest[i])
                                  : std::clamp(own, exponents[i] + widen_least, exponents[i] + widen_most);
     asked[i] = static_cast<std::int8_t>(std::clamp(wanted, min_step_exponent, max_step_exponent));
@@ -314,8 +314,8 @@ bool can_be_averaged(float value) {
   return std::fabs(value) < largest_averaged;
 }
 
-/// False if one of the blocks has a number that cannot be averaged. `values`: the encoded values
-/// of f32. A lattice block has the coarsest step where its own magnitudes, or the other end's, need it.
+/// False if one of the blocks has a number that cannot be averaged. `values`: the encoded values of f32. Lattice blocks
+/// are read only if they have the coarsest step, since such a number needs it.
 bool within_reach(HeldFragment fragment, Codec codec, std::span<const std::uint32_t> blocks,
                   std::span<const std::int8_t> exponents, FrameBuffer& values) {
   if (codec == Codec::f32) return std::ranges::all_of(values.as<float>(), can_be_averaged);
@@ -337,17 +337,17 @@ bool commit(HeldFragment fragment, Codec codec, int shift, int sign, std::span<c
          fragment.buffers.write_back();
 }
 
-/// The shift by which this end leaves out the noise in the differences.
+/// The shift with which this end allows for the noise in the differences.
 int own_noise_shift_of(const ConcludeTask& task, std::span<const BlockOutcome> outcomes) {
   return task.reply.codec == Codec::f32 ? 0 : noise_shift_of(task.exponents, outcomes);
 }
 
-/// The responder moved as far as it was asked in all blocks within range, but for noise.
+/// True if the responder moved as far as it was asked in all blocks within range, apart from a shift for noise.
 bool took_all(const ConcludeTask& task, std::span<const BlockOutcome> outcomes) {
   return !task.reply.limited && task.reply.shift - task.push->shift <= own_noise_shift_of(task, outcomes);
 }
 
-/// Takes the owner's value over, on top of what was trained since it was pushed; but not in blocks out of range.
+/// Takes the owner's value over in all blocks within range, and keeps what was trained since the push.
 bool commit_push(HeldFragment fragment, const ConcludeTask& task, std::span<const BlockOutcome> outcomes) {
   PushState& state = *fragment.push;
   std::vector<std::uint32_t> moved;
@@ -360,8 +360,9 @@ bool commit_push(HeldFragment fragment, const ConcludeTask& task, std::span<cons
     return fragment.device.apply(task.reply.codec, shift, sign, task.blocks, task.exponents,
                                  task.reply.differences.data, fragment.buffers.block_count(), in, out);
   };
-  // Where the responder moves less than was asked, because of the noise in the differences, so does this end.
-  // Who only follows leaves the responder the least weight anyway, so it looks at the noise itself.
+  // If the responder moves less than was asked, because of the noise in the differences, this end does the same. A node
+  // that only follows lets the responder use the least weight only. Then the reply does not show the shift for noise,
+  // and this end computes it itself.
   const int less = std::max({task.reply.shift - task.push->shift, own_noise_shift_of(task, outcomes), 0});
   const int of_responder = std::min<int>(less + task.reply.shift, max_shift_bound);
   const auto move = [&](const float* in, float* out) {

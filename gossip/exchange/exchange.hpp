@@ -116,7 +116,7 @@ struct ConcludeTask {
     bool accepted = false;  ///< false: differences that are not finite, or beyond what the request allowed
     bool commit = false;    ///< as in AnswerTask
     int shift = 1;
-    bool took_all = false;  ///< a push: the responder has all of it but the blocks out of range
+    bool took_all = false;  ///< for a push: the responder has taken all of it, except the blocks out of range
     ExchangeMeasure measure;
     std::vector<std::uint32_t> wide;          ///< blocks that were out of range
     std::vector<std::int8_t> wide_exponents;  ///< the steps that the responder asked for on them
@@ -124,7 +124,7 @@ struct ConcludeTask {
   [[nodiscard]] Result run(HeldFragment fragment) &&;
 };
 
-/// Commits the opposite of a responder's half. The initiator will never commit the other half.
+/// Commits the opposite of a responder's half, because the initiator will never commit the other half.
 struct UndoTask {
   std::uint32_t place = 0;  ///< see ReplyCache
   ExchangeReply reply;
@@ -136,10 +136,10 @@ struct UndoTask {
   [[nodiscard]] Result run(HeldFragment fragment) const;
 };
 
-/// Whether a fragment in quarantine is finite again.
+/// Looks whether a fragment in quarantine is finite again.
 struct LookTask {
   struct Result {
-    bool finite = false;  ///< false as well: the device failed
+    bool finite = false;  ///< false also if the device failed
   };
   [[nodiscard]] Result run(HeldFragment fragment) const;
 };

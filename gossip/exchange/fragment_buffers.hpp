@@ -86,9 +86,10 @@ class FragmentBuffers {
 
   /// Offers the fragment to the client.
   void hand_over();
-  /// Gathered: true if the last offer contained changes from others than the clients.
+  /// For a gathered fragment: true if the last offer contained changes that did not come from the clients.
   [[nodiscard]] bool handed_changes() const { return handed_changes_; }
-  /// The client has published, and its word was checked. Gathered: the clients' publications have still to be taken in.
+  /// The client has published, and its word was checked. If the fragment is gathered, the clients' publications have
+  /// still to be taken in.
   void take_back(std::uint32_t generation);
 
   /// Sets the two buffers of the copy, in host memory that outlives this object. Call it before anything is gathered.
@@ -97,7 +98,7 @@ class FragmentBuffers {
   /// holds NaN or infinity, or there is no room. It then stays where it is.
   [[nodiscard]] bool gather();
   void finish_gather();
-  /// The fragment was gathered by an earlier daemon: this buffer of the copy counts, with so many commits. False: the
+  /// Takes over a fragment that an earlier daemon has gathered: `buffer` of the copy counts, with `commits`. False: the
   /// device has no room for it, and nothing has changed.
   [[nodiscard]] bool take_copy_over(std::uint8_t buffer, std::uint32_t commits);
   [[nodiscard]] bool gathered() const { return is_gathered_; }
@@ -108,8 +109,8 @@ class FragmentBuffers {
   /// y for a change by the clients' progress. Any thread. The change counts once finish_change() is called.
   [[nodiscard]] std::span<float> begin_change();
   void finish_change() { copy_ = static_cast<std::uint8_t>(1 - copy_); }
-  /// Writes a changed y back to where it outlives the daemon, before it counts; needed if it is gathered on another
-  /// device. Any thread. False: the device failed, and y is as it was before the change.
+  /// Writes a changed y back to the host's memory, where it outlives the daemon, before the change counts. Does nothing
+  /// unless y is gathered on another device. Any thread. False: the device failed, and y is as before the change.
   [[nodiscard]] bool write_back();
 
  private:

@@ -38,7 +38,8 @@ struct ClientFragment {
   float weight = 1;             ///< of its progress
   float* correction = nullptr;  ///< where the client's correction is written; may be a base
   bool replace = false;         ///< y itself is written, for the client to take over
-  /// The device whose memory the arrays are, if it is not the device of y. The mean then needs a node's device.
+  /// The device that has the arrays in its memory, if it is not the device of y. Such a mean needs a MeanOver
+  /// (gossip/group/group.hpp).
   const Device* device = nullptr;
 };
 

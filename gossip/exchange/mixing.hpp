@@ -27,7 +27,7 @@ class MixingBudget {
   void set(float budget) { budget_ = budget; }
   /// The node is about to send a request of its own. Promises half the budget to it, and returns its min_shift.
   int begin_own();
-  /// That shift.
+  /// The min_shift of a request of its own.
   [[nodiscard]] int own_shift() const;
   /// The node's own request has ended, whatever its result.
   void end_own();

@@ -44,7 +44,7 @@ class OuterState {
  public:
   /// Ranges that outer steps do not change (statistics are averaged, not optimised): ascending, without overlap.
   void leave_out(std::vector<ElementRange> ranges) { left_out_ = std::move(ranges); }
-  /// Whether the fragment holds statistics.
+  /// True if outer steps leave part of the fragment out.
   [[nodiscard]] bool leaves_out() const { return !left_out_.empty(); }
   [[nodiscard]] bool begun() const { return anchor_ != nullptr; }
   /// Bytes of the device's memory that it uses.

@@ -1,5 +1,5 @@
-// A node's memory of the exchanges that it began, which outlives its daemon: which halves a fragment's
-// corrections contain, and which they never will. These are values.
+// Notes about the exchanges that a node began; they outlive its daemon. They say which halves a fragment's corrections
+// contain, and which halves they never will. These are values.
 
 #pragma once
 
@@ -21,7 +21,7 @@ struct OwnHalf {
   static constexpr std::uint32_t never = commits_modulus;
 
   std::uint64_t counter = 0;      ///< names the exchange; 0: none
-  std::uint32_t commits = never;  ///< they contain it once the fragment's count of commits has reached this
+  std::uint32_t commits = never;  ///< the half counts once the fragment's count of commits has reached this
 
   [[nodiscard]] bool taken(std::uint32_t now) const { return commits != never && reached(now, commits); }
   friend bool operator==(const OwnHalf&, const OwnHalf&) = default;

@@ -29,7 +29,7 @@ const float* PushState::begin(const Device& device, const FragmentBuffers& buffe
   if (taken_ == nullptr || ahead == 0) {
     done = device.sum(buffers.y(), blocks, pushed_.get());
   } else {
-    // An outer step with the anchor b goes as far beyond y as y is from b.
+    // An outer step with the anchor b writes z − y = ahead · (y − b) to `extra_`, and z over the anchor.
     extra_ = device.allocate(elements);
     const Device::Floats momentum = device.allocate(elements);
     const OuterOptions beyond{.momentum = 1, .rate = ahead};

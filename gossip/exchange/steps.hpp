@@ -23,11 +23,11 @@ inline constexpr float default_range = 12.0F;
 /// A difference beyond the range by more than this many powers of two is not accepted, whether it comes from a step
 /// that would need it or from an f32 value.
 inline constexpr int limit_tolerance = 8;
-/// Largest link factor that counts in this limit: the partner itself teaches that factor.
+/// Largest link factor that counts in this limit. It is bounded because the partner itself teaches that factor.
 inline constexpr float limit_factor_most = 64.0F;
 /// Largest link factor that counts in the distance for clipping, where no better distance is known.
 inline constexpr float expected_factor_most = 4.0F;
-/// Most that one partner may raise an estimate which other partners do not raise.
+/// Largest factor by which one partner may raise an estimate that other partners do not raise.
 inline constexpr float raise_most = 64.0F;
 
 class BlockSteps {
@@ -47,8 +47,8 @@ class BlockSteps {
   /// The exponent for one block.
   [[nodiscard]] int exponent(Codec codec, float range, float factor, std::uint32_t block) const;
 
-  /// The limit: 2^limit is the largest difference that the block accepts from anyone. It is 2^limit_tolerance times the
-  /// range over the expected disagreement, which counts as at least 2^-16 of the fragment's mean magnitude.
+  /// The limit: 2^limit is the largest difference that the block accepts from anyone. It is 2^limit_tolerance · `range`
+  /// times the expected disagreement, which counts as at least 2^-16 of the fragment's mean magnitude.
   [[nodiscard]] int limit_exponent(float range, float factor, std::uint32_t block) const;
 
   /// The expected 2-norm of a difference over the listed blocks. For normal differences the mean square is π/2 times
@@ -76,7 +76,7 @@ class BlockSteps {
   [[nodiscard]] float raise(std::uint32_t block, float wanted, const Witness& witness);
 
   std::vector<float> mean_;
-  std::vector<float> tail_;  // 1 to tail_max
+  std::vector<float> tail_;  // widens a block's range: 1 to tail_max
   std::vector<Raised> raised_;
   float floor_ = 0;  // smallest disagreement that is not zero: growth starts there
   bool primed_ = false;

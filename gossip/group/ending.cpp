@@ -7,7 +7,8 @@ namespace gossamer::gossip {
 
 namespace {
 
-/// A program that stops and trains by turns makes its node tell the neighbours no more often than this.
+/// Shortest time between two looks at the clients. A program that stops and trains by turns makes its node tell the
+/// neighbours no more often than this.
 constexpr TimeUs finishing_period_us = 5 * us_per_ms;
 
 }  // namespace
@@ -50,7 +51,8 @@ void Ending::set_finishing(Programs programs, TimeUs now_us) {
   executor_.decide([&](Actions& out) { replica_.set_finishing(programs, now_us, out); });
 }
 
-/// What they do, if all have stopped. While the replica finishes, those that hear that all is over change nothing.
+/// What the programs do, if all have stopped. While the replica finishes, its clients hear one after the other that all
+/// is over; that changes nothing for the replica.
 Programs Ending::programs(const Group::Members& clients) const {
   if (std::ranges::all_of(clients,
                           [this](const auto& client) { return client->keeps() || group_.is_quarantined(*client); }))
@@ -94,7 +96,8 @@ void Ending::answer(Member& client, FinishReport report, bool over, bool is_firs
        .clock = report.clock});
 }
 
-/// The first client that is not quarantined and still to be told that all is over; if there is none, the first client.
+/// The first client that trains, is not quarantined, and has still to be told that all is over. If there is none, the
+/// first client.
 std::uint64_t Ending::first_sound(const Group::Members& clients) const {
   const auto sound = std::ranges::find_if(clients, [this](const auto& client) {
     return !client->keeps() && !group_.is_quarantined(*client) && !client->has_finished();

@@ -1,8 +1,8 @@
 // The end of a run at this node: what its programs have asked for, how far the end agreement is, and who saves.
 //
 // Several clients finish as one. When all have stopped training and hold the node's copy, the replica finishes
-// (gossip/replica/finishing.hpp). A quarantined client that has been told so is left out, and so is a client for which
-// the run is over, or with which nobody trains: the others do not wait for it. The daemon and the simulator use it. One
+// (gossip/replica/finishing.hpp). The others do not wait for a quarantined client that has been told so, for a client
+// for which the run is over, or for a client that only keeps the job. The daemon and the simulator use this class. One
 // owner, the replica's thread.
 
 #pragma once
@@ -25,7 +25,8 @@ class Ending {
   void watch(const Group::Members& clients, TimeUs now_us);
   /// The longest time between rounds of the group. `period_us`: while clients train.
   [[nodiscard]] TimeUs round_period_us(TimeUs period_us) const;
-  /// What the node's copy is to be made from. At the end all are made equal, even if they should be so already.
+  /// What the node's copy is to be made from. At the end of a run it is the mean: that makes all clients equal, even
+  /// those that should be equal already.
   [[nodiscard]] Follows follows() const {
     return replica_.takes() || training_ != Training::go_on ? Follows::mean : Follows::one;
   }
@@ -51,7 +52,7 @@ class Ending {
   const Group& group_;
   Training training_ = Training::go_on;
   Programs told_ = Programs::train;  // to the replica
-  bool again_ = false;               // some client has asked for another end since the last answer, or for none
+  bool again_ = false;               // since the last answers, a client has asked to finish anew, or trains again
   TimeUs seen_us_ = 0;
   std::optional<std::uint64_t> saver_;  // the client that saves, once all is over
 };

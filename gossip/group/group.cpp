@@ -26,7 +26,7 @@ void adopt(const ClientFragment& client, const Device& home, std::span<float> y,
   outcome.moved = outcome.reached;
 }
 
-/// The copy contains the publication only if an earlier task took it.
+/// Notes that the copy lacks a publication that a task was to take and could not reach.
 void note_unreached(std::uint32_t f, Member& member, const LocalGroup::Part& part) {
   if (part.take != Take::nothing) member.note_out_of_reach(f);
 }
@@ -292,14 +292,14 @@ Group::Mean Group::mean_of(std::uint32_t f, const LocalGroup::Work& work) {
   return mean;
 }
 
-/// The number of the copy that a change beginning now makes. It is the old one before begin(): no progress is taken in
-/// then.
+/// The number of the copy that results from a change that begins now. Before begin() it is the present number, because
+/// no progress is taken in then.
 std::uint64_t Group::number_of_change(std::uint32_t f) const {
   const auto copy = copies_.copy(f);
   return !has_begun() && copy ? copy->number : copies_.number(f);
 }
 
-/// `number`: of the copy that contains what was taken.
+/// `number`: the number of the copy that contains the progress taken.
 void Group::mean_done(std::uint32_t f, bool kept, const LocalGroup::Work& work,
                       const std::vector<LocalMeanOutcome>& outcomes, std::uint64_t number) {
   if (work.takes() && kept) replica_.buffers(f).finish_change();
@@ -316,7 +316,7 @@ void Group::note_copy(std::uint32_t f, const LocalGroup::Work& work) {
   }
 }
 
-/// Does nothing if the client is gone, or if its correction could not be written.
+/// Offers nothing if the client is gone, or if its correction could not be written.
 void Group::offer_to(std::uint32_t f, Member& member, const LocalGroup::Part& part, const LocalMeanOutcome& outcome) {
   if (!outcome.written) {
     local_->withheld(f, part);
@@ -328,8 +328,8 @@ void Group::offer_to(std::uint32_t f, Member& member, const LocalGroup::Part& pa
   member.tell_due();
 }
 
-/// The clients' progress is taken into y first, and counts. Only then the corrections are written, since they overwrite
-/// the data that shows this progress.
+/// First the clients' progress is taken into y, and the changed copy counts. Only then the corrections are written,
+/// since they overwrite the data that shows this progress.
 void Group::offer(std::uint32_t f) {
   LocalGroup::Work round = local_->begin(f, replica_.buffers(f).handed_changes(), host_.replica_now_us());
   Mean mean = mean_of(f, round);

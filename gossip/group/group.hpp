@@ -31,7 +31,7 @@ class CopyMemory {
   virtual ~CopyMemory() = default;
   /// The last copy number that was given out for a fragment.
   [[nodiscard]] virtual std::uint64_t& number(std::uint32_t f) = 0;
-  /// The copy that counts. None: the fragment is not gathered.
+  /// The copy of the fragment that counts. None: the fragment is not gathered.
   [[nodiscard]] virtual std::optional<Copy> copy(std::uint32_t f) const = 0;
   /// From now on `copy.buffer` counts, with this number.
   virtual void store_copy(std::uint32_t f, const Copy& copy) = 0;
@@ -39,16 +39,16 @@ class CopyMemory {
   [[nodiscard]] virtual float* copy_buffer(std::uint32_t f, std::uint8_t index) const = 0;
   /// Takes memory for both buffers. Any thread. False: there is none.
   [[nodiscard]] virtual bool take_copy_buffers(std::uint32_t f) const = 0;
-  /// Numbers that no copy of the fragment has, from the last few daemons.
+  /// Ranges of numbers that no copy of the fragment has. Each of the last few daemons may have left one.
   [[nodiscard]] virtual std::vector<Gap> gaps(std::uint32_t f) const = 0;
   virtual void add_gap(std::uint32_t f, const Gap& gap) = 0;
 };
 
-/// Stores the parts of a fragment. For a gathered fragment that is which buffer of the node's copy counts; otherwise
-/// the parts go into the word of the client whose memory holds the replica. Null: no client's memory does.
+/// Stores the parts of a fragment. If it is gathered, that is which buffer of the node's copy counts. Otherwise the
+/// parts go into the word of `first`, the client whose memory holds the replica (null: no client's memory does).
 void store_parts(std::uint32_t f, const FragmentBuffers& buffers, CopyMemory& copies, Member* first);
 
-/// Takes part in a mean on several devices, like LocalMeanTask::run().
+/// Computes a mean among clients on several devices. Otherwise it is like LocalMeanTask::run().
 class MeanOver {
  public:
   virtual ~MeanOver() = default;
@@ -84,13 +84,14 @@ class Group : private GroupWork {
   [[nodiscard]] bool take_copies_over(std::uint64_t clock);
   /// The client whose memory holds the replica, as far as it is not gathered. Call it before anything is published.
   void set_first(std::shared_ptr<Member> member) { first_ = std::move(member); }
-  /// The clock that a node goes on with that has these clients: the mean of those that train and have the model. None:
-  /// nobody does.
+  /// The clock with which a node that has these clients goes on: the mean of those clients that train and have the
+  /// model. None: there is no such client.
   [[nodiscard]] static std::optional<std::uint64_t> clock_of(const Members& members);
-  /// The replica has just joined, with these clients: copy numbers are new from now on. `clock`: the node's.
+  /// The replica has just joined, with these clients. Copies made from now on have numbers that were never used before.
+  /// `clock`: the node's clock.
   void begin(const Members& members, std::uint64_t clock);
 
-  /// What the node's copy is made from, from now on.
+  /// Sets what the node's copy is made from, from now on.
   void follow(Follows follows);
 
   // --- who takes part, after begin()
@@ -98,7 +99,7 @@ class Group : private GroupWork {
   [[nodiscard]] bool is_shared() const { return local_.has_value(); }
   /// One more client has come.
   void add(const std::shared_ptr<Member>& member, std::uint64_t clock);
-  /// Its last publication is still taken in. If it had the fragment, nobody waits for it any more.
+  /// A client has gone. Its last publication is still taken in. Rounds no longer wait for fragments that it had.
   void remove(const Member& member);
   /// A client has published, and its word is accepted. True: the fragment is in its memory, so tell the replica.
   bool published(Member& member, std::uint32_t f);

@@ -103,7 +103,7 @@ std::uint64_t LocalGroup::publication_clock(std::uint32_t f) const {
   std::uint64_t since = 0;
   if (followed(f) == Follows::one) {
     const Client* const followed = leader(f);
-    since = followed == nullptr ? clock_ : trained_since(*followed, f);  // y is as old as before, whatever that is
+    since = followed == nullptr ? clock_ : trained_since(*followed, f);  // without a leader nothing new is claimed
   } else {
     const std::uint64_t count = std::max<std::uint64_t>(taking_part(), 1);
     for (const Client& client : std::views::values(clients_)) {
@@ -129,7 +129,7 @@ const LocalGroup::Client* LocalGroup::leader(std::uint32_t f) const {
 
 void LocalGroup::follow(Follows follows) {
   if (std::exchange(follows_, follows) == follows) return;
-  // Some clients may have published after the one that y follows, so one round more sets y.
+  // Some clients may have published after the client that y follows, so one more round sets y to one client's values.
   for (Round& round : rounds_)
     round.owes_one = follows == Follows::mean && round.stage != Round::Stage::ungathered;
 }
@@ -164,10 +164,11 @@ void LocalGroup::begin_round(std::uint32_t f, TimeUs now_us) {
 
 Take LocalGroup::take_of(const Client& client, const Slot& slot, Follows follows) const {
   if (slot.quarantined) return Take::check;  // the progress came from values that are not finite
-  // Whoever follows y has learned nothing, and its rounding is not y's.
+  // A client that only follows y has learned nothing, and its rounding must not get into y.
   const bool learned = is_led(client, slot, follows) && counts(client) && !slot.passed;
   if (slot.is_untaken()) return learned ? Take::progress : Take::check;
-  // A former daemon may have found NaN in what is not to be taken. The first correction is made from it.
+  // A former daemon may have found NaN in a publication that is not to be taken. The first correction is made from that
+  // publication, so it is checked.
   const bool first = slot.changes == never_offered && slot.adoption == Adoption::done;
   return first ? Take::check : Take::nothing;
 }
@@ -218,14 +219,14 @@ LocalGroup::Work LocalGroup::begin(std::uint32_t f, bool exchanged, TimeUs now_u
   Round& round = rounds_[f];
   GOSSAMER_CHECK(round.stage == Round::Stage::between);
   if (exchanged) ++round.changes;
-  // A slow client that is given the fragment each time that it comes late would come late for ever.
+  // If a slow client were given the fragment each time that it comes late, it would be late again every time.
   const bool asks = exchanged || trained_ != round.trained || followed(f) == Follows::one || !only_repeats(f);
   begin_round(f, now_us);
   Work work;
   const std::size_t before = in_mean(f);
   for (auto& [id, client] : clients_) {
     Slot& slot = client.slots[f];
-    // Who has the fragment from before may be the only client that can be followed.
+    // A client that has had the fragment since an earlier round may be the only one that y can follow.
     if (slot.is_due()) slot.offer = round.follows == Follows::one ? Offer::awaited : Offer::late;
     const bool offer = !client.gone && (asks || slot.is_apart() || slot.changes != round.changes);
     if (slot.is_due() || (!offer && !slot.is_untaken())) continue;
@@ -250,15 +251,16 @@ void LocalGroup::published(ClientId id, std::uint32_t f, TimeUs now_us, std::opt
   Slot& slot = client.slots[f];
   GOSSAMER_CHECK(slot.is_due());
   const bool answers = rounds_[f].follows == Follows::mean || counts(client);
-  // Also one that comes late from an earlier round: if only those are awaited that stand still, the round would not
-  // end.
+  // A publication that comes late from an earlier round counts here too. Without that, a round that awaits only clients
+  // that stand still would not end.
   if (rounds_[f].is_under_way() && answers && rounds_[f].first_us == 0) rounds_[f].first_us = now_us;
   slot.offer = Offer::none;
   slot.learned = slot.learned || own_clock != slot.published_at;
   slot.published_at = own_clock.value_or(client.clock);
-  // It has trained since, and may not train again: the round counts as begun before that.
+  // The client has trained since it published, and may never train again. So the round counts as begun before that
+  // training, and another round will follow.
   if (slot.published_at < client.clock && counts(client)) rounds_[f].trained = trained_ - 1;
-  if (slot.is_apart()) return;                 // from an earlier life: it takes y over nevertheless
+  if (slot.is_apart()) return;  // the offer was from the client's earlier life: it still has to take y over
   if (slot.adoption == Adoption::under_way) {  // it has published what it was given
     slot.adoption = Adoption::done;
     --client.lacking;
@@ -293,7 +295,7 @@ LocalGroup::Work LocalGroup::take_in(std::uint32_t f) {
   GOSSAMER_CHECK(round.stage != Round::Stage::ungathered);
   const Follows follows = followed(f);
   round.stage = Round::Stage::between;
-  if (follows != followed(f)) ++round.changes;  // from now on all are to hold the same
+  if (follows != followed(f)) ++round.changes;  // from now on all clients are to be given y
   under_way_.erase(f);
   Work work;
   const std::size_t before = in_mean(f);
@@ -311,7 +313,7 @@ LocalGroup::Work LocalGroup::take_in(std::uint32_t f) {
   return work;
 }
 
-/// Whether y was moved by what a client has learned, and not by rounding alone.
+/// True if y was moved by what a client has learned, and not by rounding alone.
 bool LocalGroup::has_learned(std::uint32_t f, const Work& work,
                              const std::vector<LocalMeanTask::Outcome>& outcomes) const {
   for (std::size_t i = 0; i < outcomes.size(); ++i) {

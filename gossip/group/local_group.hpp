@@ -9,8 +9,8 @@
 // learned, whatever their speed. A client that joins takes y over first and counts from then on. When a client
 // goes, its published progress stays.
 //
-// Clients whose models are kept equal without the daemons (exact averages) are not to be changed. The copy then follows
-// one of them, see Follows.
+// Clients whose models are kept equal without the daemons (exact averages) must not be changed by corrections. The copy
+// then follows one of them, see Follows.
 //
 // A client's memory can be out of reach of a task (it is on another GPU that did not answer). Then the client counts as
 // if the task had not named it: its publication is still to be taken in, and it is offered nothing until it can be.
@@ -41,13 +41,13 @@ struct ClientStandings {
   std::vector<bool> untaken = {};  ///< it has published progress that y lacks
   std::vector<bool> unsound = {};  ///< its values are not finite, or not known
   std::uint32_t were = 0;          ///< number of clients, itself included, when it published that progress
-  bool keeps = false;              ///< nobody trains with it: it follows y, and counts for no mean
+  bool keeps = false;              ///< it only keeps the job: it follows y, and has no share in a mean
 };
 
 /// What y is made from.
 enum class Follows : std::uint8_t {
   mean,  ///< the progress of all clients, and what is exchanged with other nodes
-  one,   ///< the values of the first client that has published: all hold the same model, and receive no corrections
+  one,   ///< the values of the first client that has published: all that train hold one model and need no corrections
 };
 
 class LocalGroup {
@@ -76,7 +76,7 @@ class LocalGroup {
   enum class Arrival {
     with_values,     ///< its fragments are what y was gathered from
     without_values,  ///< it takes y over
-    back,            ///< it has been here before: its progress since it was last given y counts, and nothing before
+    back,            ///< it has been here before: only its progress since it was last given y counts
   };
   /// `clock`: the client's own, in samples.
   void add(ClientId id, Arrival arrival, std::uint64_t clock, const ClientStandings& standings = {});
@@ -97,7 +97,8 @@ class LocalGroup {
   void advance_clock(std::uint64_t clock) { clock_ = std::max(clock_, clock); }
 
   // --- a round
-  /// Rounds that begin from now on are of this kind. After `one`, one more of that kind begins each fragment's.
+  /// Sets the kind of the rounds that begin from now on. When it changes from `one` to `mean`, each gathered fragment
+  /// has one more round of the kind `one` first.
   void follow(Follows follows);
 
   /// One client's part in a task.
@@ -120,9 +121,9 @@ class LocalGroup {
   /// Begins a round: takes in late publications, and offers the fragment to all clients that do not have it.
   /// `exchanged`: others than the clients have changed y since the last round.
   [[nodiscard]] Work begin(std::uint32_t f, bool exchanged, TimeUs now_us);
-  /// A client has published, when its own clock was this; none: as the clock that it reported last.
+  /// A client has published. `own_clock`: its own clock at that time; none: the clock that it reported last.
   void published(ClientId id, std::uint32_t f, TimeUs now_us, std::optional<std::uint64_t> own_clock = {});
-  /// The node's clock at the publications that take_in() is to take, at most.
+  /// The largest clock that y may have after take_in(): the node's, less what was trained since the publications taken.
   [[nodiscard]] std::uint64_t publication_clock(std::uint32_t f) const;
   /// True if the round should end: all clients have published, or have had enough time.
   [[nodiscard]] bool over(std::uint32_t f, TimeUs now_us) const;
@@ -171,8 +172,8 @@ class LocalGroup {
     Offer offer = Offer::none;
     Progress progress = Progress::none;
     bool quarantined : 1 = false;  ///< its last publication was not finite
-    bool passed : 1 = false;       ///< y has become another's values since its last publication, which say nothing new
-    bool learned : 1 = false;      ///< its client trained before its last publication, and after the one before
+    bool passed : 1 = false;       ///< y became another client's values, so what this client published is not progress
+    bool learned : 1 = false;      ///< the client trained before a publication that is not in y
     bool of_before : 1 = false;    ///< the progress is from a time with Client::were clients
     std::uint64_t published_at = 0;  ///< its own clock at its last publication
     /// The count of the fragment's changes that y contained when the client was last given it.
@@ -189,7 +190,7 @@ class LocalGroup {
     std::uint32_t quarantined = 0;
     std::uint32_t untaken = 0;
     std::uint32_t in_tasks = 0;
-    std::uint32_t tries = 0;  ///< tasks that failed to reach it since it is gone
+    std::uint32_t tries = 0;  ///< tasks that failed to reach the client's memory after it was gone
     std::uint32_t were = 0;
     bool gone = false;
     bool keeps = false;
@@ -209,7 +210,7 @@ class LocalGroup {
     TimeUs first_us = 0;         ///< when the first client published; 0: none has
     std::uint64_t trained = 0;   ///< `trained_` when it began
     std::uint64_t moved_at = 0;  ///< `trained_` when y was last moved
-    std::uint32_t moves = 0;     ///< how often it was moved then
+    std::uint32_t moves = 0;     ///< how often y was moved while `trained_` was `moved_at`
 
     [[nodiscard]] bool is_under_way() const { return stage == Stage::under_way || stage == Stage::ending; }
   };
@@ -221,7 +222,7 @@ class LocalGroup {
   [[nodiscard]] Take take_of(const Client& client, const Slot& slot, Follows follows) const;
   [[nodiscard]] std::size_t in_mean(std::uint32_t f) const;
   [[nodiscard]] std::uint64_t taking_part() const;
-  /// What it has trained since its last publication, in samples.
+  /// How many samples the client has trained since its last publication.
   [[nodiscard]] static std::uint64_t trained_since(const Client& client, std::uint32_t f);
   /// The client that y is to follow at the end of the round. Null: none has published.
   [[nodiscard]] const Client* leader(std::uint32_t f) const;
@@ -235,10 +236,11 @@ class LocalGroup {
   [[nodiscard]] Follows followed(std::uint32_t f) const;
   static void begin_taking(Client& client, Slot& slot);
   static void end_taking(Client& client, Slot& slot, bool reached);
-  /// True if publications came after their round was over, but of no client that had trained since it published before,
-  /// or may have become well.
+  /// True if publications came after their round was over, and tell nothing new: each is from a client that has not
+  /// trained since its publication before, and was not quarantined.
   [[nodiscard]] bool only_repeats(std::uint32_t f) const;
-  /// True if a client that takes part was given fewer changes than y has. `idle`: and could be given it now.
+  /// True if a client that takes part was given fewer changes than y has. `idle`: clients that hold the fragment do not
+  /// count.
   [[nodiscard]] bool anyone_behind(std::uint32_t f, bool idle, const std::set<ClientId>& without = {}) const;
   void forget_gone();
 
@@ -248,7 +250,7 @@ class LocalGroup {
   std::uint32_t next_ = 0;  // where wanted() continues
   Follows follows_ = Follows::mean;
   std::uint64_t clock_;
-  std::uint64_t trained_ = 0;          // samples of all clients, whose mean the clock may not show yet
+  std::uint64_t trained_ = 0;          // samples that all clients have trained; the clock may not contain them yet
   std::uint64_t clock_remainder_ = 0;  // divided by the number of clients it becomes samples
   std::uint64_t quarantines_ = 0;
 };

@@ -41,16 +41,16 @@ class Member {
   [[nodiscard]] virtual std::uint64_t clock() const = 0;
   /// own_clock() when it last published the fragment.
   [[nodiscard]] virtual std::uint64_t published_at(std::uint32_t f) const = 0;
-  /// Nobody trains with it: it holds the model for others.
+  /// True if nobody trains with this client: it holds the model for others.
   [[nodiscard]] virtual bool keeps() const { return false; }
   /// The device of its buffers, if the device of the node's copy cannot reach them. Null: it can.
   [[nodiscard]] virtual const Device* elsewhere() const { return nullptr; }
   /// True while its session is connected.
   [[nodiscard]] virtual bool is_attached() const = 0;
-  /// True if its model has still to be taken over, here or under a later daemon.
+  /// True if the client has still to take its model over, under this daemon or a later one.
   [[nodiscard]] bool joins() const { return joins_; }
   void set_joined() { joins_ = false; }
-  /// Number of the job's clients here, itself included, when a daemon last told it; 0: none has.
+  /// How many clients the job had here, this one included, when a daemon last told it; 0: no daemon has.
   [[nodiscard]] std::uint32_t were() const { return were_; }
 
   // --- the end
@@ -60,9 +60,9 @@ class Member {
   [[nodiscard]] std::uint32_t finishing() const { return finishing_; }
   /// Does nothing once the client has been told that all agree.
   void answer_finishing(const EndAnswer& answer);
-  /// The client trains, or has stopped and been told that its model is not finite.
+  /// True if the client trains, or if it has stopped and been told that its model is not finite.
   [[nodiscard]] bool waits_for_nothing() const { return finishing_ == spoiled_; }
-  /// The run is over for it: its program may never look again.
+  /// True if the run is over for the client: its program may never look again.
   [[nodiscard]] bool has_finished() const { return finishing_ != 0 && finishing_ == agreed_; }
 
   // --- words
@@ -83,10 +83,11 @@ class Member {
   void tell_due();
 
   // --- receipts
-  /// Notes that its memory is the node's copy `number`, and is from now on the only one.
+  /// Notes that the client's memory is copy `number`, and from now on the only copy.
   void note_alone(std::uint32_t f, std::uint64_t number);
-  /// Notes that copy `number` contains its publication. The client is to be given that copy, or to take it over:
-  /// `replaces`. If this is noted again before the client was given a copy, the first number counts.
+  /// Notes that copy `number` contains the client's publication. `replaces`: the client is to take that copy over;
+  /// otherwise it is given a correction to it. If this is noted again before the client was given a copy, the first
+  /// number counts.
   void note_copy(std::uint32_t f, std::uint64_t number, bool replaces);
   /// Notes that no copy contains its publication yet, and that copy `number` is to contain it.
   void note_untaken(std::uint32_t f, std::uint64_t number);
@@ -113,7 +114,7 @@ class Member {
   virtual bool recall_word(std::uint32_t f, const FragmentParts& due, const FragmentParts& owned) = 0;
   /// The receipt for the publication of this generation; none: the memory has none.
   [[nodiscard]] virtual std::optional<CopyReceipt> receipt(std::uint32_t f, std::uint32_t generation) const = 0;
-  /// The receipt takes the place of the one two generations before.
+  /// Stores the receipt in the place of the receipt two generations before.
   virtual void store_receipt(std::uint32_t f, const CopyReceipt& receipt) = 0;
   [[nodiscard]] virtual float* buffer(std::uint32_t f, std::uint8_t index) const = 0;
   /// Tells the client that fragments have become due.
@@ -121,7 +122,8 @@ class Member {
   /// The number of its program's request to finish; 0: it trains.
   [[nodiscard]] virtual std::uint32_t finishing_asked() const = 0;
   virtual void store_finish_answer(const EndAnswer& answer) = 0;
-  /// The number of the request that was last answered "agreed", perhaps by an earlier daemon; 0: the last was not.
+  /// The number of the last request to finish, if it was answered "agreed", perhaps by an earlier daemon; 0: it was
+  /// not.
   [[nodiscard]] virtual std::uint32_t finish_agreed() const = 0;
 
  private:

@@ -43,8 +43,8 @@ struct Gap {
 
   friend bool operator==(const Gap&, const Gap&) = default;
 };
-/// True if a client has published something that the copy does not contain. It was meant for a copy that was never
-/// made, because a daemon died or none was there. `gaps`: all known gaps.
+/// True if a client has published something that the copy does not contain. That publication was meant for a copy that
+/// was never made, because a daemon died or no daemon was running. `gaps`: all known gaps.
 [[nodiscard]] bool lacks(std::span<const Gap> gaps, const Standing& client);
 
 }  // namespace gossamer::gossip

@@ -19,7 +19,8 @@ constexpr std::size_t reconnects_per_tick = 4;
 constexpr std::size_t joins_at_once = 3;
 constexpr TimeUs expire_interval_us = 10 * us_per_s;
 
-/// True if a node's own word counts more than a claim about it. At the last incarnation it wins a draw.
+/// True if a node's own word counts more than a claim about it. At the largest incarnation the own word always does,
+/// because the node cannot raise it any further.
 bool outweighs(std::uint64_t own, std::uint64_t claimed) {
   return own > claimed || own == last_incarnation;
 }
@@ -235,7 +236,7 @@ void Membership::returned(const NodeId& node, std::uint64_t incarnation, TimeUs 
     request_neighbour(*record, true, now_us, out);
   } else {
     Member& member = add_member(*record, now_us, out);
-    member.addressed_at = 0;  // the address was that of its former life
+    member.addressed_at = 0;  // the address is that of its former life, so any newer record may replace it
     member.last_heard_us = now_us;
     pass_on(Claim::alive, *record, {}, true, 0);
     send(*record, make_sync(true), out);
@@ -266,7 +267,7 @@ bool Membership::disbelieves(std::uint64_t claimed, std::uint64_t known) {
 }
 
 void Membership::hear_alive(const MemberRecord& record, bool spread, std::uint8_t hops, TimeUs now_us, Actions& out) {
-  if (record.node == self_.node) {  // an earlier life of this node is remembered, or a member invents it
+  if (record.node == self_.node) {  // others remember an earlier life of this node, or a member has invented one
     if (record.incarnation > self_.incarnation) refute(Claim::alive, record.incarnation);
     return;
   }
@@ -283,7 +284,7 @@ void Membership::hear_alive(const MemberRecord& record, bool spread, std::uint8_
     return;
   }
   if (heard_.gone(record.node, record.incarnation)) {
-    // Another node holds it alive: it may be back and not know that it was declared dead.
+    // Another node believes it to be alive. So it may be back, and not know that it was declared dead.
     for (Lost& lost : lost_)
       lost.due |= lost.record.node == record.node;
     return;
@@ -291,7 +292,7 @@ void Membership::hear_alive(const MemberRecord& record, bool spread, std::uint8_
   hear_alive_elsewhere(record, spread, hops, now_us, out);
 }
 
-/// The incarnation is known, but the address may be new.
+/// The record's incarnation is not new here, but its address may be.
 void Membership::hear_address(Member& member, const MemberRecord& record, bool spread, std::uint8_t hops) {
   if (record.incarnation <= member.addressed_at) return;
   member.addressed_at = record.incarnation;
@@ -374,7 +375,8 @@ void Membership::hear_gone(const Rumour& rumour, TimeUs now_us, Actions& out) {
   if (Member* member = member_of(node)) {
     if (incarnation < member->record.incarnation) return;
     if (disbelieves(incarnation, member->record.incarnation)) return;
-    // Nodes that declare a death have heard nothing for the shortest suspicion; this node has heard something.
+    // Nodes that declare a death have heard nothing for at least the shortest suspicion. This node has heard the member
+    // in that time.
     if (now_us - member->last_heard_us < bounds().min_us * 3 / 4) {
       ++counters_.deaths_doubted;
       member->urgent = true;

@@ -8,7 +8,7 @@
 // - Beyond that a node keeps two lists. It probes its active view, which is symmetric, and keeps links to it. The
 //   passive view replaces losses: HyParView (Leitão, Pereira & Rodrigues 2007). Neighbours tell each other their
 //   active views, so that the watchers of a silent node can ask each other. All nodes hear that a node is dead, has
-//   left or is back; what was heard is kept in a bounded memory. Only its watchers hear of a suspicion.
+//   left or is back; each keeps such claims in a bounded memory. Only a node's watchers hear that it is suspected.
 //
 // This is a state machine: messages, time and links come in, Actions come out. `from` is known to be the sender, since
 // the link is authenticated; nothing else in a message is trusted. A node's own word counts more than claims about it:
@@ -39,17 +39,18 @@ inline constexpr std::size_t max_active_view = 32;
 inline constexpr std::size_t max_passive_view = 256;
 /// Neighbours beyond active_view that are accepted on request, so that a node that looks for one finds one.
 inline constexpr std::size_t active_view_slack = 2;
-/// Neighbours of a node in a partial view, of both kinds. The overlay's other links are for what passes.
+/// Most neighbours of a node with a partial view, those included that can only dial out. The rest of the overlay's
+/// links are left for connections that are not kept.
 inline constexpr std::size_t most_neighbours = 48;
 static_assert(most_neighbours > max_active_view + active_view_slack);
-/// Number of addresses to join through.
+/// Most addresses to join through that are kept.
 inline constexpr std::size_t max_contacts = 64;
 /// Number of dead members whose addresses are still tried.
 inline constexpr std::size_t max_lost = 64;
 /// A neighbour is dropped when this many probes in a row were answered only through others: there is no way to it, or
 /// it does not know that it is a neighbour.
 inline constexpr std::uint8_t max_unheard = 3;
-/// Number of probes under way on behalf of others.
+/// Most probes under way on behalf of others.
 inline constexpr std::size_t max_relays = 64;
 /// A claim whose incarnation is further above the known one is not believed.
 inline constexpr std::uint64_t max_incarnation_jump = std::uint64_t{1} << 50;
@@ -156,7 +157,7 @@ class Membership {
   struct Reserve {
     MemberRecord record;
     bool met;                   ///< was a member that had spoken to this node itself
-    std::uint8_t refusals = 0;  ///< to be this node's neighbour
+    std::uint8_t refusals = 0;  ///< how often it has refused to be this node's neighbour
   };
 
   /// `self.incarnation` must be larger at each start; microseconds since 1970 will do.
@@ -171,8 +172,8 @@ class Membership {
   /// There is a link to this node for another reason than membership (a configured address, for example). The two nodes
   /// are made known to each other. Nothing happens if it is a member.
   void greet(const NodeId& node, TimeUs now_us, Actions& out);
-  /// `incarnation`: the one that the node at the other end began with, in its own words. Later news of an earlier life
-  /// of that node is therefore known to be old.
+  /// `incarnation`: the one with which the node at the other end began, as that node says. It shows that later news of
+  /// an earlier life of that node is old.
   void link_up(const NodeId& node, std::uint64_t incarnation, TimeUs now_us, Actions& out);
   /// A member has shown, on its own authority, that its address differs from its record.
   void seen_at(const NodeId& node, const std::string& address);
@@ -230,7 +231,7 @@ class Membership {
     int attempts;
   };
 
-  /// Of neighbours, by a node that asks to be one.
+  /// How much a node that asks to be a neighbour needs neighbours.
   enum class Need : std::uint8_t { none, few, knows_nobody };
 
   // membership.cpp
@@ -250,7 +251,7 @@ class Membership {
   void own_word(Member& member, std::uint64_t incarnation, TimeUs now_us, Actions& out);
   void returned(const NodeId& node, std::uint64_t incarnation, TimeUs now_us, Actions& out);
   void hear(const Rumour& rumour, TimeUs now_us, Actions& out);
-  /// True, and counted, if the incarnation of a claim is further above the known one than any can be.
+  /// True if a claimed incarnation is further above the known one than any can be. Such claims are counted.
   bool disbelieves(std::uint64_t claimed, std::uint64_t known);
   void hear_alive(const MemberRecord& record, bool spread, std::uint8_t hops, TimeUs now_us, Actions& out);
   void hear_address(Member& member, const MemberRecord& record, bool spread, std::uint8_t hops);
@@ -342,7 +343,7 @@ class Membership {
   bool view_changed_ = false;  ///< view_ must be computed again
   bool view_untold_ = false;   ///< neighbours have not been told the active view
 
-  NodeId speaking_ = {};  ///< whose message is handled
+  NodeId speaking_ = {};  ///< the sender of the message that is being handled; zeros: none is
 
   std::vector<Member> members_;  // by node
   std::vector<NodeId> view_;     // by node
@@ -365,12 +366,13 @@ class Membership {
   TimeUs next_sync_us_;
   TimeUs next_reconnect_us_;
   TimeUs next_expire_us_;
-  TimeUs next_introduction_us_ = 0;  ///< to nodes that seem not to know this node, or not to know claims about them
+  /// When this node may next write to a node that seems not to know it, or not to know claims about itself.
+  TimeUs next_introduction_us_ = 0;
   TimeUs next_join_us_ = 0;
   TimeUs join_backoff_us_ = 0;
   TimeUs next_shuffle_us_ = 0;
   TimeUs searched_us_ = 0;
-  TimeUs refusals_backoff_us_ = 0;  ///< before the next search; see search_backoff_us()
+  TimeUs refusals_backoff_us_ = 0;  ///< grows with refusals; see search_backoff_us()
   TimeUs next_push_us_ = 0;
   TimeUs crowded_us_ = 0;  ///< when there last were more nodes than the views could hold, or a neighbour said so
 };

@@ -1,9 +1,9 @@
 // Partial views: HyParView (Leitão, Pereira & Rodrigues 2007), with four changes. A node accepts up to
 // active_view_slack neighbours more than it looks for, so that requests are seldom turned down. A node with less than
 // half of the neighbours that it looks for is not turned down (in the paper: a node with none). Neighbours tell each
-// other their active views, so that the watchers of a node know each other. A node that can only dial out is never
-// asked, but asks: it is a guest of its neighbours, which have room for guests apart from the room for each other, so
-// that neither takes the other's. See gossip/membership/membership.hpp.
+// other their active views, so that the watchers of a node know each other. A node that can only dial out asks others
+// and is never asked. It is a *guest* of its neighbours. They keep room for guests apart from the room for nodes that
+// can be dialled, so that neither kind takes the other's room. See gossip/membership/membership.hpp.
 
 #include <algorithm>
 
@@ -17,11 +17,12 @@ namespace {
 /// Records of each view in a shuffle (Leitão et al. 2007, section 4.2).
 constexpr std::size_t shuffled_active = 3;
 constexpr std::size_t shuffled_passive = 4;
-/// Longest time between two searches; in shuffles for a guest that has a neighbour.
+/// Longest time between two searches for neighbours.
 constexpr TimeUs longest_search_backoff_us = 10 * us_per_s;
+/// The same for a guest that has a neighbour, in shuffle intervals.
 constexpr TimeUs patience_shuffles = 6;
 constexpr std::uint8_t most_refusals = 255;
-/// A guest with fewer neighbours is in need.
+/// A guest with fewer neighbours than this is in need.
 constexpr std::size_t fewest_of_guest = 2;
 constexpr int request_attempts = 2;
 /// If the passive view has not been full for this many shuffles, the cluster is small.
@@ -29,9 +30,10 @@ constexpr TimeUs uncrowded_shuffles = 10;
 
 }  // namespace
 
-/// A newcomer learns that the cluster is large from nodes that take it, or ask it, for a neighbour. Of the others, one
-/// that knows many members follows nodes that know more. Each node that can be dialled finds out by itself that a
-/// cluster is small again. The others never meet each other, and follow those.
+/// True if a node with a full view learns from this message that the cluster is large. If it knows many members, every
+/// message of a node with a partial view shows that. A newcomer learns it from a node that accepts it as a neighbour or
+/// asks for it. A node that can be dialled, and has found the cluster to be small again, does not follow such messages.
+/// Nodes that can only dial out never meet each other, so they go on following them.
 bool Membership::shows_large_cluster(const MembershipMessage& message) const {
   if (!message.partial) return false;
   if (knows_many()) return true;
@@ -52,7 +54,7 @@ bool Membership::is_full_of_hearsay() const {
   return members_.size() >= options_.full_view_limit && !knows_many();
 }
 
-/// For a node that speaks for itself.
+/// Drops a member that others have told of and that was never met, to make room for a node that speaks for itself.
 void Membership::drop_hearsay() {
   std::vector<NodeId> hearsay;
   for (const Member& member : members_) {
@@ -97,14 +99,15 @@ void Membership::become_partial(TimeUs now_us, Actions& out) {
   view_untold_ = true;
 }
 
-/// Each guest is one of up to active_view nodes.
+/// Estimates how many other nodes there are. A guest has up to active_view hosts, so each host sees only that part of
+/// all guests.
 std::size_t Membership::estimated_others() const {
   const std::size_t hosts = neighbours(false) + passive_.size();
   return hosts + neighbours(true) * std::max(hosts, options_.active_view) / options_.active_view;
 }
 
-/// If all others fit into half of a full view, this node returns to the full view. One that can only dial out does so
-/// only once none of its neighbours has a partial view any more.
+/// Returns to the full view if all other nodes fit into half of one. A node that can only dial out does so only once
+/// none of its neighbours has a partial view any more.
 void Membership::become_full_if_small(TimeUs now_us, Actions& out) {
   if (now_us - crowded_us_ < uncrowded_shuffles * options_.shuffle_interval_us) return;
   if (2 * estimated_others() >= options_.full_view_limit) return;
@@ -165,8 +168,8 @@ void Membership::look_for_neighbours(TimeUs now_us, Actions& out) {
     if (std::ranges::none_of(pending_, [&](const Pending& p) { return p.record.node == node; }))
       candidates.push_back(i);
   }
-  // Nodes that have refused come last. A node in need prefers those that it has met. A guest asks for as little as it
-  // needs, or for one, since there may be less room than guests look for.
+  // Nodes that have refused come last. A node in need prefers nodes that it has met. A guest asks only as many nodes as
+  // it needs, but at least one, since all nodes together may have less room than their guests look for.
   const std::size_t needed = needed_neighbours();
   random_.shuffle(candidates);
   if (needed > 0) std::ranges::stable_partition(candidates, [this](std::size_t i) { return passive_[i].met; });
@@ -178,7 +181,7 @@ void Membership::look_for_neighbours(TimeUs now_us, Actions& out) {
     request_neighbour(MemberRecord(passive_[index].record), needed > 0, now_us, out);
 }
 
-/// Number of neighbours, besides those that are asked, without which this node is in need.
+/// How many neighbours this node needs urgently, besides those that it has asked with urgency already.
 std::size_t Membership::needed_neighbours() const {
   const std::size_t fewest =
       self_.dial_only ? std::min(fewest_of_guest, options_.active_view) : (options_.active_view + 1) / 2;
@@ -201,7 +204,7 @@ void Membership::request_neighbour(const MemberRecord& record, bool urgent, Time
   if (std::ranges::any_of(pending_, [&](const Pending& p) { return p.record.node == record.node; })) return;
   if (pending_.size() >= max_active_view) return;
   if (self_.dial_only && members_.empty()) {
-    send(record, Join{self_}, out);  // a guest without any neighbour takes the place of one with two
+    send(record, Join{self_}, out);  // with a Join it may take the place of a guest that has two neighbours
   } else {
     send(record, NeighbourRequest{self_, urgent}, out);
   }
@@ -219,14 +222,16 @@ bool Membership::has_room(const MemberRecord& record) const {
   return record.dial_only ? has_guest_room(2 * most) : neighbours(false) < most;
 }
 
-/// Guests take no room from nodes that can be dialled, and may become such.
+/// Guests take no room from nodes that can be dialled. All neighbours together are counted as well, since a guest may
+/// become a node that can be dialled.
 bool Membership::has_guest_room(std::size_t most) const {
   const std::size_t left = most_neighbours - (options_.active_view + active_view_slack);
   return neighbours(true) < std::min(most, left) && members_.size() < most_neighbours;
 }
 
-/// If there is no room, a node in need is given that of another neighbour of its kind. Of guests, one that has
-/// neighbours to spare is given up; if none has, there is room for more. Returns false if there is no room.
+/// If there is no room, a node in need takes the place of another neighbour of its kind. Among guests that is the one
+/// with the most neighbours. If no guest has neighbours to spare, more guests than usual are accepted. Returns false if
+/// there is no room.
 bool Membership::make_room(const MemberRecord& record, Need need, Actions& out) {
   if (has_room(record)) return true;
   if (record.dial_only) crowded_us_ = last_tick_us_;
@@ -262,7 +267,7 @@ void Membership::take_neighbour(const MemberRecord& record, TimeUs now_us, Actio
   view_untold_ = true;
 }
 
-/// The other node takes this one for a neighbour, and this one does not: one of them missed the other's decision.
+/// The other node takes this one for a neighbour, but is none here: one of them has missed the other's decision.
 void Membership::taken_for_neighbour(const NodeId& node, TimeUs now_us, Actions& out) {
   if (!partial_ || find(node) != nullptr || considers_gone(node)) return;
   const auto asked = std::ranges::find_if(pending_, [&](const Pending& p) { return p.record.node == node; });
@@ -276,8 +281,8 @@ void Membership::taken_for_neighbour(const NodeId& node, TimeUs now_us, Actions&
   }
 }
 
-/// The other node has a full view, with this one in it, and is no neighbour of this one, which has a partial view. It
-/// may know of nobody else: it is told that the cluster is large, and looks for neighbours then.
+/// The other node has a full view with this node in it. This node has a partial view, and the other is no neighbour.
+/// The other may know nobody else. So it is told that the cluster is large, and then looks for neighbours.
 void Membership::taken_for_member(const NodeId& node, Actions& out) {
   if (!partial_ || find(node) != nullptr || considers_gone(node)) return;
   if (std::ranges::any_of(pending_, [&](const Pending& pending) { return pending.record.node == node; })) return;
@@ -311,14 +316,15 @@ void Membership::push_view(TimeUs now_us, Actions& out) {
     send(member.record, sync, out);
 }
 
-/// Adds the node to the passive view. If the view is full, another one makes room if `replace`. Nodes that were met, up
-/// to half of the view, make room for nobody who was not.
+/// Adds the node to the passive view. If the view is full, the node takes the place of another one if `replace`. A node
+/// that was not met never replaces the nodes that were met, up to half of the view.
 void Membership::remember(const MemberRecord& record, bool replace, TimeUs now_us, Actions& out, bool met) {
   if (record.node == self_.node || find(record.node) != nullptr) return;
   if (considers_gone(record.node)) {
     const std::uint64_t gone = heard_.find(record.node)->incarnation;
     if (record.incarnation == gone && now_us >= next_introduction_us_) {
-      // The sender does not know the claim that the node is dead; the node may not know it either and is told.
+      // Whoever passed the record on does not know the claim that the node is dead. The node may not know the claim
+      // either, so it is told.
       next_introduction_us_ = now_us + options_.probe_interval_us;
       if (!record.dial_only) send(record, Ping{++sequence_}, out);
     }
@@ -328,7 +334,7 @@ void Membership::remember(const MemberRecord& record, bool replace, TimeUs now_u
     out.events.push_back({Change::alive_again, record.node});
     if (take_lost(record.node)) request_neighbour(record, false, now_us, out);
   }
-  if (record.dial_only) return;  // it asks by itself
+  if (record.dial_only) return;  // a node that can only dial out asks for neighbours by itself
   const auto known = std::ranges::find_if(passive_, [&](const Reserve& r) { return r.record.node == record.node; });
   if (known != passive_.end()) {
     if (record.incarnation > known->record.incarnation) known->record = record;

@@ -10,9 +10,9 @@ namespace gossamer::gossip {
 
 /// Number of pieces of news that a node is still passing on.
 inline constexpr std::size_t max_queued_rumours = 256;
-/// Number of nodes that are not kept as members, and of which the last claim is remembered.
+/// For how many nodes that are not kept as members the last claim is remembered.
 inline constexpr std::size_t max_heard = 512;
-/// A memory younger than this makes no room for a newer one: so a flood of news ends, and does not run in circles.
+/// A claim younger than this makes no room for a newer one, so that a flood of news ends and does not run in circles.
 inline constexpr TimeUs min_heard_us = 10 * us_per_s;
 inline constexpr TimeUs max_heard_us = 600 * us_per_s;
 

@@ -12,7 +12,7 @@
 
 namespace gossamer::gossip {
 
-/// Number of other accusers that may shorten a suspicion. It bounds the memory of one.
+/// Number of other accusers that may shorten a suspicion. It bounds the memory of one suspicion.
 inline constexpr std::size_t max_confirmations = 8;
 
 /// Bounds on a suspicion's length (section IV-B): min = mult · max(1, log10 n) · probe interval, max = max_mult · min.
@@ -20,7 +20,7 @@ inline constexpr std::size_t max_confirmations = 8;
 struct SuspicionBounds {
   TimeUs min_us = 0;
   TimeUs max_us = 0;
-  std::size_t confirmations = 0;  ///< number that shortens it to min
+  std::size_t confirmations = 0;  ///< so many confirmations shorten the suspicion to min
 
   friend bool operator==(const SuspicionBounds&, const SuspicionBounds&) = default;
 };

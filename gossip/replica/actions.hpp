@@ -18,14 +18,14 @@ struct Actions {
   /// The fragment's parts are to be stored where they outlive the daemon, together with notes about the commit.
   struct Store {
     std::uint32_t fragment;
-    std::optional<std::uint32_t> answered = {};  ///< place of a record whose reply counts from this commit on
+    std::optional<std::uint32_t> answered = {};  ///< place of the record of a reply that counts from this commit on
     std::optional<std::uint32_t> undone = {};    ///< place of a record whose half is undone by this commit
   };
 
   // Each kind of work runs on a fragment that is held for it. Its result goes to Replica::finished().
   struct Answer {
     NodeId to;
-    std::uint32_t place;  ///< the reply's record, which outlives the daemon, has this place
+    std::uint32_t place;  ///< place of the reply's record, which outlives the daemon
     AnswerTask task;
   };
   struct Snapshot {  ///< read y for a joiner, or for this node's checkpoint: see Replica::copy()
@@ -47,7 +47,7 @@ struct Actions {
   std::vector<std::uint32_t> due;  ///< fragments that the client is given now: store their parts
   std::vector<Run> run;
   std::vector<Send> send;
-  std::vector<std::uint32_t> recall;  ///< take back unless the client is serving it, then call Replica::recalled()
+  std::vector<std::uint32_t> recall;  ///< take these back unless the client is serving them; call Replica::recalled()
 };
 
 /// The results of work, for Replica::finished().
@@ -55,7 +55,7 @@ struct Provided {
   bool there;  ///< false: no memory is available
 };
 struct Gathered {
-  bool finite;  ///< false: y holds NaN or infinity, or there is no room; it stays where it was
+  bool finite;  ///< false: y holds NaN or infinity, or there is no room; y stays where it was
 };
 struct Done {};  ///< for all other work, which has no result
 using Finished = std::variant<EncodeTask::Result, AnswerTask::Result, ConcludeTask::Result, UndoTask::Result,

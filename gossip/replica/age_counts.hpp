@@ -18,10 +18,10 @@ namespace gossamer::gossip {
 inline constexpr std::array<double, 6> age_bounds = {1, 2, 4, 8, 16, 64};
 
 struct AgeCounts {
-  std::array<std::uint64_t, age_bounds.size() + 1> counts = {};  ///< one for each range between two bounds
-  double sum = 0;                                                ///< of all ages
+  std::array<std::uint64_t, age_bounds.size() + 1> counts = {};  ///< one count per bound, and one for larger ages
+  double sum = 0;                                                ///< sum of all ages, in publication intervals
 
-  /// A replica that has published only once has no interval yet: its age counts as none.
+  /// A replica that has published only once has no interval yet: its age counts as 0.
   void add(const Age& age) {
     const double intervals = age.cadence == 0 ? 0 : static_cast<double>(age.samples) / static_cast<double>(age.cadence);
     const auto* const bound = std::lower_bound(age_bounds.begin(), age_bounds.end(), intervals);

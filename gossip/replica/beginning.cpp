@@ -7,7 +7,7 @@ namespace gossamer::gossip {
 
 namespace {
 
-/// A disk that takes longer to read a few headers is not waited for.
+/// The search for saved models is given up after this: reading a few headers takes longer only on a bad disk.
 constexpr TimeUs search_patience_us = 5 * us_per_s;
 /// After this a newcomer no longer waits for neighbours that were dialled and have neither linked nor failed.
 constexpr TimeUs settle_timeout_us = 5 * us_per_s;
@@ -49,7 +49,7 @@ std::uint32_t Beginning::donors() const {
   return joining() == nullptr ? 0 : joining()->donors();
 }
 
-/// The client has the values already, or is to take them over.
+/// True if the client has the values already, or is to take them over.
 bool Beginning::is_given(std::uint32_t f) const {
   const FragmentParts& parts = replica_.buffers(f).parts();
   return parts.with_client || parts.replace;
@@ -168,7 +168,8 @@ void Beginning::finish_pull(const NodeId& from, const PullReply& reply) {
   decide([&](Joining& joining, Joining::Actions& out) { joining.pulled(from, reply, work_.beginning_now_us(), out); });
 }
 
-/// Keeps values for which there is no room yet in lean memory; few of them. What is dropped is asked for again.
+/// Keeps a few pulled values for which there is no room yet in lean memory. Values that are dropped are asked for
+/// again.
 void Beginning::hold_back(const NodeId& from, PullReply&& reply) {
   const std::size_t most = replica_.lean_window() > 0 ? replica_.lean_window() : replica_.fragments().count();
   if (pulls_held_back_.size() < most) pulls_held_back_.emplace_back(from, std::move(reply));
@@ -190,8 +191,8 @@ void Beginning::read_next() {
   const std::uint32_t f = restoring.next;
   if (f == replica_.fragments().count()) return restored();
   const bool only_check = replica_.lean_window() > 0 && !restoring.checked;
-  // The client may still hold a fragment that an earlier daemon gave it, perhaps of another model. It takes that over
-  // first.
+  // The client may still hold a fragment that an earlier daemon gave it, perhaps of another model. Reading waits until
+  // the client has taken that over.
   restoring.waits_for_room = !only_check && (is_given(f) || !replica_.begin_taking(f));
   if (restoring.waits_for_room) return;
   float* const target = only_check ? nullptr : replica_.buffers(f).begin_replace();

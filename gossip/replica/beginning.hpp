@@ -1,5 +1,5 @@
-// How a job gets its model at a node. It searches for a saved model, joins the nodes that run the job or decides with
-// other newcomers who begins, and takes the values over from them or from what is saved.
+// How a job gets its model at a node. The node searches for a saved model, then joins the nodes that run the job, or
+// decides with other newcomers who begins. The values come from other nodes, from a saved model or from the client.
 //
 //   searching → joining → over                    pulled from others, or this client's own model
 //                  └ restoring → over             a saved model, if it is this node that begins
@@ -8,8 +8,8 @@
 // saved model is read and checked before the client is given any of it, so that a damaged one leaves the client's own
 // model as it is. (Lean memory has no room for a whole model: it is read twice, to check it and to give it.)
 //
-// A state machine: messages, results and time come in, and what is to be done is asked of BeginningHost and
-// BeginningWork, which reports its results. The daemon and the simulator use it. One owner, one thread.
+// This is a state machine: messages, results and time come in. Work is asked of BeginningHost and of BeginningWork,
+// which reports its results. The daemon and the simulator use this class. One owner, one thread.
 
 #pragma once
 
@@ -24,22 +24,22 @@
 
 namespace gossamer::gossip {
 
-/// A model that a job may begin with, in a file.
+/// A model in a file that a job may begin with.
 class SavedModel {
  public:
   virtual ~SavedModel() = default;
-  /// The samples that it has seen.
+  /// The number of samples that the model has seen.
   [[nodiscard]] virtual std::uint64_t clock() const = 0;
   [[nodiscard]] virtual std::span<const std::byte> cursor() const = 0;
-  /// After the last fragment: whether all that has been read is as it was written; if not, why.
+  /// Call it after the last fragment. Checks that all that was read is as it was written; the error says why not.
   [[nodiscard]] virtual std::expected<void, std::string> check() = 0;
-  /// The next fragment to be read is the first again.
+  /// Goes back to the first fragment, which is then the next to be read.
   [[nodiscard]] virtual std::expected<void, std::string> rewind() = 0;
 };
 
 /// How copying the values of a pulled fragment ended.
 struct PulledCopy {
-  int memory_error = 0;  ///< an errno value: lean memory had none for the fragment
+  int memory_error = 0;  ///< errno value if lean memory had no room for the fragment; 0: there was room
   bool good = false;     ///< the values are there, as they were sent, and finite
 };
 
@@ -65,13 +65,13 @@ class BeginningWork {
   using Saved = std::shared_ptr<SavedModel>;
 
   virtual ~BeginningWork() = default;
-  /// Where results are reported.
+  /// Results are reported to this beginning.
   void set_beginning(Beginning& beginning) { beginning_ = &beginning; }
 
   [[nodiscard]] virtual TimeUs beginning_now_us() const = 0;
 
   // --- other nodes
-  /// A message that is lost is sent again after some time.
+  /// Sends a message. It may be lost, since the beginning asks again after some time.
   virtual void ask(const NodeId& to, const Message& message) = 0;
   /// Copies the values of a pulled fragment to `target`, checks them there, and reports by Beginning::copied().
   virtual void copy(const NodeId& from, PullReply&& reply, float* target) = 0;
@@ -86,15 +86,15 @@ class BeginningWork {
   // --- the client
   [[nodiscard]] virtual std::uint64_t client_clock() const = 0;
   virtual void set_fragments_pulled(std::uint32_t count) = 0;
-  /// The client's model has seen `base` samples more than the client counts, and this cursor goes with it.
+  /// Tells the client that its model has seen `base` samples more than it counts, and that this cursor belongs to it.
   virtual void take_over(std::uint64_t base, std::span<const std::byte> cursor) = 0;
-  /// A part of a damaged model has been taken over: the client is to attach again, and all of this starts anew.
+  /// A part of a damaged model has been taken over: the client is to attach again, and the beginning starts anew.
   virtual void end_session() = 0;
 
   // --- for people
   virtual void search_is_slow() {}
-  /// All is pulled but so many fragments, which nobody was left to give. `clock`: of the model that was pulled.
-  /// `unused`: a saved model that was therefore not taken over, or null.
+  /// The model was pulled, except for `missing` fragments that no node was left to give. `clock`: the clock of the
+  /// pulled model. `unused`: a saved model that is not needed now, or null.
   virtual void pulled(std::uint32_t /*missing*/, std::uint64_t /*clock*/, const Saved& /*unused*/) {}
   virtual void begins_with(const Saved& /*saved*/) {}
   virtual void begins_with_own() {}
@@ -119,17 +119,17 @@ class Beginning {
   void search();
   /// Joins the nodes that run the job. If there are none, it may begin with a model of this clock.
   void join(std::uint64_t clock);
-  /// Nothing new is begun.
+  /// Ends the beginning: results that still come are ignored.
   void stop() { stage_ = Over{}; }
 
   // --- where it stands
   [[nodiscard]] bool is_searching() const { return std::holds_alternative<Searching>(stage_); }
-  /// The model is not decided on yet.
+  /// True while the model is not decided on.
   [[nodiscard]] bool is_under_way() const { return !std::holds_alternative<Over>(stage_); }
   [[nodiscard]] bool is_restoring() const { return std::holds_alternative<Restoring>(stage_); }
-  /// The job begins at this node: it has pulled nothing, and has heard of no settings.
+  /// True if the job begins at this node: the node has pulled nothing, and has heard of no settings.
   [[nodiscard]] bool begins_job() const { return fragments_pulled() == 0 && replica_.settings().version == 0; }
-  /// The client has not yet taken all values over.
+  /// True if the client has not yet taken all values over.
   [[nodiscard]] bool replaces_pending() const;
   /// The clock of the first saved model that the job may begin with; 0: there is none.
   [[nodiscard]] std::uint64_t candidate_clock() const;
@@ -147,7 +147,7 @@ class Beginning {
   void tick(bool all_dialled);
 
   // --- results of what was asked of BeginningWork
-  /// The best first.
+  /// `found`: the saved models, the best first.
   void searched(std::vector<Saved> found);
   void copied(const NodeId& from, PullReply&& reply, const PulledCopy& copy);
   /// `target`: where BeginningWork was asked to put the values. `problem`: empty if the values are there.
@@ -158,9 +158,9 @@ class Beginning {
   struct Over {};
   struct Restoring {
     std::vector<Saved> saved;     // the first one is tried
-    std::uint32_t next = 0;       // fragment
-    bool checked = false;         // lean memory: the second reading
-    bool waits_for_room = false;  // or waits for the client, which still uses what an earlier daemon gave it
+    std::uint32_t next = 0;       // the fragment to read next
+    bool checked = false;         // lean memory: the model was found good and is read again
+    bool waits_for_room = false;  // reading waits for room, or for the client to take what it was given
   };
 
   template <class Feed>

@@ -24,7 +24,7 @@ class ByteBudget {
   [[nodiscard]] double rate() const { return rate_; }
   void set_rate(double bytes_per_s) { rate_ = bytes_per_s; }
 
-  /// True if something new may be begun. `ahead_bytes`: what is about to be spent before it.
+  /// True if something new may be begun. `ahead_bytes`: bytes that are not charged yet and will be spent before it.
   [[nodiscard]] bool open(TimeUs now_us, std::size_t ahead_bytes = 0) const {
     return rate_ <= 0 || level(now_us) >= static_cast<double>(ahead_bytes);
   }
@@ -33,7 +33,7 @@ class ByteBudget {
     const double debt = rate_ <= 0 ? 0 : -level(now_us);
     return debt <= 0 ? now_us : now_us + static_cast<TimeUs>(debt / rate_ * us_per_s) + 1;
   }
-  /// True if something may be done that another node waits for. The debt may be a full bucket, or `debt_bytes` if more.
+  /// True if a message that another node waits for may be sent. The debt may be a full bucket, or `debt_bytes` if more.
   [[nodiscard]] bool open_in_debt(TimeUs now_us, std::size_t debt_bytes = 0) const {
     return rate_ <= 0 || level(now_us) >= -std::max(burst_bytes(), static_cast<double>(debt_bytes));
   }

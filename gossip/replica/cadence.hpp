@@ -51,8 +51,8 @@ class ExchangeCost {
     seen_ = std::min(seen_ + work.exchanges, remembered);
   }
 
-  /// 0: not known. The first few exchanges count for less than they took: they touch memory for the first time, and a
-  /// high estimate would delay the next exchange, which gives a better one.
+  /// In microseconds; 0: not known. The first few exchanges count for less than they took: they touch memory for the
+  /// first time, and a high estimate would delay the next exchange, which gives a better one.
   [[nodiscard]] double us() const { return seen_ / remembered * mean_us(); }
 
  private:
@@ -65,7 +65,7 @@ class ExchangeCost {
   }
 
   Work sum_;         ///< old work counts less
-  double seen_ = 0;  ///< number of exchanges, at most `remembered`
+  double seen_ = 0;  ///< number of exchanges added so far, at most `remembered`
 };
 
 class Cadence {
@@ -74,20 +74,20 @@ class Cadence {
   enum class Limit { none, time, network, step };
   /// 0 stands for no limit.
   struct Allowance {
-    double time_share = 0;   ///< of the client's time
-    double bytes_per_s = 0;  ///< of the network
+    double time_share = 0;   ///< largest part of the client's time that gossip takes
+    double bytes_per_s = 0;  ///< most that gossip sends over the network
     double distance = 0;     ///< ‖y_j − y_i‖ / ‖y‖ of the replicas now; see longest_us()
-    TimeUs step_us = 0;      ///< between two training steps; 0: not known
+    TimeUs step_us = 0;      ///< time between two training steps; 0: not known
   };
 
-  /// A step allows a node to begin so many exchanges of each fragment. As many are begun by others.
+  /// A node may begin this many exchanges of each fragment in a training step. Others begin as many.
   static constexpr double begun_a_step = 2;
 
   /// Longest period: whatever an exchange costs, a fragment is exchanged at least this often.
   static constexpr TimeUs most_us = 600 * us_per_s;
   /// Replicas within this distance count as together.
   static constexpr double together = 0.05;
-  /// However far apart the replicas are, the time share may ask for a period of this part of most_us.
+  /// However far apart the replicas are, the time share may lengthen the period to this part of most_us.
   static constexpr double apart_least = 0.1;
   /// The part of the allowance that is for exchanges that the node begins.
   static constexpr double own_share = 0.5;
@@ -115,9 +115,9 @@ class Cadence {
   [[nodiscard]] TimeUs period_us() const {
     return std::max(least_us_, static_cast<TimeUs>(std::max({time_us_, network_us_, step_us_})));
   }
-  /// How many periods have passed until now, with fractions, from an arbitrary beginning. Each counts with the length
-  /// that it had at the time. Due times are kept in this measure, so that a new period counts at once and fragments
-  /// that are spread evenly over the period stay so.
+  /// How many periods have passed until now, with fractions, since an arbitrary beginning. Each period counts with the
+  /// length that it had at the time. Due times are kept in this unit. So a new period takes effect at once, and
+  /// fragments whose turns are spread evenly over the period stay so.
   [[nodiscard]] double passed(TimeUs now_us) const {
     return passed_ + static_cast<double>(now_us - turned_us_) / static_cast<double>(std::max<TimeUs>(period_us(), 1));
   }

@@ -27,11 +27,11 @@ class ClientSide {
 
   /// Asks the client to publish the fragment.
   void want_publication(std::uint32_t f, Actions& out);
-  /// Asks it for the fragments in quarantine, which are then looked at: its program may have mended them, and there may
-  /// be nobody to exchange with.
+  /// Asks the client for the fragments in quarantine, so that they are checked again. The program may have mended them,
+  /// and there may be no exchange that would find that out.
   void look_at_quarantined(Actions& out);
-  /// With nobody to exchange with, nobody else would find NaN in the model: some fragments that have been trained are
-  /// looked at, others each time.
+  /// Checks a few fragments that have been trained, different ones at each call. While there is nobody to exchange
+  /// with, nothing else would find NaN in the model.
   void look_while_alone(Actions& out);
   /// Gives the fragment to the client if the client is to publish it or to take a correction.
   void offer_if_wanted(std::uint32_t f, Actions& out);
@@ -51,14 +51,14 @@ class ClientSide {
   [[nodiscard]] std::size_t most_in_flight() const;
   /// True if the fragment has memory, or can be given some.
   [[nodiscard]] bool may_provide(std::uint32_t f) const { return provided_.contains(f) || window_open(); }
-  /// True if something waits for room. Fragments with memory then answer no other requests: if those came fast enough,
-  /// the waiting ones would wait for ever.
+  /// True if something waits for room. Fragments with memory then answer no further requests. Otherwise a steady stream
+  /// of requests could keep the memory from those that wait.
   [[nodiscard]] bool is_crowded() const { return !wait_for_room_.empty(); }
   /// Fragments whose buffers have memory; none in resident memory.
   [[nodiscard]] const std::set<std::uint32_t>& provided() const { return provided_; }
   void provided(std::uint32_t f, const Provided& result);
   void vacated(std::uint32_t f) { provided_.erase(f); }
-  /// Gives the fragment's memory back if nothing is done with it.
+  /// Gives the fragment's memory back if no work on the fragment is under way or waits.
   void vacate_if_idle(std::uint32_t f, Actions& out);
   /// Gives memory to waiting fragments, as far as there is room.
   void let_in(Actions& out);
@@ -77,7 +77,7 @@ class ClientSide {
 
   ReplicaData& data_;
   std::uint32_t next_look_ = 0;              // the fragment that look_while_alone() begins with
-  std::size_t window_ = 0;                   // 0: resident
+  std::size_t window_ = 0;                   // 0: memory is resident, not lean
   std::set<std::uint32_t> provided_;         // at most window_, unless there were more at the beginning
   std::deque<std::uint32_t> wait_for_room_;  // each fragment at most once
   Memory memory_ = Memory::there;            // exhausted: nothing more is provided before the next expiry check

@@ -70,7 +70,7 @@ class ExchangeBook {
   [[nodiscard]] std::vector<std::pair<NodeId, ExchangeAck>> take_unsent() { return std::exchange(unsent_acks_, {}); }
   [[nodiscard]] std::size_t unsent_acks() const { return unsent_acks_.size(); }
 
-  /// True if nobody waits for an answer or an acknowledgement of this node.
+  /// True if no other node waits for an answer or an acknowledgement from this node.
   [[nodiscard]] bool idle() const { return replies_.unacknowledged() == 0 && unsent_acks_.empty(); }
 
  private:

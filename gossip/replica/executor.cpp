@@ -6,7 +6,7 @@ namespace gossamer::gossip {
 
 namespace {
 
-/// For ReplicaHost::over(): an exchange took place, and there was something to commit.
+/// Arguments for ReplicaHost::over(). `done`: an exchange took place. `commit`: something was committed.
 struct Outcomes {
   bool done = false;
   bool commit = false;
@@ -21,7 +21,7 @@ Outcomes outcomes_of(const Finished& result) {
   return {};
 }
 
-/// Reads y into the host's memory. None: it is not finite, or its device failed.
+/// Reads y into the host's memory. None: y is not finite, or its device failed.
 std::optional<std::vector<float>> read(const HeldFragment& fragment) {
   std::vector<float> values(fragment.buffers.block_count() * block_elements);
   if (!fragment.device.read(fragment.buffers.y(), fragment.buffers.block_count(), values)) return std::nullopt;
@@ -48,7 +48,7 @@ void Executor::perform(Actions& actions) {
     recall(f);
 }
 
-/// The order lets a successor tell what counts, whenever this daemon dies.
+/// Thanks to the order of the stores, a successor can tell what counts, at whatever moment this daemon dies.
 void Executor::store(Actions& actions) {
   for (const std::uint64_t counter : replica_.book().take_given_up())
     memory_.store_given_up(counter);

@@ -35,7 +35,7 @@ class ReplicaMemory {
   // --- what the client sees
   /// Stores which buffers of the fragment are publication and correction, if this daemon owns the fragment's word.
   virtual void store_parts(std::uint32_t f, const FragmentBuffers& buffers) = 0;
-  /// Fragments may have been given to the client since the last call.
+  /// Tells the client that it may have been given fragments since the last call.
   virtual void tell_due() = 0;
   /// Takes a due fragment back. False: the client has begun to serve it, or does not have it.
   virtual bool recall(std::uint32_t f) = 0;
@@ -43,7 +43,7 @@ class ReplicaMemory {
   // --- lean memory
   /// Takes memory for the fragment's buffers. Any thread. Returns 0 or an errno value.
   virtual int provide(std::uint32_t f) = 0;
-  /// Gives the memory back. Any thread.
+  /// Gives the memory of the fragment's buffers back. Any thread.
   virtual void vacate(std::uint32_t f) = 0;
 };
 
@@ -72,11 +72,12 @@ class ReplicaHost {
   [[nodiscard]] virtual std::uint64_t hash_of(std::span<const float> values) const = 0;
   /// Adds the clock and the other data that go with the fragment.
   virtual void complete(PullReply& reply) = 0;
-  /// For a checkpoint: y of a publication with this clock. None: y is not finite, or its device failed.
+  /// Gives a checkpoint the values of y, from a publication with this clock. None: y is not finite, or its device
+  /// failed.
   virtual void copied(std::uint32_t f, std::optional<std::vector<float>>&& values, std::uint64_t publication_clock) = 0;
 
   // --- observation
-  /// There was no memory for a fragment in lean memory; `error` is an errno value.
+  /// In lean memory, a fragment got no memory; `error` is an errno value.
   virtual void lacks_memory(int error) = 0;
   /// Work begins.
   virtual void begun(const Actions::Run&) {}
@@ -114,7 +115,7 @@ class Executor {
   void work(std::uint32_t f, Arithmetic arithmetic, Report report);
   /// Stores what the replica wants stored. It is called before any other action.
   void store(Actions& actions);
-  /// `group` outlives everything that is decided. Without one, the replica is never asked to gather.
+  /// `group` must outlive all work. Without a group, the replica must not be asked to gather.
   void set_group(GroupWork& group) { group_ = &group; }
   /// The memory holds a record at `place` that an earlier daemon wrote.
   void note_record(std::uint32_t place) { records_.insert(place); }

@@ -1,18 +1,20 @@
 // How the replicas of a run that ends reach one model, and know that they have.
 //
 // A program that has stopped training asks its node to finish. The node then exchanges as fast as its links allow,
-// first with nodes that finish as well. Averaging pairs makes all replicas equal in the limit, but nobody sees all of
-// them. So each fragment remembers with which nodes it has agreed since it last differed from anyone. With
-// finish_witnesses of them, or all if there are fewer, it is *settled*. A replica whose fragments are all settled says
-// so. When everyone in its reach has said so, the run is over for it. Nodes that still train are waited for.
+// first with nodes that finish as well. Averaging pairs makes all replicas equal in the limit, but no node sees all of
+// them. So each fragment remembers with which nodes it has agreed since it last differed from any. A fragment that has
+// agreed with finish_witnesses nodes, or with all if there are fewer, is *settled*. A replica whose fragments are all
+// settled says so. When everyone in its reach has said so, the run is over for it. Nodes that still train are waited
+// for.
 //
-// Who was over before another begins to finish has finished an earlier run: its program may never look again. It is
-// neither a witness nor a member, and waited for only a little: it may train again at once, and finish once more.
+// A node for which the run was over before another begins to finish has finished an earlier run. Its program may never
+// look again, so the node is neither a witness nor a member. It is waited for only a little, since its program may
+// train again at once and finish once more.
 //
-// With the method `server` a fragment's server stays as it is, and the others push what they have left, and then take
-// its value over. A fragment is settled where it agrees with its server, and at the server when all agree with it that
-// are not over. The server asks those that are settled, but do not agree with it any more. Where nobody keeps the job,
-// all exchange as above.
+// With the method `server` the others push to a fragment's server what they have left, and then take the server's value
+// over. A fragment is settled at another node when it agrees with its server. It is settled at the server when all
+// nodes for which the run is not over agree with the server. The server asks nodes that have settled but no longer
+// agree with it. Where nobody keeps the job, all nodes exchange as above.
 //
 // A replica with NaN or infinity takes no part. It says that it is quarantined, is neither waited for nor counted, and
 // is never the one to save. Gossip cannot mend it, so its own program is told at once.
@@ -86,10 +88,10 @@ class EndAgreement {
 struct FinishReport {
   bool begun = false;       ///< the programs here have stopped training
   bool over = false;        ///< everyone in reach agrees
-  double distance = 0;      ///< the largest of the fragments' last relative distances; once over, of those that agreed
+  double distance = 0;      ///< largest relative distance that fragments last found; once over, when they last agreed
   std::size_t members = 1;  ///< replicas that finish, this one included
   std::uint64_t clock = 0;  ///< how far the job is, in samples
-  bool saver = true;        ///< this node's id is the smallest of them
+  bool saver = true;        ///< this node has the smallest id of the members
   /// The program's model holds NaN or infinity: it is not over, this node does not save, and the distance is infinite.
   bool spoiled = false;
 };

@@ -7,8 +7,8 @@
 //   own exchange:  encoding → awaiting → replied → concluding → over
 //                     └ abandoned          (partner busy, gone or silent: over at once)
 //
-// Everything that may wait for the fragment is in `waiting`, and is_pending() alone says what does. Replica::go_on()
-// alone says in which order it goes on. These are values, owned by Fragments, on the replica's thread.
+// Work that waits for the fragment is in `waiting`. Only is_pending() says what the fragment is busy with, and only
+// Replica::go_on() says in which order waiting work goes on. Fragments owns these values, on the replica's thread.
 
 #pragma once
 
@@ -33,25 +33,25 @@ enum class ExchangePart : std::uint8_t { proper, follow_up };
 namespace stage {
 struct Idle {};
 struct Encoding {};    ///< this node's own request is encoded
-struct Concluding {};  ///< the reply to that request is committed
-struct Answering {     ///< another node's request
+struct Concluding {};  ///< the reply to this node's own request is committed
+struct Answering {     ///< another node's request is answered
   NodeId initiator;
-  std::uint32_t place;         ///< of the record of the reply
-  std::uint64_t values_clock;  ///< of the publication that the initiator has sent
+  std::uint32_t place;         ///< place of the reply's record
+  std::uint64_t values_clock;  ///< clock of the publication that the initiator has sent
   ExchangePart part;
-  std::optional<TracerValues> asked;  ///< as it came with the request
+  std::optional<TracerValues> asked;  ///< tracer numbers that came with the request
 };
 struct Undoing {
-  std::uint32_t place;  ///< of the record of the reply whose half it is
+  std::uint32_t place;  ///< place of the record of the reply whose half is undone
 };
 struct TakingOuterStep {};
-struct Looking {};     ///< is what the client published finite? In quarantine, or while nobody else is there
-struct Copying {};     ///< read for a joiner or for a checkpoint
-struct TakingOver {};  ///< its values pulled from others, or restored, are written
+struct Looking {};     ///< a publication is checked for NaN: in quarantine, or while the node is alone
+struct Copying {};     ///< the fragment is read for a joiner or for a checkpoint
+struct TakingOver {};  ///< values pulled from others, or restored, are written to it
 struct Providing {};   ///< lean memory: its buffers are given memory
-struct Vacating {};    ///< lean memory: they lose it
+struct Vacating {};    ///< lean memory: the memory of its buffers is given back
 struct Gathering {};   ///< several clients: y moves into the node's own memory
-struct Offering {};    ///< several clients: each is given its part of a round
+struct Offering {};    ///< several clients: each client is given its part of a round
 struct TakingIn {};    ///< several clients: their publications are taken into y
 }  // namespace stage
 using Stage = std::variant<stage::Idle, stage::Encoding, stage::Concluding, stage::Answering, stage::Undoing,
@@ -76,22 +76,22 @@ struct OwnExchange {
   Stage stage = Stage::encoding;
   Sent sent = Sent::once;
   NodeId partner = {};
-  bool hands_over = false;  ///< it was begun to hand over, with what the client has published last
-  int follow_up = 0;        ///< 0: the exchange proper; 1: wide blocks with wider steps; 2: what is left, in f32
+  bool hands_over = false;  ///< it was begun while the node leaves, and may count for the handover
+  int follow_up = 0;        ///< 0: the exchange proper; 1: wide blocks with wider steps; 2: still wide blocks, in f32
   TimeUs begun_us = 0;
   TimeUs sent_us = 0;  ///< when the request was last sent
   ExchangeRequest request = {};
   std::vector<std::uint32_t> blocks = {};
   std::vector<std::int8_t> exponents = {};
   float factor = 1;
-  std::optional<PushRule> push = {};  ///< it pushes to the fragment's owner
-  /// Of what it pushes; none: something of that is already known to be left over.
+  std::optional<PushRule> push = {};  ///< rule of a push; none: an ordinary exchange. See Initiator::push_rule_for()
+  /// Clock of the publication that it sends. None: an earlier part of the exchange left some of that publication over.
   std::optional<std::uint64_t> publication_clock = {};
   std::optional<ExchangeReply> reply = {};
-  std::optional<TracerValues> replied = {};  ///< came with the reply; kept while it is concluded
+  std::optional<TracerValues> replied = {};  ///< tracer numbers that came with the reply
 };
 
-/// The server that owns a fragment has all that this node had trained when its client published this.
+/// The server of a fragment has all the training that this publication of this node's client holds.
 struct HandedIn {
   NodeId server;
   std::uint64_t publication_clock;
@@ -121,18 +121,18 @@ struct Waiting {
 
   std::optional<Publication> publication = {};   ///< the client published while the fragment was held
   std::deque<UndoTask> undo = {};                ///< halves to undo
-  Gather gather = Gather::no;                    ///< its move into the node's own memory
-  std::optional<Request> request = {};           ///< another node's; waits for a publication or for a recall
-  std::optional<std::uint64_t> copy_clock = {};  ///< checkpoint: the least clock, see Replica::copy()
+  Gather gather = Gather::no;                    ///< whether the fragment is to move into the node's own memory
+  std::optional<Request> request = {};           ///< another node's request; waits for a publication or for a recall
+  std::optional<std::uint64_t> copy_clock = {};  ///< least clock that a checkpoint waits for: Replica::copy()
   std::deque<NodeId> pulls = {};                 ///< joiners that wait for the fragment
-  TimeUs pulls_since_us = 0;                     ///< since when the first of them waits
+  TimeUs pulls_since_us = 0;                     ///< since when joiners have waited
   Start start = Start::none;
   Wish wish = Wish::nothing;  ///< what the client is asked for
 };
 
 /// A reason why a fragment is busy, or a thing that waits for it.
 enum class Pending : std::uint16_t {
-  work = 1U << 0U,         ///< it is held
+  work = 1U << 0U,         ///< the fragment is held
   own = 1U << 1U,          ///< an exchange of the node's own is under way
   publication = 1U << 2U,  ///< a publication waits to be taken
   undo = 1U << 3U,         ///< a half is to be undone
@@ -142,7 +142,7 @@ enum class Pending : std::uint16_t {
   start = 1U << 7U,        ///< an exchange of the node's own is about to begin
   wish = 1U << 8U,         ///< the client is to publish
   correction = 1U << 9U,   ///< a correction or values wait for the client
-  client = 1U << 10U,      ///< the client has it
+  client = 1U << 10U,      ///< the client has the fragment
 };
 class PendingSet {
  public:
@@ -162,7 +162,7 @@ class PendingSet {
 /// How long a fragment's exchanges have found hardly any difference: see Initiator::rest_if_quiet().
 struct Quiet {
   int rounds = 0;          ///< own exchanges in a row that found hardly any difference
-  std::uint64_t stir = 0;  ///< ReplicaData::stir at that time
+  std::uint64_t stir = 0;  ///< ReplicaData::stir during these exchanges
   TimeUs until_us = 0;     ///< the fragment rests until then, unless something stirs
 };
 
@@ -170,18 +170,18 @@ struct LastExchange {
   enum class Role : std::uint8_t { initiator, responder };
   TimeUs at_us = 0;  ///< when it ended
   Role role = Role::responder;
-  std::uint64_t clock = 0;  ///< of this node, when it was worked in
+  std::uint64_t clock = 0;  ///< this node's clock when an exchange last counted in ReplicaData::learn()
 };
 
 struct LastOuterStep {
   TimeUs at_us = 0;
-  std::uint32_t exchanges = 0;  ///< of the fragment, since then
+  std::uint32_t exchanges = 0;  ///< exchanges of the fragment since then
 };
 
 struct Fragment {
   enum class Health : std::uint8_t {
     sound,
-    quarantined,  ///< it holds NaN or infinity, until an encode finds a publication finite again
+    quarantined,  ///< it holds NaN or infinity; the next publication that is found finite ends this
   };
   /// Whether the publication has been exchanged.
   enum class Freshness : std::uint8_t { used, fresh };
@@ -199,32 +199,32 @@ struct Fragment {
   std::optional<OwnExchange> own = {};
   Waiting waiting = {};
 
-  // --- when, and with whom, the next exchange of its own is
+  // --- the next exchange that this node begins: when, and with whom
   Turn turn = {};
   Quiet quiet = {};
-  std::uint64_t begun = 0;                       ///< exchanges of its own: the round of a partner schedule
-  std::optional<NodeId> was_busy = {};           ///< partner of the last try; another one is preferred next
-  std::map<NodeId, TimeUs> quarantined_at = {};  ///< partners that hold NaN in it, and until when each is not asked
-  Handover handover = {};                        ///< while the node leaves
-  EndAgreement agreement = {};                   ///< while it finishes
-  std::optional<HandedIn> handed_in = {};        ///< method `server`; none: there is more
+  std::uint64_t begun = 0;              ///< exchanges that this node began: the round of a partner schedule
+  std::optional<NodeId> was_busy = {};  ///< partner that was busy at the last try; the next try prefers another
+  std::map<NodeId, TimeUs> quarantined_at = {};  ///< partners with NaN in the fragment, and until when each rests
+  Handover handover = {};                        ///< used while the node leaves
+  EndAgreement agreement = {};                   ///< used while the node finishes
+  std::optional<HandedIn> handed_in = {};        ///< method `server`; none: some training is not handed in yet
 
   // --- what is known
   Health health = Health::sound;
   Freshness freshness = Freshness::used;
   std::uint64_t publication_clock = 0;
   double cadence = 0;      ///< smoothed samples between publications
-  float disagreement = 0;  ///< mean of `steps`, which a task may be changing while the fragment is held
+  float disagreement = 0;  ///< copy of the mean of `steps`: a task may change `steps` while the fragment is held
   LastExchange last_exchange = {};
-  std::optional<NodeId> wide_at = {};  ///< last initiator, if told of wide blocks: it may follow up
+  std::optional<NodeId> wide_at = {};  ///< initiator of the last exchange, if it had wide blocks: it may follow up
   double exchange_interval = 0;        ///< smoothed samples between exchanges
   DistanceRecord distances = {};
   VoiceTurns turns = {};
-  double norm = 0;                               ///< ‖y‖ in the last exchange
+  double norm = 0;                               ///< ‖y‖ at the last exchange that told the distance
   std::optional<double> relative_distance = {};  ///< smoothed over exchanges; none: not measured yet
   LastOuterStep last_outer = {};
 
-  /// True if one of these is so.
+  /// True if at least one of these applies to the fragment.
   [[nodiscard]] bool is_pending(PendingSet of) const;
   [[nodiscard]] bool is_held() const { return !std::holds_alternative<stage::Idle>(stage); }
   [[nodiscard]] bool is_quarantined() const { return health == Health::quarantined; }
@@ -238,7 +238,7 @@ struct Fragment {
   void check_invariants() const;
 };
 
-/// Inline: a search through all fragments asks for few of these, and then nothing else of a fragment is read.
+/// This is inline, since a search through all fragments asks for few of these and then reads little of each fragment.
 inline bool Fragment::is_pending(PendingSet of) const {
   return (of.contains(Pending::work) && is_held()) || (of.contains(Pending::own) && own) ||
          (of.contains(Pending::publication) && waiting.publication) ||
@@ -268,18 +268,19 @@ class Fragments {
   }
 
   [[nodiscard]] std::size_t quarantined() const;
-  /// The earliest last exchange of any fragment that is not in quarantine; 0: one was never exchanged.
+  /// The time of the last exchange of the fragment that has waited longest. Fragments in quarantine do not count. 0:
+  /// one was never exchanged, or all are in quarantine.
   [[nodiscard]] TimeUs oldest_exchange_us() const;
-  /// Bytes of private memory for the clients. Call it only while no task runs, since tasks allocate that memory.
+  /// Bytes of private memory with changes for the clients. Call it only while no task runs: tasks allocate this memory.
   [[nodiscard]] std::size_t pending_bytes() const;
-  /// Mean |difference| of an element to the other replicas, as estimated by the last work on each fragment.
+  /// Estimated mean |difference| of an element to the other replicas, as of the last work on each fragment.
   [[nodiscard]] double disagreement() const;
-  /// ‖y_j − y_i‖ / ‖y‖ as the latest exchanges found it, smoothed, as the mean over fragments; 0 before any.
+  /// The mean over fragments of ‖y_j − y_i‖ / ‖y‖, smoothed over exchanges; 0 before any exchange.
   [[nodiscard]] double consensus() const;
   /// The root mean square of the model's numbers, as the latest exchanges found them; 0 before any.
   [[nodiscard]] double root_mean_square() const;
-  /// The largest distance that a fragment's last exchange found, or (`over`) the last one that agreed; 0 before any.
-  /// See EndAgreement.
+  /// The largest distance of any fragment: that of its last exchange or, with `over`, that of its last exchange that
+  /// agreed. 0 before any exchange. See EndAgreement.
   [[nodiscard]] double end_distance(bool over) const;
   /// Number of fragments with at least one exchange for handover: gossip/replica/handover.hpp.
   [[nodiscard]] std::uint32_t handed_over() const;

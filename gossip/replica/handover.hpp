@@ -1,10 +1,11 @@
 // The remaining handover of one fragment by a replica that leaves, so that its training is not lost.
 //
 // An exchange with weight 2^-shift moves that share of the leaver's difference to its partner. With n replicas, the
-// leaver's share in their mean is 1/n. Once it has kept no more than that of its difference alone, the mean of those
-// that stay is the former mean of all. This is nearly exact if they mix meanwhile, since a later partner then has some
-// of it already. It takes log2(n) exchanges of weight ½, each with a new partner: a second exchange with the same
-// partner finds nothing more to move, and is only worth it after a smaller weight.
+// leaver's share in their mean is 1/n. Once the leaver alone has no more than 1/n of its difference left, the mean of
+// the replicas that stay is the former mean of all. If those mix in the meantime, this is only nearly exact: a later
+// partner then has a part of the difference already. A handover takes log2(n) exchanges of weight ½, each with a new
+// partner. A second exchange with the same partner is worth it only after a smaller weight; otherwise it finds nothing
+// to move.
 //
 // This is pure book-keeping, owned by gossip/replica/replica.hpp.
 
@@ -32,14 +33,14 @@ class Handover {
   [[nodiscard]] bool may_ask(const NodeId& partner) const {
     return std::find(asked_.begin(), asked_.end(), partner) == asked_.end();
   }
-  /// True if nothing more is to be done, with `replicas` in all.
+  /// True if the handover of the fragment has ended. `replicas`: how many there are, the leaver included.
   [[nodiscard]] bool over(std::size_t replicas) const {
     return given_up_ || exchanges_ >= max_exchanges || kept_ * static_cast<double>(replicas) <= 1;
   }
-  /// No partner is left to ask, or no time.
+  /// No partner or no time is left.
   void give_up() { given_up_ = true; }
   [[nodiscard]] std::size_t exchanges() const { return exchanges_; }
-  /// Share of the leaver's difference that it still has alone.
+  /// Share of its difference that the leaver alone still has.
   [[nodiscard]] double kept() const { return kept_; }
 
  private:

@@ -16,13 +16,14 @@ constexpr double others_turn_divisor = 2;                 // divides a fragment'
 constexpr TimeUs quarantine_rest_us = 10 * us_per_s;      // a partner with NaN in a fragment is not asked for this long
 constexpr TimeUs last_exchange_wait_us = 20 * us_per_ms;  // longest time between a fragment's exchanges for handover
 constexpr double fast_link_bytes_per_s = 125e6;           // 1 Gbit/s
-constexpr TimeUs unasked_least_us = 1 * us_per_s;         // a server that nobody has asked for so long asks itself,
-constexpr TimeUs unasked_periods = 8;                     // if it is so many periods as well
-constexpr int quiet_rounds_least = 16;  // exchanges in a row without a difference, before a fragment rests
+constexpr TimeUs unasked_least_us = 1 * us_per_s;  // a server that nobody has asked for this time asks others itself
+constexpr TimeUs unasked_periods = 8;              // the same wait in periods; the longer one counts
+constexpr int quiet_rounds_least = 16;             // exchanges in a row without a difference, before a fragment rests
 constexpr int quiet_doublings_most = 20;
 constexpr TimeUs quiet_most_us = 7200 * us_per_s;
 
-/// The partner holds NaN in the fragment, and was asked not long ago. It asks by itself when its values are finite.
+/// True if the partner was found to hold NaN in the fragment not long ago. It asks by itself once its values are
+/// finite.
 bool rests_at(const Fragment& fragment, const NodeId& partner, TimeUs now_us) {
   const auto quarantined = fragment.quarantined_at.find(partner);
   return quarantined != fragment.quarantined_at.end() && now_us < quarantined->second;
@@ -64,11 +65,11 @@ void Initiator::start_exchanges(TimeUs now_us, Actions& out) {
 void Initiator::begin(std::uint32_t f, const NodeId& partner, TimeUs now_us, Actions& out) {
   Fragment& fragment = data_.fragments[f];
   ++fragment.begun;
-  fragment.was_busy.reset();  // this counts for one try, whatever its outcome
+  fragment.was_busy.reset();  // another partner is preferred for one try only, whatever its outcome
   data_.pace.count_begins(1, now_us);
   if (!fragment.turn.due_at) fragment.turn.due_at = fragment.turn.starts_at;
-  // A push moves its worker all the way. With the coarse steps of q4 it would have to move a part only, because of the
-  // noise, and leave most of the progress for later ones.
+  // A push takes over all of the server's value. With q4's coarse steps, noise would let both ends move only a part of
+  // the way, and most of the progress would be left for later pushes.
   Codec codec = codec_for(fragment, partner);
   if (codec == Codec::q4 && push_rule_for(fragment, partner)) codec = Codec::q8;
   start(f, partner, 0, codec, {}, {}, now_us, out);
@@ -142,16 +143,16 @@ bool Initiator::somebody_left_to_ask(const Fragment& fragment) const {
 }
 
 bool Initiator::may_spend(TimeUs now_us) const {
-  // A request is charged when it is sent. Several that are encoded at once would make a debt in which nobody is
-  // answered. In lean memory affords() counts them.
+  // A request is charged when it is sent. Several requests that are encoded at once would make so much debt that no
+  // other node is answered. In lean memory affords() counts them.
   const bool capped = data_.options.bytes_per_s > 0 || data_.options.link_bytes_per_s > 0;
   if (capped && encoding_count_ > 0 && (!client_.is_lean() || data_.leaving)) return false;
   const std::size_t fragment_bytes = data_.fragments.count() == 0 ? 0 : data_.sent_bytes(data_.fragments[0]);
   return data_.pace.may_spend(fragment_bytes, data_.leaving || data_.finish, now_us);
 }
 
-/// In lean memory a publication that comes when the bytes are spent is given up. If the client is asked for several of
-/// which one can be sent, the one that it serves last waits for ever.
+/// In lean memory a publication is dropped if no bytes are left to send when it comes. If the client were asked for
+/// several publications and only one could be sent, the fragment that it serves last might never be exchanged.
 bool Initiator::affords(const NodeId& partner, const Fragment& fragment, TimeUs now_us) const {
   const std::size_t ahead = client_.is_lean() ? starting_count_ + encoding_count_ : 0;
   const std::size_t awaited_bytes = ahead * data_.sent_bytes(fragment);
@@ -184,16 +185,16 @@ std::optional<std::uint32_t> Initiator::oldest_startable(TimeUs now_us) const {
   return oldest;
 }
 
-/// For a comparison of fragments. An answer to another node is an exchange, too, but brings the fragment's owner
-/// nothing of what was trained here.
+/// How long a fragment has waited, for comparison with other fragments. With servers, answers to other nodes do not
+/// count: they bring the fragment's owner nothing of what was trained here.
 double Initiator::waited(const Fragment& fragment, TimeUs now_us) const {
   if (!data_.has_servers()) return static_cast<double>(now_us - fragment.last_exchange.at_us);
   return data_.pace.passed(now_us) - fragment.turn.due_at.value_or(fragment.turn.starts_at);
 }
 
 /// Two replicas that have only each other have the same oldest fragment. Both would ask for it at once, and every
-/// second request would be turned down. So one prefers the even fragments and the other the odd ones, as long as the
-/// other does ask for its own. Returns the other's, as a remainder of 2.
+/// second request would be turned down. So one prefers the even fragments and the other the odd ones, as long as each
+/// asks for its own. Returns the partner's preference as a remainder of 2; none: there is not exactly one partner.
 std::optional<std::uint32_t> Initiator::turn_of_only_partner() const {
   const NodeId* only = data_.neighbours.only_partner();
   if (only == nullptr) return std::nullopt;
@@ -208,12 +209,13 @@ bool Initiator::may_start(const Fragment& fragment, TimeUs now_us) const {
   return data_.pace.due(fragment.turn, now_us) && !rests(fragment, now_us);
 }
 
-/// Needless exchanges, one after the other, would put the end off for ever: its last corrections must be taken. They
-/// would also take the bytes of those that are needed.
+/// True if the fragment needs no exchange of this node's own now. Each needless exchange may bring another
+/// correction that the client must take before the run can end. It also uses bytes that other exchanges need.
 bool Initiator::has_ended(const Fragment& fragment) const {
   const Finish& finish = *data_.finish;
   if (finish.stage == Finishing::over || data_.leaving) return finish.stage == Finishing::over;
-  if (finish.awaits_training) return client_.is_lean() && finish.stage == Finishing::settled;  // these take long
+  // Exchanges in lean memory take long, so there they end once this node has settled.
+  if (finish.awaits_training) return client_.is_lean() && finish.stage == Finishing::settled;
   return data_.settled(fragment) && data_.is_current(fragment);
 }
 
@@ -231,10 +233,10 @@ void Initiator::rest_if_quiet(Fragment& fragment, const ExchangeMeasure& measure
   quiet.until_us = now_us + std::min(data_.pace.period_us() << doublings, quiet_most_us);
 }
 
-/// q4 where the link cannot carry q8 at the present period within its share. In a period each fragment is begun once
+/// q4 where the link cannot carry q8 at the configured period within its share. In a period each fragment is begun once
 /// here and answered once, spread over the partners. On fast links processors are the bottleneck, and q8 mixes better.
-/// Statistics travel in f32, with their fragment: variances of different layers lie side by side, and the step of a
-/// quantiser that suits the largest would throw the others about, and below zero.
+/// A fragment with statistics (role `buffer`) travels in f32. Variances of different layers lie side by side in it, and
+/// a quantiser step that suits the largest would make the others jump, even below zero.
 Codec Initiator::codec_for(const Fragment& fragment, const NodeId& partner) const {
   const ReplicaOptions& options = data_.options;
   if (fragment.outer.leaves_out()) return Codec::f32;
@@ -256,7 +258,7 @@ bool Initiator::goes_to_owner(const Fragment& fragment) const {
 }
 
 std::optional<PushRule> Initiator::push_rule_for(const Fragment& fragment, const NodeId& partner) const {
-  if (data_.description.keeps && !data_.leaving) return PushRule{.shift = max_shift_bound};  // it follows
+  if (data_.description.keeps && !data_.leaving) return PushRule{.shift = max_shift_bound};  // this node follows
   const Neighbour* const server = data_.neighbours.find(partner);
   if (!goes_to_owner(fragment) || client_.is_lean() || server == nullptr || !server->info.keeps) return std::nullopt;
   if (data_.finish && fragment.handed_in == HandedIn{partner, fragment.publication_clock})
@@ -264,7 +266,8 @@ std::optional<PushRule> Initiator::push_rule_for(const Fragment& fragment, const
   // The server may see more workers than this one does.
   const std::size_t workers = std::max<std::size_t>(data_.neighbours.trainers() + 1, server->info.trainers);
   PushRule rule = push_rule(workers, fragment.budget.own_shift());
-  // At first it is not known what of the fragment is progress: the server comes to meet all of it more than half way.
+  // At first this node does not know which part of its values is progress. It pushes all of them, and the server moves
+  // with twice the weight.
   if (!fragment.push.knows(fragment.buffers.parts().commits))
     rule.shift = std::max<int>(rule.shift - 1, fragment.budget.own_shift());
   return rule;
@@ -285,8 +288,8 @@ struct Initiator::Choice {
   bool asked = false;   ///< they did a short while ago
 };
 
-/// An owner that trains asks anyone. A server asks only when nobody has asked it for long: others may see another
-/// owner.
+/// An owner that trains asks anyone. A server asks only when nobody has asked it for long: others may take another node
+/// for the owner.
 Initiator::Choice Initiator::choice(const Fragment& fragment, TimeUs now_us) const {
   const bool hurry = data_.hurries(fragment);
   if (!data_.has_servers() || !data_.description.keeps || data_.leaving) return {.hurry = hurry};
@@ -305,7 +308,7 @@ bool Initiator::is_candidate(const NodeId& node, const Neighbour& neighbour, con
   if (data_.finish && data_.finish->is_sound() && info.quarantined) return false;
   if (!how.hurry) return true;
   if (!data_.neighbours.finishes(neighbour) || fragment.agreement.has(node)) return false;
-  // Who has not settled will ask the server by itself, and whoever is over will not answer it.
+  // A partner that has not settled asks the server by itself, and one for which the run is over does not answer.
   return !how.serves || (info.finishing != Finishing::over && (!how.asked || info.finishing == Finishing::settled));
 }
 
@@ -360,7 +363,7 @@ void Initiator::start(std::uint32_t f, const NodeId& partner, int follow_up, Cod
   const auto push = push_rule_for(fragment, partner);
   if (push) {
     request.min_shift = std::max(request.min_shift, static_cast<std::uint8_t>(push->shift));
-    request.age = {};  // however old: what was pushed since is accounted for
+    request.age = {};  // a push is not damped by its age: the rule accounts for what was pushed since
   }
   const float factor = data_.factor_for(fragment, partner);
   fragment.own = OwnExchange{.partner = partner,
@@ -424,8 +427,8 @@ bool Initiator::reply(const NodeId& from, ExchangeReply&& reply, TimeUs now_us, 
   const bool done = reply.status == ReplyStatus::done;
   const ExchangeInquiry about{reply.counter, reply.job, reply.fragment};
   if (own == nullptr) {
-    // This reply is a repeat, or came too late. While an exchange is being concluded there is no answer yet: if this
-    // node were killed meanwhile, it would have acknowledged a half that it never took.
+    // This reply is a repeat, or came too late. inquired() says nothing while the exchange is being concluded: if this
+    // node were killed then, it would have acknowledged a half that it never committed.
     if (done) inquired(from, about, out);
     return false;
   }
@@ -460,7 +463,7 @@ void Initiator::turned_down(Fragment& fragment, const NodeId& from, const Exchan
     end_own(fragment, data_.jitter() / busy_wait_divisor, now_us);
   } else {
     ++data_.counters.refused_received;
-    // The first copy may have been committed by a replica that is gone, or that no longer remembers it.
+    // An earlier copy of the request may have been committed by a replica that is gone or no longer remembers it.
     const bool forgotten = reply.reason == RefuseReason::expired || reply.reason == RefuseReason::unknown_job;
     const bool quarantined = reply.reason == RefuseReason::quarantined;
     if (Neighbour* const neighbour = data_.neighbours.find(from); quarantined && neighbour != nullptr) {
@@ -518,7 +521,7 @@ void Initiator::learn_from(const OwnExchange& own, const ConcludeTask::Result& r
   }
 }
 
-/// Where blocks are left out, or come closer a part at a time, the partner is asked again.
+/// If blocks were left out or moved only a part of the way, the partner may be asked again.
 bool Initiator::may_follow_up(const OwnExchange& own, const ConcludeTask::Result& result) const {
   return !result.wide.empty() && own.follow_up < last_follow_up && data_.neighbours.is_linked(own.partner) &&
          (data_.runs() || data_.leaving) && !data_.fragments[own.request.fragment].waiting.publication;
@@ -550,7 +553,8 @@ void Initiator::concluded(std::uint32_t f, ConcludeTask::Result&& result, TimeUs
   const bool last = own.follow_up + 1 == last_follow_up;
   start(f, own.partner, own.follow_up + 1, last ? Codec::f32 : own.request.codec, std::move(result.wide),
         last ? std::vector<std::int8_t>{} : std::move(result.wide_exponents), now_us, out);
-  // What the client has published since is in the wide blocks only.
+  // If the client has published since, the follow-up sends the newer values in the wide blocks only. So the clock is
+  // that of the first part.
   fragment.own->publication_clock = result.took_all ? own.publication_clock : std::nullopt;
   fragment.own->hands_over = own.hands_over && !result.measure.limited;
   fragment.turn.due_at = due_at;  // both count as one exchange for the period
@@ -589,7 +593,7 @@ void Initiator::remember(std::uint32_t f, const OwnHalves& halves) {
   Fragment& fragment = data_.fragments[f];
   fragment.own_halves = halves;
   for (const OwnHalf& half : halves) {
-    // The exchange was under way when the daemon died, or was turned down.
+    // The earlier daemon did not commit this exchange: it was under way when that daemon died, or was turned down.
     if (half.counter != 0 && !half.taken(fragment.buffers.parts().commits)) data_.book.give_up(half.counter);
   }
 }
@@ -644,7 +648,8 @@ void Initiator::expire(TimeUs now_us) {
   }
 }
 
-/// No repeat is sent towards the end of an exchange's lifetime: only one end would commit an answer after it.
+/// No repeat is sent in the second half of an exchange's lifetime: an answer that came after the lifetime would be
+/// committed at one end only.
 void Initiator::repeat_unanswered(TimeUs now_us, Actions& out) {
   const ReplicaOptions& options = data_.options;
   for (Fragment& fragment : data_.fragments) {
@@ -666,7 +671,7 @@ void Initiator::send_again(Actions& out) {
     if (data_.neighbours.is_linked(to)) out.send.push_back({to, ack});  // otherwise the reply is repeated on a new link
   }
   for (Fragment& fragment : data_.fragments) {
-    // A request is not repeated if the first copy was answered: a partner that has lost its memory would answer again.
+    // A request that was answered is not repeated: a partner that has lost its memory would answer it again.
     if (!fragment.unanswered() || fragment.own->sent != OwnExchange::Sent::to_be_again) continue;
     if (!data_.neighbours.is_linked(fragment.own->partner)) continue;
     fragment.own->sent = OwnExchange::Sent::repeated;

@@ -45,7 +45,7 @@ class Initiator {
   void send_again(Actions& out);
   /// Takes over the halves that an earlier daemon of this node noted.
   void remember(std::uint32_t f, const OwnHalves& halves);
-  /// Answers an inquiry about an exchange, unless that is under way.
+  /// Answers an inquiry about an exchange, unless the exchange is still under way.
   void inquired(const NodeId& from, const ExchangeInquiry& inquiry, Actions& out) const;
 
  private:
@@ -58,18 +58,18 @@ class Initiator {
   void start(std::uint32_t f, const NodeId& partner, int follow_up, Codec codec, std::vector<std::uint32_t> blocks,
              std::vector<std::int8_t> exponents, TimeUs now_us, Actions& out);
 
-  /// Fragments that wait for the client's next step take places as well, but for those that would have begun by then.
+  /// Fragments that wait for the client's next step take places as well. As many may wait as would begin within a step.
   [[nodiscard]] bool has_room() const {
     const std::size_t most = client_.most_in_flight();
     const std::size_t waiting = client_.is_lean() ? 0 : data_.pace.begins_within(data_.step_us);
     return own_count_ < most && own_count_ + starting_count_ < std::max(most, waiting);
   }
   [[nodiscard]] bool may_spend(TimeUs now_us) const;
-  /// Whether an exchange with the partner could be paid for beside those for which publications are awaited.
+  /// True if the rates allow an exchange with the partner on top of those that wait for publications.
   [[nodiscard]] bool affords(const NodeId& partner, const Fragment& fragment, TimeUs now_us) const;
   [[nodiscard]] bool may_start(const Fragment& fragment, TimeUs now_us) const;
   [[nodiscard]] bool has_ended(const Fragment& fragment) const;
-  /// The startable fragment whose last exchange is longest ago, within a bounded look.
+  /// The startable fragment whose last exchange is longest ago, among a bounded number of fragments.
   [[nodiscard]] std::optional<std::uint32_t> oldest_startable(TimeUs now_us) const;
   [[nodiscard]] double waited(const Fragment& fragment, TimeUs now_us) const;
   [[nodiscard]] std::optional<std::uint32_t> turn_of_only_partner() const;
@@ -83,13 +83,13 @@ class Initiator {
                                  TimeUs now_us) const;
   /// True if the fragment is only exchanged with its owner now.
   [[nodiscard]] bool goes_to_owner(const Fragment& fragment) const;
-  /// By which rule the fragment is pushed to this partner. None: it is an ordinary exchange, which moves both ends
-  /// alike.
+  /// The rule by which the fragment is pushed to this partner. None: the exchange is an ordinary one, which moves both
+  /// ends alike.
   [[nodiscard]] std::optional<PushRule> push_rule_for(const Fragment& fragment, const NodeId& partner) const;
   [[nodiscard]] Codec codec_for(const Fragment& fragment, const NodeId& partner) const;
-  /// An own exchange has ended. While exchanges in a row find hardly any difference and nobody trains, the next one is
-  /// put off for longer and longer: replicas that agree would only prove that again, at the full rate. Anything that
-  /// may have changed a model ends the rest of all fragments at once: ReplicaData::stir.
+  /// Call it when an exchange of this node's own has ended. While such exchanges in a row find hardly any difference
+  /// and nobody trains, the next one is put off for longer and longer: it would only show again that the replicas
+  /// agree. Any event that may have changed a model ends the rest of all fragments at once: ReplicaData::stir.
   void rest_if_quiet(Fragment& fragment, const ExchangeMeasure& measure, TimeUs now_us);
   [[nodiscard]] bool rests(const Fragment& fragment, TimeUs now_us) const;
 
@@ -98,16 +98,16 @@ class Initiator {
   OwnExchange* own_of(const NodeId& from, std::uint32_t f, std::uint64_t counter);
   void turned_down(Fragment& fragment, const NodeId& from, const ExchangeReply& reply, TimeUs now_us);
   void send_request(OwnExchange& own, TimeUs now_us, Actions& out);
-  /// The next exchange of the fragment may begin `rest_periods` from now.
+  /// Ends the own exchange. The fragment's next one may begin after `rest_periods` periods.
   void end_own(Fragment& fragment, double rest_periods, TimeUs now_us);
-  /// This end will never commit its half. The responder may have committed the other half.
+  /// Like end_own(), for an exchange of which the responder may have committed its half. This end will never commit.
   void give_up_own(Fragment& fragment, double rest_periods, TimeUs now_us);
   void note_begun(std::uint32_t f, std::uint64_t counter, Actions& out);
 
   ReplicaData& data_;
   ClientSide& client_;
   std::size_t own_count_ = 0;       // own exchanges under way
-  std::size_t starting_count_ = 0;  // fragments that wait for a publication to start one
+  std::size_t starting_count_ = 0;  // fragments that wait for a publication to start an own exchange
   std::size_t encoding_count_ = 0;  // own exchanges whose request is being encoded
   std::size_t next_fragment_ = 0;
 };

@@ -6,7 +6,7 @@
 namespace gossamer::gossip {
 namespace {
 
-/// The pace where nobody else trains: 1/64 of the present clock plus 1,024 samples, a second.
+/// How far the clock may follow in this time where nobody else trains: per second, 1/64 of the clock and 1,024 samples.
 std::uint64_t idle_pace(std::uint64_t value, TimeUs elapsed_us) {
   const double per_s = static_cast<double>(value) / 64 + 1024;
   return static_cast<std::uint64_t>(per_s * static_cast<double>(elapsed_us) / us_per_s);
@@ -17,7 +17,8 @@ std::uint64_t trained_in(TimeUs time_us, double speed) {
       std::min(speed * static_cast<double>(time_us) / us_per_s, static_cast<double>(max_clock_samples)));
 }
 
-/// The largest of what all replicas but one say, without as many as may lie beside that one: with it, a third of all.
+/// `said` has a number from each replica except one. Returns the largest number after those of possible liars: as many
+/// of the largest are left out as make a third of all replicas, together with that one.
 std::uint64_t largest_but_lies(std::vector<std::uint64_t>& said) {
   const std::size_t liars = std::max<std::size_t>((said.size() + 1) / 3, 1);
   const auto place = said.begin() + static_cast<std::ptrdiff_t>(liars - 1);
@@ -25,7 +26,7 @@ std::uint64_t largest_but_lies(std::vector<std::uint64_t>& said) {
   return *place;
 }
 
-/// The furthest of the replicas beside one.
+/// The furthest clock of the rest: of the replicas other than `node`, without possible liars.
 std::uint64_t furthest_beside(const NodeId& node, std::uint64_t own, const std::vector<JobClock::Claim>& others) {
   std::vector<std::uint64_t> beside = {own};
   for (const JobClock::Claim& other : others) {
@@ -56,13 +57,13 @@ void JobClock::look(TimeUs now_us, Claim own, std::vector<Claim> others, bool tr
   looked_value_ = value_;
 }
 
-/// What the replica said in the last look; null: it was not there.
+/// The claim of this replica at the last look; null: there was none.
 const JobClock::Claim* JobClock::at_last_look(const NodeId& node) const {
   const auto before = std::ranges::lower_bound(others_, node, {}, &Claim::node);
   return before == others_.end() || before->node != node ? nullptr : &*before;
 }
 
-/// The time in which a replica ends is not over when it is looked at, so its speed falls slowly only.
+/// A replica may have ended in the middle of the time since the last look. So its speed falls only slowly.
 void JobClock::measure(TimeUs now_us, Claim& own, std::vector<Claim>& others) const {
   const double elapsed_s = static_cast<double>(now_us - looked_us_) / us_per_s;
   if (!looked_ || elapsed_s <= 0) return;
@@ -99,12 +100,12 @@ void JobClock::end(TimeUs now_us, std::uint64_t own, const std::vector<Claim>& e
   value_ = std::max(value_, std::min(furthest->clock, most));
 }
 
-/// How many times as fast as the rest the furthest may be.
+/// How many times as fast as the rest the furthest replica may be and still be followed at once.
 std::uint64_t JobClock::pace_among(std::size_t others) const {
   return others > 1 ? pace_ : std::max(pace_, pace_of_two);
 }
 
-/// None: no other replica is further than this one. What has been followed so far is no lie.
+/// The furthest believable claim that is beyond this replica's clock, if any. The value followed so far is believed.
 std::optional<JobClock::Claim> JobClock::furthest_believed(std::uint64_t own, const std::vector<Claim>& others) {
   disbelieved_.reset();
   std::optional<Claim> furthest;
@@ -118,7 +119,7 @@ std::optional<JobClock::Claim> JobClock::furthest_believed(std::uint64_t own, co
   return furthest;
 }
 
-/// The progress since the last look of the replicas other than the leader.
+/// How far the rest have trained since the last look.
 std::uint64_t JobClock::trained_beside(TimeUs now_us, const NodeId& leader, const Claim& own,
                                        const std::vector<Claim>& others) const {
   const auto trained = [&](const Claim& claim, const Claim& before) {
@@ -135,7 +136,7 @@ std::uint64_t JobClock::trained_beside(TimeUs now_us, const NodeId& leader, cons
   return largest_but_lies(beside);
 }
 
-/// The replicas other than the leader, since the last look and in the time that reports take.
+/// How far the rest may have trained since the last look and in the time that reports take.
 std::uint64_t JobClock::may_have_trained(TimeUs now_us, const NodeId& leader) const {
   if (!looked_) return 0;
   const TimeUs time_us = now_us - looked_us_ + look_us;

@@ -1,22 +1,22 @@
-// How far a job is, in samples; programs use it for their schedules. It is the largest believable clock of any replica
-// in reach. A replica reports its own clock, and nobody can check it, so a false one must not end the runs of others,
-// be it that of one replica or of a third of them. A clock is therefore compared with the clocks of all replicas, this
-// one included. A third of them may lie. So the furthest are left out: as many as make a third together with the
-// replica that claims the clock:
+// How far a job is, in samples; programs use this for their schedules. The job's clock is the largest believable clock
+// of any replica in reach. A replica reports its own clock, and nobody can check it. False clocks must not end the runs
+// of others, even if a third of the replicas lie. So a clock is compared with *the rest*. The rest are all replicas,
+// this one included, except the one that claims the clock and those that are furthest. As many of the furthest are left
+// out as make a third of all, together with the claimant:
 //
 // - A clock beyond `max_lead` times the furthest of the rest, plus `free_lead_samples`, is ignored.
 // - Any other is followed at once up to the furthest of the rest, and from there at `pace` times the speed of the
 //   fastest of the rest. If none of them has trained for idle_us, there is nothing to compare with, and the clock is
 //   followed slowly, up to `pace` times the furthest of the rest.
 //
-// So among three or more, a third that lie make the clock at most `pace` times too large. Of two nobody can tell who
-// lies, and they follow each other at `pace_of_two` at least. A replica's own clock is believed. What was followed is
-// given up once nobody has claimed as much for idle_us.
+// So among three or more replicas, a third that lie make the clock at most `pace` times too large. Of two replicas
+// nobody can tell which one lies, and they follow each other at `pace_of_two` or more. A replica believes its own
+// clock. The job's clock falls back once nobody has claimed as much for idle_us.
 //
-// Replicas whose training has ended wait for those that still train. They count as if they went on as fast as before,
-// since others that are no faster are still to be followed. When all have ended they are to agree on one clock as on
-// one model. So a run that ends follows the furthest believable claim at once, up to the pace times the furthest of the
-// rest, or as far as it may have come since the last look.
+// Replicas whose training has ended wait for those that still train. They count as training on at their last speed, so
+// that others of this speed are still followed. When all have ended, they must agree on one clock, as on one model. So
+// at the end of a run the furthest believable claim is followed at once, up to `pace` times the furthest of the rest,
+// or as far as the clock may have come since the last look.
 //
 // One owner. Time is an argument.
 
@@ -66,13 +66,13 @@ class JobClock {
   /// taken once every look_us, and in that time each of them reports a few times. `trains`: false: nobody trains here.
   /// Then the clock only tells how far the model is, and it follows any believed claim at once.
   void look(TimeUs now_us, Claim own, std::vector<Claim> others, bool trains = true);
-  /// The training here has stopped, and those of the others that have stopped as well claim this. Clocks of replicas
-  /// that train are left to look().
+  /// Call it once the training here has stopped. `ended`: the claims of the other replicas that have stopped as well.
+  /// look() deals with the clocks of replicas that train.
   void end(TimeUs now_us, std::uint64_t own, const std::vector<Claim>& ended);
-  /// How many times as fast as the others one replica may be, to be followed at once.
+  /// Sets how many times as fast as the rest a replica may be and still be followed at once.
   void set_pace(std::uint64_t pace) { pace_ = pace; }
   [[nodiscard]] std::uint64_t value() const { return value_; }
-  /// The claim that the last look followed, and that is further than the value: how fast it goes cannot be believed.
+  /// The claim that the last look followed, if it is still further than the value, because its speed is not believable.
   [[nodiscard]] const std::optional<Claim>& ahead() const { return ahead_; }
   /// The claim that the last look ignored.
   [[nodiscard]] const std::optional<Claim>& disbelieved() const { return disbelieved_; }
@@ -92,8 +92,8 @@ class JobClock {
 
   std::uint64_t pace_ = default_clock_pace;
   std::uint64_t value_ = 0;
-  Claim own_;  // in the last look; others_ are from that look as well
-  std::vector<Claim> others_;
+  Claim own_;                  // this replica at the last look
+  std::vector<Claim> others_;  // the others at the last look
   bool looked_ = false;
   TimeUs looked_us_ = 0;
   std::uint64_t looked_value_ = 0;  // the value after the last look

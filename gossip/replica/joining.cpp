@@ -12,7 +12,7 @@ namespace {
 
 /// A neighbour that has failed this many pulls in a row is no donor: it is better to begin without it than never.
 constexpr int max_failed_pulls = 8;
-/// NaN in a model seldom goes by itself, so a second look has to do.
+/// A refusal because of NaN counts as this many failed pulls: NaN seldom goes away by itself, so two tries are enough.
 constexpr int failed_pulls_for_nan = max_failed_pulls / 2;
 
 }  // namespace
@@ -82,7 +82,7 @@ void Joining::pulled(const NodeId& from, const PullReply& reply, TimeUs now_us, 
     fragment.done = true;
     ++pulled_count_;
     clock_ = std::max(clock_, is_believable(reply.clock, furthest_beside(from)) ? reply.clock : furthest());
-    if (reply.fragment == 0) cursor_ = reply.cursor;  // fragment 0 is asked first, from a donor as advanced as any
+    if (reply.fragment == 0) cursor_ = reply.cursor;  // it is asked for first, of one of the most advanced donors
     out.take.push_back({reply.fragment, reply.clock, reply.values});
   }
   decide(now_us, out);
@@ -147,15 +147,15 @@ void Joining::decide(TimeUs now_us, Actions& out) {
     if (!neighbour.info) return;  // it has not reported its state
     if (neighbour.info->job != job_) continue;
     const bool joins = neighbour.info->state == ReplicaState::joining;
-    // The model of a node that could not give it may hold NaN, so that it needs another.
+    // A node that could not give its model may hold NaN in it. It then needs another model.
     const bool needs_model = joins || neighbour.failed_pulls >= max_failed_pulls;
     wanted = wanted || (needs_model && (!neighbour.info->keeps || neighbour.info->trainers > 0));
     if (!joins) continue;
-    if (neighbour.info->keeps && neighbour.info->clock == 0) continue;  // it waits for one that begins
+    if (neighbour.info->keeps && neighbour.info->clock == 0) continue;  // that node waits for another to begin
     const bool before_us = neighbour.info->clock != own_clock_ ? neighbour.info->clock > own_clock_ : node < self_;
     if (before_us) return;  // that node begins; this one pulls from it
   }
-  if (!wanted || (keeps_ && own_clock_ == 0)) {  // the model has to come from a neighbour, which may be well again
+  if (!wanted || (keeps_ && own_clock_ == 0)) {  // the model must come from a neighbour: all are tried again
     for (auto& [node, neighbour] : neighbours_)
       neighbour.failed_pulls = 0;
     return;
@@ -213,7 +213,7 @@ std::vector<NodeId> Joining::donors_in_order(TimeUs now_us) const {
   return donors;
 }
 
-/// Fragments are asked of the donors with room, in turn.
+/// Asks the donors that have room for fragments, one donor after the other.
 void Joining::ask_for_fragments(TimeUs now_us, Actions& out) {
   const std::vector<NodeId> donors = donors_in_order(now_us);
   std::size_t turn = 0;

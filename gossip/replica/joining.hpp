@@ -25,8 +25,8 @@ struct JoiningOptions {
   TimeUs pull_timeout_us = 10 * us_per_s;   ///< a fragment that has not come after this is asked for elsewhere
   /// After each delay the donor is given twice as long for the next fragment, up to this: its link may be slow.
   TimeUs pull_timeout_most_us = 640 * us_per_s;
-  /// A donor whose link is lost is waited for so long: only the link may be gone, and a mixture of two models, or
-  /// another model beside the job's, does harm.
+  /// A donor whose link is lost is waited for this long, since only the link may have failed. To go on without it could
+  /// mix two models, or start another model beside the job's.
   TimeUs donor_return_us = 20 * us_per_s;
   std::size_t pulls_per_donor = 2;  ///< fragments under way from one donor
   /// Donors that have trained at least this share of the most advanced one count as equal to it. The nearest of them
@@ -36,9 +36,9 @@ struct JoiningOptions {
 
 class Joining {
  public:
-  /// `own_clock`: of the model that this node would begin with. `keeps`: nobody trains the job here. Such a node begins
-  /// only with a model that has been trained, for newcomers that train, or trainers whose model cannot be pulled. It
-  /// waits for nodes that are silent: they may have learned more.
+  /// `own_clock`: clock of the model that this node would begin with. `keeps`: nobody trains the job here. Such a node
+  /// begins only if its model has been trained and is needed by newcomers that train, or by trainers whose own model
+  /// cannot be pulled. Silent nodes alone do not make it begin: they may have trained more.
   Joining(JoiningOptions options, const NodeId& self, const JobKey& job, std::uint64_t own_clock,
           std::vector<std::uint32_t> fragment_blocks, bool keeps = false);
 
@@ -55,7 +55,7 @@ class Joining {
   struct Actions {
     std::vector<Ask> ask;
     std::vector<Take> take;
-    bool finished = false;  ///< the model is complete: run
+    bool finished = false;  ///< joining is over: the job may run
   };
 
   /// A neighbour is in reach. It is asked for its state.
@@ -82,9 +82,9 @@ class Joining {
     TimeUs asked_us = 0;
     TimeUs round_trip_us = 0;
     std::size_t pulls = 0;
-    TimeUs patience_us = 0;    ///< how long it is given for a fragment
-    TimeUs pull_after_us = 0;  ///< it declined a fragment or was late: others are asked first until then
-    int failed_pulls = 0;      ///< in a row
+    TimeUs patience_us = 0;    ///< how long it may take for a fragment
+    TimeUs pull_after_us = 0;  ///< not asked before this, because it declined a fragment or was late
+    int failed_pulls = 0;      ///< failed pulls in a row
   };
   struct Fragment {
     std::uint32_t blocks = 0;
@@ -102,7 +102,7 @@ class Joining {
   void pull_failed(Fragment& fragment, TimeUs now_us, int counts_as);
   [[nodiscard]] bool gives(const Neighbour& neighbour, ReplicaState state) const;
   [[nodiscard]] bool somebody_gives(ReplicaState state) const;
-  /// Running, or draining if no neighbour runs.
+  /// The state of the neighbours that give the model: running, or draining if none runs.
   [[nodiscard]] ReplicaState state_of_givers() const;
   [[nodiscard]] std::uint64_t furthest() const;
   [[nodiscard]] std::uint64_t furthest_beside(const NodeId& donor) const;
@@ -113,13 +113,13 @@ class Joining {
   NodeId self_;
   JobKey job_;
   bool keeps_;
-  std::uint64_t own_clock_;  // others compare it with theirs, whatever has been pulled
+  std::uint64_t own_clock_;  // others compare this with their clock, whatever was pulled
   std::uint64_t clock_ = 0;
   std::vector<Fragment> fragments_;
   std::map<NodeId, Neighbour> neighbours_;
   std::uint32_t pulled_count_ = 0;
   std::vector<std::byte> cursor_;
-  std::optional<TimeUs> donor_lost_us_;  // when the last link to one was lost
+  std::optional<TimeUs> donor_lost_us_;  // when a link to a donor was last lost
   bool all_dialled_ = false;
   bool finished_ = false;
 };

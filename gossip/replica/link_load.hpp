@@ -9,7 +9,7 @@
 namespace gossamer::gossip {
 
 struct LinkLoad {
-  TimeUs backlog_us = 0;   ///< how long its queue takes to be sent; 0 if no rate is known
+  TimeUs backlog_us = 0;   ///< how long it takes to send the link's queue; 0 if no rate is known
   double bytes_per_s = 0;  ///< measured or configured rate; 0: not known
 };
 

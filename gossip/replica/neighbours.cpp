@@ -17,11 +17,11 @@ constexpr int busy_tolerated = 3;                     // busy replies in a row b
 constexpr int max_rest_doublings = 8;
 constexpr TimeUs least_longest_rest_us = 250 * us_per_ms;  // a rest is at most a period, or this if that is longer
 constexpr TimeUs max_rest_us = 30 * us_per_s;              // a rest is also at most this, unless a busy wait is longer
-constexpr TimeUs yield_factor = 8;               // whoever waits so many times as long as another goes before it,
-constexpr TimeUs yield_least_us = 1 * us_per_s;  // after this at least, and if it has asked within this time
+constexpr TimeUs yield_factor = 8;  // a neighbour that has waited this many times as long as another goes first
+constexpr TimeUs yield_least_us = 1 * us_per_s;  // a neighbour goes first only after this wait, if it still asks
 constexpr std::size_t max_window = 4096;
-constexpr TimeUs max_overdue_rest_us = 60 * us_per_s;  // a neighbour that answers nothing is asked so seldom at least
-constexpr double patience_answers = 4;  // times the usual time of an answer, before a request is sent again
+constexpr TimeUs max_overdue_rest_us = 60 * us_per_s;  // longest rest of a neighbour that answers nothing
+constexpr double patience_answers = 4;                 // a message is sent again after this many usual answer times
 
 }  // namespace
 
@@ -69,7 +69,7 @@ Neighbour* Neighbours::link_up(const NodeId& node, Sponsor sponsor, double bytes
   neighbour.linked = true;
   neighbour.sponsor = sponsor;
   neighbour.overdue_in_a_row = 0;
-  neighbour.info.state = ReplicaState::absent;  // until it is heard: its replica may have gone while there was no link
+  neighbour.info.state = ReplicaState::absent;  // until it reports: its replica may have gone meanwhile
   neighbour.budget.set_rate(bytes_per_s);
   return &neighbour;
 }
@@ -318,7 +318,7 @@ bool Neighbours::has_room(const Neighbour& neighbour, std::size_t fragment_bytes
   const LinkLoad& load = neighbour.load;
   if (load.backlog_us > begin_backlog_us) return false;
   if (load.bytes_per_s <= 0 || neighbour.own_count == 0) return true;
-  // One more than can be sent in that time: an answer is then here when the next request has been sent.
+  // One request more than can be sent in begin_backlog_us may be under way, so that the link is never idle.
   const double fit =
       load.bytes_per_s * static_cast<double>(begin_backlog_us) / us_per_s / static_cast<double>(fragment_bytes);
   return static_cast<double>(neighbour.own_count) < 1 + fit;

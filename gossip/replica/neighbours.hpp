@@ -1,7 +1,8 @@
 // The nodes that a replica has met, and what it knows of each: the state of its replica, the rate of its link, and the
-// results of exchanges with it. This says who is a partner and who may be asked now.
+// results of exchanges with it. This class says who is a partner and who may be asked now.
 //
-// At most max_neighbours are kept: a new one takes the place of one without a link. Owned by a replica, on its thread.
+// At most max_neighbours are kept: a new neighbour takes the place of one without a link. Owned by a replica, on its
+// thread.
 
 #pragma once
 
@@ -29,19 +30,19 @@ struct Neighbour {
   ByteBudget budget;
   double answer_us = 0;         ///< smoothed time from request to reply
   double goodput = 0;           ///< smoothed bytes per second of the same exchanges
-  bool met_quarantine = false;  ///< a fragment is not asked for there: Fragment::quarantined_at
+  bool met_quarantine = false;  ///< it holds NaN in some fragment: Fragment::quarantined_at
   int busy_in_a_row = 0;
   TimeUs busy_us = 0;                    ///< when it last turned a request down: see rests_until_us()
   TimeUs answered_us = 0;                ///< when this node last answered its request
-  std::optional<TimeUs> waits_since_us;  ///< when this node first told it busy after that; none: not yet
-  TimeUs waited_us = 0;                  ///< when this node last told it busy
+  std::optional<TimeUs> waits_since_us;  ///< when it was first told "busy" since answered_us; none: it was not
+  TimeUs waited_us = 0;                  ///< when it was last told "busy"
   LinkLoad load;
   std::size_t own_count = 0;  ///< exchanges that this node has begun with it and not ended
-  std::size_t window = 64;    ///< how many of them there may be: more with each answer, half if one is overdue
+  std::size_t window = 64;    ///< most own_count may be: one more with each answer, half when one is overdue
   int overdue_in_a_row = 0;   ///< requests without an answer in time since the last answer
-  TimeUs overdue_us = 0;      ///< and when that was last seen
+  TimeUs overdue_us = 0;      ///< when an answer was last found overdue
   ClipRecord clips;
-  std::uint64_t exchanges = 0;  ///< from here on see PartnerReport
+  std::uint64_t exchanges = 0;  ///< PartnerReport describes this and the following members
   std::uint64_t busy = 0;
   TimeUs exchanged_us = 0;
   double relative_distance = 0;
@@ -61,8 +62,8 @@ class Neighbours {
   [[nodiscard]] Neighbour* find(const NodeId& node);
   [[nodiscard]] const Neighbour* find(const NodeId& node) const;
   [[nodiscard]] Sponsor sponsor_of(const NodeId& node) const;
-  /// Partners that the sponsor has admitted, and the sponsors of all partners; those of whom it is not known count
-  /// each.
+  /// `nodes`: number of partners that the sponsor has admitted. `all`: number of sponsors of all partners, where each
+  /// partner with no_sponsor counts as one.
   struct Voices {
     std::size_t nodes = 0;
     std::size_t all = 0;
@@ -78,11 +79,11 @@ class Neighbours {
   /// The neighbour has reported its state.
   enum class News { nothing, stirring };  ///< stirring: something that may have changed a model
   News note(const NodeId& from, Neighbour& neighbour, const JobInfo& info, TimeUs now_us);
-  /// How often a partner went away for which the run was not over, for a moment or for good.
+  /// How often a partner went away, for a moment or for good, while the run was not over for it.
   [[nodiscard]] std::uint64_t losses() const { return losses_; }
-  /// This node begins to finish.
+  /// To be called when this node begins to finish.
   void begin_finish();
-  /// Some partner was over before, and may train again soon.
+  /// True if the run was over for some partner before. Such a partner may train again soon.
   [[nodiscard]] bool any_over_before() const;
   void set_rates(double bytes_per_s);
   void set_link(const NodeId& node, const LinkLoad& load);
@@ -91,9 +92,9 @@ class Neighbours {
   [[nodiscard]] bool is_linked(const NodeId& node) const;
   /// True if it is linked and runs this job with this layout, so that exchanges with it are possible.
   [[nodiscard]] bool is_partner(const Neighbour& neighbour) const;
-  /// A partner that finishes as well, and is not quarantined.
+  /// True for a partner that finishes as well, is not quarantined, and was not over before.
   [[nodiscard]] bool finishes(const Neighbour& neighbour) const;
-  /// A partner that has not said that it holds NaN or infinity.
+  /// True for a partner that has not said that it holds NaN or infinity.
   [[nodiscard]] bool is_sound(const Neighbour& neighbour) const;
   [[nodiscard]] std::size_t partners() const;
   [[nodiscard]] std::size_t sound_partners() const;
@@ -102,16 +103,17 @@ class Neighbours {
   [[nodiscard]] std::vector<NodeId> idle_since(TimeUs then_us) const;
   /// Linked replicas in this state that train the job.
   [[nodiscard]] std::size_t trainers(ReplicaState state = ReplicaState::running) const;
-  /// The smallest id of the partners that train, or that finish if any does; none: all bytes are 255.
+  /// The smallest id of the partners that train, or of those that finish if any does. All bytes are 255 if there is
+  /// none.
   [[nodiscard]] NodeId first_trainer() const;
-  /// Those that may own fragments (gossip/owner.hpp): the replicas that nobody trains, or all if there are none; this
-  /// node is one of them if it keeps the job, too. Ascending. Replicas in quarantine own none.
+  /// The nodes that may own fragments (gossip/owner.hpp), ascending: those that keep the job, or all if none does. The
+  /// same holds for this node. Replicas in quarantine own none.
   [[nodiscard]] std::vector<NodeId> owners(bool self_keeps) const;
-  /// The programs of all partners that train have stopped, and there are such partners.
+  /// True if there are partners with programs, and all these programs have stopped training.
   [[nodiscard]] bool trainers_finish() const;
   /// Null: there is none, or more than one.
   [[nodiscard]] const NodeId* only_partner() const;
-  /// A partner with which this node averages: one that trains, or a server.
+  /// True for a partner that this node averages with: one that trains or, with `servers`, any.
   [[nodiscard]] bool averages_with(const Neighbour& neighbour, bool servers) const {
     return is_partner(neighbour) && (servers || !neighbour.info.keeps);
   }
@@ -128,33 +130,34 @@ class Neighbours {
   /// A neighbour that has turned down several requests in a row, or owes answers to several, is not asked before this
   /// time, since each request costs bytes, or holds a fragment, for nothing. `hurry`: this node finishes.
   [[nodiscard]] static TimeUs rests_until_us(const Neighbour& neighbour, TimeUs period_us, bool hurry);
-  /// It has answered a request, whatever it said.
+  /// The node has answered a request of this node, with whatever status.
   void note_reply(const NodeId& node);
-  /// A request of this node's has no answer though it is time. Each holds a fragment, so that a neighbour that never
-  /// answers would hold all of them.
+  /// The node has not answered a request of this node in time. Each such request holds a fragment, so a neighbour that
+  /// never answers would otherwise come to hold all fragments.
   void note_overdue(const NodeId& node, TimeUs now_us);
-  /// This node has answered its request, or has told it that it is busy.
+  /// This node has answered a request of that node, or has told it that it is busy.
   void note_answer(const NodeId& node, ReplyStatus status, TimeUs now_us);
-  /// True if another neighbour has asked in vain for long while this one was answered not long ago. Whoever is turned
-  /// down asks more and more rarely, so a node that many ask would go on answering the same ones.
+  /// True if another neighbour has asked in vain for long while this one was answered not long ago. A node that is
+  /// turned down asks more and more rarely. So without this rule, a node that many ask would always answer the same
+  /// few.
   [[nodiscard]] bool is_to_yield(const Neighbour& neighbour, TimeUs period_us, TimeUs now_us) const;
-  /// A request of `bytes`, its reply included, took `took_us`.
+  /// A request and its reply, of `bytes` in all, took `took_us`.
   void observe_answer(const NodeId& from, std::size_t bytes, TimeUs took_us);
   void observe_age(const NodeId& partner, const Age& age);
-  /// True if an exchange of this size may be begun: the link's queue leaves room, and so do the answers it owes.
+  /// True if an exchange of this size may be begun: the link's queue is short, and the neighbour owes few answers.
   [[nodiscard]] static bool has_room(const Neighbour& neighbour, std::size_t fragment_bytes);
   /// True if its link can afford an answer of this size.
   [[nodiscard]] static bool may_answer(const Neighbour& neighbour, std::size_t debt_bytes, TimeUs now_us);
-  /// How long to wait for news of a message before it is sent again.
+  /// How long to wait for an answer or an acknowledgement before a message is sent again.
   [[nodiscard]] TimeUs patience_us(const NodeId& node, TimeUs info_period_us, TimeUs lifetime_us) const;
-  /// Bytes per second as shown by exchanges with it; 0: not known.
+  /// Bytes per second that exchanges with the node have shown; 0: not known.
   [[nodiscard]] double goodput(const NodeId& node) const;
 
   [[nodiscard]] std::vector<PartnerReport> reports() const;
 
  private:
   [[nodiscard]] bool is_in(const Neighbour& neighbour, ReplicaState state) const;
-  /// It is a partner, and the run is not over for it.
+  /// True for a partner for which the run is not over.
   [[nodiscard]] bool goes_on(const Neighbour& neighbour) const;
 
   NodeId self_;

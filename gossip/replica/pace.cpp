@@ -9,7 +9,7 @@ namespace {
 /// Exchanges that may begin for each fragment and period. It is above one, so that a node within its period is never
 /// delayed.
 constexpr double begins_a_turn = 1.1;
-constexpr double most_taken = 0.5;  ///< part of the period that an exchange's own time may count for
+constexpr double most_taken = 0.5;  ///< most that an exchange's delay and duration shorten the next wait, in periods
 
 }  // namespace
 
@@ -49,7 +49,7 @@ bool Pace::due(const Turn& turn, TimeUs now_us) const {
   return now_us >= turn.start_after_us && cadence_.passed(now_us) >= turn.starts_at;
 }
 
-/// An exchange that took long, or began late, leaves at least half a period in which others may ask.
+/// After an exchange that took long or began late, about half a period remains in which others may ask.
 double Pace::rest_periods(double due_at, double jitter, TimeUs now_us) const {
   return jitter - std::min(cadence_.passed(now_us) - due_at, most_taken);
 }

@@ -21,10 +21,11 @@ inline constexpr int busy_wait_divisor = 8;
 
 /// When a fragment's next exchange of the node's own is due.
 struct Turn {
-  double starts_at = 0;       ///< in periods
+  double starts_at = 0;       ///< when it is due, as Cadence::passed() counts
   TimeUs start_after_us = 0;  ///< the exchange does not begin before this, whatever the period
-  /// When the present exchange was due, or the one that was turned down and is tried again. Waiting for the client's
-  /// publication, for this node's loop or for a partner must not make the period longer.
+  /// When the present exchange was due, also if it was turned down and is tried again. The next exchange is counted
+  /// from here: waiting for the client's publication, for this node's loop or for a partner must not make the period
+  /// longer.
   std::optional<double> due_at = {};
 
   /// Makes the next exchange due at `start_us`, whatever the period.
@@ -46,7 +47,7 @@ class Pace {
 
   // --- the period
   [[nodiscard]] TimeUs period_us() const { return cadence_.period_us(); }
-  /// The share that makes the period longer than configured.
+  /// What makes the period longer than configured.
   [[nodiscard]] Cadence::Limit period_limit() const { return cadence_.limit(); }
   [[nodiscard]] double passed(TimeUs now_us) const { return cadence_.passed(now_us); }
   /// Adds client time, in microseconds, and the work done in it.
@@ -94,11 +95,11 @@ class Pace {
   std::size_t in_flight_ = 0;
   Cadence cadence_;
   double capacity_ = 0;
-  ExchangeCost::Work work_;  ///< since the last adjust()
+  ExchangeCost::Work work_;  ///< work since the last adjust()
   ExchangeCost cost_;
-  double request_bytes_ = 0;                                 ///< of exchanges without follow-ups, smoothed
+  double request_bytes_ = 0;                                 ///< smoothed size of a request, without follow-ups
   double begins_left_ = std::numeric_limits<double>::max();  ///< may_begin() at begins_left_at_
-  double begins_left_at_ = 0;                                ///< in periods
+  double begins_left_at_ = 0;                                ///< when begins_left_ was set, in periods
   ByteBudget budget_;                                        ///< for requests and replies
   ByteBudget own_budget_;  ///< for the node's own exchanges, within its share of the network
 };

@@ -11,7 +11,7 @@ namespace gossamer::gossip {
 
 namespace {
 
-/// Number of powers of two below n, at least one for two ranks: the offsets of the exponential schedules.
+/// Number of powers of two below n, for n from 2 up. These powers are the offsets of the exponential schedules.
 std::uint64_t doublings(std::size_t n) {
   return static_cast<std::uint64_t>(std::bit_width(n - 1));
 }
@@ -207,7 +207,7 @@ std::vector<double> schedule(const PartnerRule& rule, std::size_t n, std::uint64
 std::optional<ScheduledPartner> base_pair(std::size_t n, std::size_t rank, std::uint64_t round) {
   GOSSAMER_CHECK(rank < n);
   const auto whole = static_cast<std::uint64_t>(std::bit_width(n) - 1);
-  std::size_t first = 0;    // rank of the present group
+  std::size_t first = 0;    // first rank of the present group
   std::uint64_t group = 0;  // counted from 0
   for (std::uint64_t power = whole + 1; power-- > 0;) {
     const std::size_t size = std::size_t{1} << power;

@@ -29,7 +29,7 @@ enum class PartnerPolicy : std::uint8_t {
   regular,               ///< a random one of `degree` fixed neighbours (see circulant_offsets())
   hub,                   ///< the first node; the first node itself chooses anyone
   weighted,              ///< anyone, in proportion to goodput, with a floor (see selection_shares())
-  owner,                 ///< each fragment's owner (gossip/owner.hpp), as Initiator knows it; here: anyone
+  owner,                 ///< each fragment's owner (gossip/owner.hpp), which Initiator knows; in this file: anyone
 };
 
 /// The policies as written in configurations, in the order of the enumeration.
@@ -94,8 +94,8 @@ struct ScheduledPartner {
 /// of `rank`, and the weight. All n values are equal after one period of at most 2·log2(n) + 2 rounds.
 /// n is a sum of powers of two, 2^p1 > 2^p2 > …, and the ranks are cut into groups of these sizes. First every group
 /// averages itself as a hypercube. Then group l meets all later ranks in pairs, with the weight |group l| divided by
-/// the number of ranks from l on, which gives the group's sum its share of the total. Then it averages itself again.
-/// The weight exceeds ½. Exchanges move by at most ½, so replicas come close to consensus and do not reach it.
+/// the number of ranks from l on, which gives the group's sum its share of the total. Then group l averages itself
+/// again. The weight exceeds ½. Exchanges move by at most ½, so replicas come close to consensus and do not reach it.
 [[nodiscard]] std::optional<ScheduledPartner> base_pair(std::size_t n, std::size_t rank, std::uint64_t round);
 
 /// Rank offsets of the neighbours on one side for `regular`: about n^(2i/degree) for i = 0, 1, …, which keeps the

@@ -11,9 +11,9 @@ namespace gossamer::gossip {
 enum class Phase : std::uint8_t {
   joining,   ///< its model is not yet chosen or not yet pulled
   running,   ///< trains and gossips
-  drained,   ///< by the operator: exchanges nothing, but gives its model to joiners, and may run again
+  drained,   ///< the operator has drained it: it exchanges nothing, gives its model to joiners, and may run again
   stopping,  ///< its client or its daemon is about to end: starts and answers nothing new
-  leaving,   ///< stopping, after the exchanges for handover (gossip/replica/handover.hpp)
+  leaving,   ///< like stopping, but it first hands its training over (gossip/replica/handover.hpp)
 };
 inline constexpr std::array<const char*, 5> phase_names = {"joining", "running", "drained", "stopping", "leaving"};
 

@@ -14,14 +14,14 @@ namespace gossamer::gossip {
 namespace {
 
 constexpr std::size_t max_waiting_pulls = 8;
-/// In publication intervals of the replica: a joiner is given a publication younger than this.
+/// A joiner is given a publication that is at most this many publication intervals of the replica old.
 constexpr std::uint64_t pull_cadences = 2;
-/// How long a client that does not publish is waited for: this, or so many of its steps.
+/// How long a joiner's pull waits for a client that does not publish: this time, or this many of its steps if longer.
 constexpr TimeUs pull_patience_us = 3 * us_per_s;
 constexpr int pull_patience_steps = 3;
 constexpr std::uint32_t copies_ahead = 8;  // fragments that are asked for before they are copied
-/// How many bytes of the next fragments are asked for with a pull. A joiner pulls all fragments, and a client publishes
-/// only at its next step.
+/// At a pull, the client is also asked for this many bytes of the next fragments. A joiner pulls all fragments, and the
+/// client publishes only at its next step.
 constexpr std::size_t pull_ahead_bytes = std::size_t{16} << 20;
 
 /// True if the program's last values were checked and hold NaN or infinity.
@@ -38,8 +38,8 @@ bool averages_with_anyone(const ReplicaData& data) {
   });
 }
 
-/// A replica that joins has no model of the job yet: the clock it tells is of one that it may give up. So it does not
-/// look, and is not looked at.
+/// The clock that a joining replica reports belongs to a model that it may still give up. So its clock is ignored, and
+/// it does not look at the clocks of others.
 void look_at_clocks(const ReplicaData& data, JobClock& clock, TimeUs now_us) {
   if (data.phase == Phase::joining) return;
   std::vector<JobClock::Claim> others;
@@ -59,7 +59,7 @@ void look_at_last_clocks(const ReplicaData& data, JobClock& clock, TimeUs now_us
   if (!data.finish || data.description.keeps) return;
   std::vector<JobClock::Claim> ended;
   for (const auto& [node, neighbour] : data.neighbours) {
-    // Its last report may be that it leaves.
+    // The state does not matter here: a neighbour that has left said in its last report that it leaves.
     const JobInfo& info = neighbour.info;
     const bool ends = info.job == data.description.job && info.finishing != Finishing::no && !neighbour.over_before;
     if (ends && !info.quarantined && !info.keeps) ended.push_back({node, info.clock});
@@ -96,7 +96,7 @@ void look_at_agreement(const ReplicaData& data, Finish& finish, bool all_settled
     finish.agrees = all_settled && data.runs();
     return;
   }
-  // The last partner may have gone while an exchange with it was under way here. That has ended with agreement.
+  // The last partner may have gone while an exchange with it was under way here. That exchange ended in agreement.
   if (!finish.over.empty() && std::ranges::all_of(data.fragments, [&](const Fragment& fragment) {
         return fragment.agreement.settled(finish.over.size()) && data.is_current(fragment);
       }))
@@ -158,7 +158,7 @@ bool Replica::enter(Phase phase, Actions& out) {
   ++data_.stir;
   tell_neighbours(out);
   for (std::uint32_t f = 0; f < data_.fragments.count(); ++f)
-    client_.offer_if_wanted(f, out);  // what an earlier daemon had still to offer
+    client_.offer_if_wanted(f, out);  // an earlier daemon may not have offered everything
   return true;
 }
 
@@ -170,8 +170,9 @@ void Replica::leave(TimeUs now_us, TimeUs deadline_us, Actions& out) {
                    .replicas = data_.neighbours.partners() + 1};
   for (Fragment& fragment : data_.fragments) {
     fragment.turn.start_at(now_us);
-    fragment.freshness = Fragment::Freshness::used;  // while the node was drained, its client has trained on
-    if (!joined || !data_.options.exchanges) fragment.handover.give_up();  // nothing was learned, or the others hold it
+    fragment.freshness = Fragment::Freshness::used;  // the client may have trained while the node was drained
+    // Nothing is handed over if this replica has no training, or if the others hold the same model.
+    if (!joined || !data_.options.exchanges) fragment.handover.give_up();
   }
   enter(Phase::leaving, out);
   initiator_.start_exchanges(now_us, out);
@@ -253,7 +254,8 @@ void Replica::set_keeps(bool keeps, TimeUs now_us, Actions& out) {
   tell_neighbours(out);
 }
 
-/// Nobody here stops a node that keeps the job. Those that finish need it: it may be all that joins them.
+/// No program here says when a node that keeps the job finishes. As a server it finishes with the nodes that train,
+/// which may be connected through it only.
 void Replica::finish_with_others(TimeUs now_us, Actions& out) {
   if (!data_.description.keeps || !data_.runs()) return;
   set_finishing(data_.has_servers() && data_.neighbours.trainers_finish() ? Programs::finish : Programs::train, now_us,
@@ -273,7 +275,7 @@ void Replica::update_finishing(TimeUs now_us, Actions& out) {
   const bool all_settled = std::ranges::all_of(
       data_.fragments, [this](const Fragment& fragment) { return is_settled_at_end(data_, fragment); });
   look_at_agreement(data_, finish, all_settled);
-  // Who went a moment ago may be back soon, and a new daemon may not have all links to those it is to meet.
+  // A partner that has just gone may be back soon, and a new daemon may not be linked with all its partners yet.
   const bool may_return = now_us - expects_since_us_.value_or(now_us) < finish_alone_us;
   const bool waits = may_return || may_train_again(data_, now_us) ||
                      (alone && !may_go_alone(finish) && now_us - accompanied_us_ < finish_alone_us);
@@ -282,7 +284,7 @@ void Replica::update_finishing(TimeUs now_us, Actions& out) {
                           : is_delivered(data_) && others_have_settled(data_) ? Finishing::over
                                                                               : Finishing::settled;
   if (stage == finish.stage && !changed) return;
-  // It did not come to agree with those that are over, so it ends without them and saves its own model.
+  // This replica does not agree with those for which the run is over, so it ends without them and saves its own model.
   if (stage == Finishing::over && finish.partners == 0 && !finish.agrees) finish.over.clear();
   finish.stage = stage;
   if (stage == Finishing::over) finish.distance = data_.fragments.end_distance(true);
@@ -305,9 +307,9 @@ FinishReport Replica::finish_report() const {
   std::size_t told = 0;
   for (const auto& [node, neighbour] : data_.neighbours) {
     if (!neighbour.info.keeps) continue;
-    members.erase(node);  // it has no program that could save
+    members.erase(node);  // a node that keeps the job has no program that could save
     if (!data_.has_servers() || !data_.neighbours.is_partner(neighbour)) continue;
-    told = std::max<std::size_t>(told, neighbour.info.trainers);  // this one included
+    told = std::max<std::size_t>(told, neighbour.info.trainers);  // that number includes this node
     if (neighbour.info.trainers > 0 && neighbour.info.first_trainer != data_.self)
       members.insert(neighbour.info.first_trainer);
   }
@@ -358,7 +360,7 @@ bool Replica::take_publication(std::uint32_t f, TimeUs now_us, Actions& out) {
   ++data_.counters.publications;
   data_.pace.add_work({.publications = 1});
   fragment.buffers.take_back(publication.generation);
-  if (fragment.buffers.gathered()) {  // the clients' publications are taken in first
+  if (fragment.buffers.gathered()) {  // the publications of several clients must be taken in first
     fragment.hold(stage::TakingIn{});
     out.run.push_back({f, Actions::TakeIn{}});
   } else if (fragment.is_quarantined() || looks) {
@@ -428,9 +430,9 @@ void Replica::finished(std::uint32_t f, Finished&& result, TimeUs now_us, Action
   if (vacated) client_.let_in(out);
 }
 
-/// Waiting work goes on in this order, until something holds the fragment again: what the client published while it was
-/// held, a half whose initiator never took its own, the reply to this node's request, the move into the node's own
-/// memory, another's request, a checkpoint or a joiner's pull, an outer step.
+/// Waiting work goes on in this order, until something holds the fragment again: the client's publication, the undo of
+/// a half, the reply to this node's request, the move into the node's own memory, another node's request, a checkpoint
+/// or a joiner's pull, an outer step.
 void Replica::go_on(std::uint32_t f, TimeUs now_us, Actions& out) {
   const bool held = take_publication(f, now_us, out) || responder_.undo_next(f, out) ||
                     initiator_.conclude_next(f, out) || client_.gather_if_wanted(f, out) ||
@@ -452,7 +454,7 @@ bool Replica::take_outer_step(std::uint32_t f, TimeUs now_us, Actions& out) {
   Fragment& fragment = data_.fragments[f];
   const OuterOptions& outer = data_.options.outer;
   if (!outer.on() || data_.finish || !data_.runs() || fragment.is_quarantined()) return false;
-  if (data_.description.keeps && !data_.has_servers()) return false;  // it only takes over what others have
+  if (data_.description.keeps && !data_.has_servers()) return false;  // a node that only follows adds nothing
   if (fragment.buffers.empty() || fragment.buffers.out_of_hand()) return false;
   const LastOuterStep& last = fragment.last_outer;
   if (last.exchanges < outer.least_exchanges || now_us - last.at_us < outer.period_us) return false;
@@ -534,7 +536,8 @@ void Replica::hear(const NodeId& from, const JobInfo& info, Actions& out) {
   ReplyCache& replies = data_.book.replies();
   const std::uint64_t first_before = neighbour->info.first_exchange;
   if (info.state != ReplicaState::absent) {
-    // A successor may know the outcome of these exchanges. It is best asked before it has begun many of its own.
+    // A successor may know the outcome of these exchanges. It is asked at once, since it forgets them after many of its
+    // own.
     replies.orphan(from, info.first_exchange);
     if (info.first_exchange > first_before) ask_at_once_ = true;
   } else {
@@ -542,8 +545,8 @@ void Replica::hear(const NodeId& from, const JobInfo& info, Actions& out) {
       data_.count_unresolved(lost.initiator);
   }
   if (info.first_exchange < first_before) return;  // a successor's report has come before this one
-  // It may be asked again if another replica has taken its place, if it is gone, or if it says that it holds no NaN: it
-  // may have nobody to ask by itself. All fragments are gone through, so not with each report.
+  // The neighbour may be asked again if its replica is gone or is another one, or if it reports that it holds no NaN:
+  // it may not ask anybody by itself. This goes through all fragments, so it is not done at each report.
   const bool another = info.first_exchange > first_before || info.state == ReplicaState::absent;
   if (another || (neighbour->met_quarantine && !info.quarantined)) {
     data_.fragments.forget_quarantine(from);
@@ -619,8 +622,8 @@ bool Replica::give_model(std::uint32_t f, TimeUs now_us, Actions& out) {
     return give(data_.self);
   }
   if (waiting.pulls.empty()) return false;
-  // A node that trained alone was never asked for a publication, so its publication may be as old as the job. A client
-  // that stands still is not waited for.
+  // A node that trained alone was never asked for a publication, so its publication may be as old as the job. The wait
+  // for a new one is limited, since the client may stand still.
   const Age age = data_.age_of(fragment);
   const bool stale = age.samples > pull_cadences * age.cadence;
   const TimeUs patience_us = std::max(pull_patience_us, pull_patience_steps * data_.step_us);

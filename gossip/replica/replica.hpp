@@ -41,38 +41,40 @@ class Replica {
   [[nodiscard]] ReplicaState state() const { return state_of(data_.phase); }
   /// Enters a phase other than leaving, and tells the neighbours. False: that phase cannot follow the present one.
   bool enter(Phase phase, Actions& out);
-  /// The node is about to leave. Nothing new is begun or answered except the exchanges for handover, so that others
-  /// keep its training (gossip/replica/handover.hpp). None is begun after `deadline_us`, and a client that does not
-  /// publish is waited for until half of that time is over. A replica that has not joined has no training to pass on.
+  /// The node is about to leave. It begins only exchanges for handover, so that others keep its training
+  /// (gossip/replica/handover.hpp), and answers nothing new. It begins no exchange after `deadline_us`, and waits for a
+  /// client that does not publish until half of that time is over. A replica that has not joined hands nothing over.
   void leave(TimeUs now_us, TimeUs deadline_us, Actions& out);
-  /// The handover is complete, or no node is left to take part. Exchanges may still be under way: see idle().
+  /// True if the handover is complete, or no node is left to take part in it. Answers to others may still be under way:
+  /// see idle().
   [[nodiscard]] bool handed_over() const;
-  /// The program has stopped training: the node exchanges as fast as its links allow until the replicas in reach agree,
-  /// see gossip/replica/finishing.hpp. `on` false: the program trains again.
+  /// Says whether the programs here train. Once they have stopped, the node exchanges as fast as its links allow until
+  /// the replicas in reach agree: gossip/replica/finishing.hpp.
   void set_finishing(Programs programs, TimeUs now_us, Actions& out);
   [[nodiscard]] FinishReport finish_report() const;
-  /// Whether no process here trains the job: the node holds the model for the others. It then finishes when all others
-  /// do, and trains, as neighbours see it, when they train again.
+  /// `keeps`: no process here trains the job, and the node holds the model for the others. With the method `server`
+  /// such a node finishes when all partners that train have stopped, and stops finishing when one trains again.
   void set_keeps(bool keeps, TimeUs now_us, Actions& out);
   /// True if no exchange is under way in any form, so that the replica may end without an effect on others.
   [[nodiscard]] bool idle() const;
   [[nodiscard]] JobInfo own_info() const;
-  /// For a replica that is given up: what the neighbours are to be told, so that they wait for nothing of it. Adds to
-  /// `seen` what it has answered, which a later replica of this node must not answer again.
+  /// The last report of a replica that is given up. It tells the neighbours to wait for nothing from this replica. Adds
+  /// to `seen` the exchanges that the replica has answered: a later replica of this node must not answer them again.
   [[nodiscard]] JobInfo farewell(ReplyCache::Seen& seen) const;
   /// True if exchanges may change the model here: see ReplicaOptions::exchanges.
   [[nodiscard]] bool takes() const { return data_.takes(); }
   void set_options(const ReplicaOptions& options);
-  /// The job's newest settings that this replica has heard of. What they mean is the caller's to say: set_options().
+  /// The newest settings of the job that this replica has heard of. The caller turns them into options and calls
+  /// set_options().
   [[nodiscard]] const JobSettings& settings() const { return data_.description.settings; }
-  /// What the node's programs have logged, for the neighbours. They hear it with what they are told anyhow.
+  /// Sets the values that the node's programs have logged. The neighbours hear them with the next regular report.
   void set_logged(std::vector<LoggedValue> logged) { data_.description.logged = std::move(logged); }
   /// Takes these settings if they are newer, and tells the neighbours.
   void take_settings(const JobSettings& settings, Actions& out);
-  /// The record of its exchanges, for the code that stores it or takes it over.
+  /// The record of this replica's exchanges, for the code that stores that record or takes it over.
   [[nodiscard]] ExchangeBook& book() { return data_.book; }
   [[nodiscard]] const ExchangeBook& book() const { return data_.book; }
-  /// The last exchanges of a fragment that an earlier daemon began. Call it after book().remember().
+  /// Takes over the last exchanges that an earlier daemon began for a fragment. Call it after book().remember().
   void remember(std::uint32_t f, const OwnHalves& halves) { initiator_.remember(f, halves); }
 
   // --- the client
@@ -85,7 +87,7 @@ class Replica {
   /// The node's network capacity in bytes per second, configured or measured. The cadence keeps gossip within
   /// network_share of it. 0: not known.
   void set_capacity(double bytes_per_s) { data_.pace.set_capacity(bytes_per_s); }
-  /// The client has published fragment f, with a snapshot taken at `clock`. Its word has been checked.
+  /// The client has published fragment f, with a snapshot taken at `clock`. The caller has checked the fragment's word.
   void published(std::uint32_t f, std::uint32_t generation, std::uint64_t clock, TimeUs now_us, Actions& out);
   /// `done`: the client had not begun to serve the fragment, and the daemon owns it again.
   void recalled(std::uint32_t f, bool done, TimeUs now_us, Actions& out);
@@ -97,8 +99,8 @@ class Replica {
   void gather(Actions& out);
 
   /// For a checkpoint: takes a snapshot of the fragment for this node, as soon as there is a publication of
-  /// `least_clock` or later. If need be, the client is asked for one, and for those of the next fragments. False: no
-  /// snapshot is possible, since the replica does not run or the fragment is quarantined.
+  /// `least_clock` or later. If need be, the client is asked for that publication, and for publications of the next
+  /// fragments. False: no snapshot is possible, since the replica has no model or the fragment is quarantined.
   bool copy(std::uint32_t f, std::uint64_t least_clock, TimeUs now_us, Actions& out);
 
   // --- lean memory
@@ -109,8 +111,8 @@ class Replica {
   [[nodiscard]] std::size_t lean_window() const { return client_.window(); }
 
   // --- values taken over: pulled from others, or restored
-  /// Holds the fragment, and keeps its room, until end_taking(). False: there is no room now. The caller provides
-  /// memory.
+  /// Holds the fragment, and keeps its room, until end_taking(). False: the fragment is held already, or there is no
+  /// room now. The caller provides memory.
   [[nodiscard]] bool begin_taking(std::uint32_t f) { return client_.begin_taking(f); }
   void end_taking(std::uint32_t f, const Provided& result) { client_.end_taking(f, result); }
   /// The values are where FragmentBuffers::begin_replace() said. They are now given to the client.
@@ -132,7 +134,7 @@ class Replica {
   /// Starts what is due and ends what has exceeded its lifetime. Call it at least every few milliseconds.
   /// `all_dialled`: each node to be dialled is linked or has failed once; until then partners are expected.
   void tick(TimeUs now_us, Actions& out, bool all_dialled = true);
-  /// Checks the invariants after each event; ends the process if one does not hold.
+  /// To be called after each event. Ends the process if an invariant does not hold.
   void check_invariants() const;
 
   // --- for the executor
@@ -177,19 +179,20 @@ class Replica {
   Initiator initiator_{data_, client_};
   Responder responder_{data_, client_};
   JobClock job_clock_;
-  /// When it last had a partner, or expected one, or was not yet running; 0: it expects one now.
+  /// When this replica last had a partner, expected one, or was not running. 0: no look has been taken since the
+  /// beginning, or since the last new link.
   TimeUs accompanied_us_ = 0;
-  /// When it last began to expect a partner: at the beginning, or because one had gone, perhaps for a moment.
+  /// When this replica last began to expect a partner: at the beginning, or because one had gone, perhaps for a moment.
   std::optional<TimeUs> expects_since_us_;
-  std::uint64_t losses_ = 0;  ///< of the neighbours, as far as they are known
+  std::uint64_t losses_ = 0;  ///< Neighbours::losses() at the last tick
   bool all_dialled_ = true;
   TimeUs ticked_us_ = 0;
   TimeUs info_sent_us_ = 0;
   bool ask_at_once_ = false;  ///< ask initiators about orphaned replies at the next tick
 };
 
-/// Checks that each place for a reply is free, or has a reply, or an answer or an undo under way; ends the process if
-/// not. Goes through all replies.
+/// Ends the process unless each place for a reply is free, holds a reply, or is taken by an answer or an undo under
+/// way. Goes through all replies.
 void check_places(const Replica& replica);
 
 }  // namespace gossamer::gossip

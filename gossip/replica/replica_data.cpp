@@ -11,10 +11,10 @@ namespace gossamer::gossip {
 
 namespace {
 
-constexpr TimeUs turn_periods = 32;         // after which an exchange no longer counts as a partner's turn
-constexpr std::size_t turns_by_chance = 2;  // of the last exchanges, beyond its part, that a partner may have had
+constexpr TimeUs turn_periods = 32;         // an exchange counts as a partner's turn for this many periods
+constexpr std::size_t turns_by_chance = 2;  // exchanges that a partner may have beyond its part
 constexpr double growth_max = 64;  // limit on the expected disagreement's growth, for a node that was silent for long
-constexpr double quiet_tolerance = 1e-5;             // of the norm; rounding leaves a twentieth of it
+constexpr double quiet_tolerance = 1e-5;             // share of the norm; rounding leaves a twentieth of this
 constexpr std::uint64_t tracer_seed = 0x7261636572;  // independent of the replica's other random numbers
 
 }  // namespace
@@ -38,7 +38,7 @@ ReplicaData::ReplicaData(const ReplicaOptions& with, const NodeId& node, JobInfo
 bool ReplicaData::settled(const Fragment& fragment) const {
   const std::size_t partners = finish ? finish->partners : 0;
   if (!has_servers() || partners == 0) return fragment.agreement.settled(partners);
-  // What counts is the server's value, so it must be the one that all have.
+  // All replicas must end with the server's value, so only agreement with the server counts.
   if (const auto server = server_of(fragment)) return fragment.agreement.has(*server);
   if (!description.keeps) return fragment.agreement.settled(partners);
   return std::ranges::all_of(neighbours, [&](const auto& item) {
@@ -51,7 +51,7 @@ bool ReplicaData::settled(const Fragment& fragment) const {
 bool ReplicaData::hurries(const Fragment& fragment) const {
   if (!finish || !finish->is_sound() || settled(fragment)) return false;
   const auto server = server_of(fragment);
-  return !server || neighbours.finishes(*neighbours.find(*server));  // it does not, as long as somebody trains
+  return !server || neighbours.finishes(*neighbours.find(*server));  // the server does not finish while somebody trains
 }
 
 std::size_t ReplicaData::sent_bytes(const Fragment& fragment) const {
@@ -84,12 +84,12 @@ std::optional<NodeId> ReplicaData::server_of(const Fragment& fragment) const {
 bool ReplicaData::is_over_share(const Fragment& fragment, const NodeId& partner, TimeUs now_us) const {
   const Sponsor sponsor = neighbours.sponsor_of(partner);
   if ((sponsor == no_sponsor && !density.is_dense()) || finish || leaving) return false;
-  // The others may hardly exchange. Where dense_clip counts they are waited for, since an attacker could make them
-  // slow, but not if they exchange nothing at all.
+  // Old turns do not count, since the other partners may hardly exchange. Where dense_clip applies, an attacker could
+  // make the others slow, so old turns count as long as the fragment is exchanged at all.
   const TimeUs late_us = now_us - turn_periods * pace.period_us();
   const bool waits = density.is_dense() && fragment.last_exchange.at_us > late_us;
   const std::size_t had = fragment.turns.had(voice_of(partner, sponsor), waits ? TimeUs{-1} : late_us);
-  if (had == 0) return false;  // which saves most searches through the neighbours
+  if (had == 0) return false;  // this saves most searches through the neighbours
   const Neighbours::Voices voices = neighbours.voices(sponsor);
   const bool shared = sponsor != no_sponsor && voices.nodes > 1;
   return voices.all >= witnesses_least && (shared || density.is_dense()) &&
@@ -100,7 +100,7 @@ Witness ReplicaData::witness_for(std::uint32_t f, const NodeId& partner) const {
   Witness witness = fragments[f].distances.witness(partner, neighbours.sponsor_of(partner));
   // Other partners will be met, so a single first partner is not believed.
   if (neighbours.partners() >= witnesses_least) witness.alone = false;
-  // What only its owner is asked for is as the owner has it.
+  // Only the owner is asked for this fragment, so nobody else can confirm its values.
   if (options.partners.policy == PartnerPolicy::owner && owner(f) == partner) witness.alone = true;
   return witness;
 }
@@ -118,7 +118,7 @@ double ReplicaData::usual_distance(const Fragment& fragment) const {
 Clip ReplicaData::clip_for(const Fragment& fragment, const NodeId& partner) const {
   if (!(clip() > 0)) return {};
   const double usual = usual_distance(fragment);
-  // Nobody can tell who of so few is far off.
+  // Among so few partners nobody can tell which one is far off.
   if (clip() >= loose_clip && usual == 0 && neighbours.partners() < witnesses_least) return {};
   const Neighbour* neighbour = neighbours.find(partner);
   const int extra = neighbour == nullptr ? 0 : neighbour->clips.extra_shift();
@@ -184,7 +184,7 @@ void ReplicaData::note_agreement(Fragment& fragment, const NodeId& partner, cons
   const Neighbour* const neighbour = neighbours.find(partner);
   if (!finish || only_gives(neighbour)) return;
   const bool whole = !measure.limited && measure.wide_blocks == 0 && measure.blocks == fragment.buffers.block_count();
-  // With coarse steps few of the differences show, each as a large one, or none.
+  // Coarse steps hide most differences and show the rest too large, so the distance does not count as measured.
   const double norm = values_norm(measure);
   const bool measured = whole && (norm == 0 || measure.coarsest_step <= finish_tolerance * norm);
   fragment.agreement.observe(

@@ -29,18 +29,18 @@ struct Finish {
   enum class Health : std::uint8_t {
     sound,
     quarantined,  ///< a fragment is quarantined, but the client may have mended it since
-    spoiled       ///< a fragment is, as the client has published it since it finishes: looking again changes nothing
+    spoiled       ///< the program's last values were checked and hold NaN: another look would change nothing
   };
 
   Finishing stage = Finishing::begun;
   Health health = Health::sound;  ///< at the last look
   std::size_t partners = 0;       ///< number of partners that finish as well, at the last look
-  bool awaits_training = false;   ///< likewise: some peer still trains, so that values will change
+  bool awaits_training = false;   ///< at the last look a partner still trained, so values will change
   bool spoiled_programs = false;  ///< Programs::finish_spoiled
   TimeUs began_us = 0;
-  double distance = 0;         ///< when it was over
+  double distance = 0;         ///< Fragments::end_distance() when the run was over here
   std::set<NodeId> over = {};  ///< nodes for which the run was over, whether still present or not
-  bool agrees = false;         ///< with those that finish, or finished last: else it counts none that have left
+  bool agrees = false;  ///< this replica agrees with those that finish, or with `over`; if not, `over` does not count
 
   [[nodiscard]] bool is_sound() const { return health == Health::sound; }
 };
@@ -61,7 +61,7 @@ struct ReplicaData {
   Tracer tracer;
   ReplicaCounters counters;
   std::uint64_t clock = 0;  ///< samples that this replica has seen
-  TimeUs step_us = 0;       ///< between two of the client's steps; 0: not known
+  TimeUs step_us = 0;       ///< time between two of the client's steps; 0: not known
   Density density;
   std::optional<Leaving> leaving;
   std::optional<Finish> finish;
@@ -70,55 +70,55 @@ struct ReplicaData {
   std::uint64_t stir = 0;
 
   [[nodiscard]] bool runs() const { return phase == Phase::running; }
-  /// Enough of those that finish agree with the fragment.
+  /// True if enough of the nodes that finish agree with this one on the fragment.
   [[nodiscard]] bool settled(const Fragment& fragment) const;
-  /// The publication has all that was trained. A keeper is always current, because its clock follows the others' and
-  /// does not count training.
+  /// True if the publication holds all that was trained. A node that keeps the job is always current: it trains
+  /// nothing, and its clock follows the others'.
   [[nodiscard]] bool is_current(const Fragment& fragment) const {
     return description.keeps || fragment.publication_clock == clock;
   }
-  /// The end of a run whose models were averaged exactly: they hold the same bits, and one of before the last step
-  /// would change them. Only that of the last step is exchanged.
+  /// True at the end of a run whose models were averaged exactly. All models then hold the same bits, and an older
+  /// publication would change them. So only publications of the last step are exchanged.
   [[nodiscard]] bool exchanges_last_step_only() const { return finish && !options.exchanges; }
   /// True while finishing, if some finishing partner is not yet known to agree with the fragment.
   [[nodiscard]] bool hurries(const Fragment& fragment) const;
   /// A random time around one period (0.75 to 1.25), in periods.
   [[nodiscard]] double jitter() { return 0.75 + 0.5 * random.uniform(); }
-  /// About how many bytes a request for the fragment takes, or an answer.
+  /// About how many bytes a request or an answer for the fragment takes.
   [[nodiscard]] std::size_t sent_bytes(const Fragment& fragment) const;
   void spend(const NodeId& to, std::size_t bytes, TimeUs now_us, ByteBudget::Spent on);
 
   [[nodiscard]] Age age_of(const Fragment& fragment) const;
-  /// The method `server`: the nodes that keep the job take part. Otherwise they only follow.
+  /// True with the method `server`: nodes that keep the job take part in exchanges. Otherwise they only follow.
   [[nodiscard]] bool has_servers() const {
     return options.partners.policy == PartnerPolicy::owner && options.exchanges;
   }
-  /// It keeps the job and owns nothing: it takes over what is trained here, and gives nothing.
+  /// True if the neighbour keeps the job and owns nothing: it takes over what is trained here, and gives nothing.
   [[nodiscard]] bool is_follower(const Neighbour& neighbour) const { return neighbour.info.keeps && !has_servers(); }
-  /// Exchanges change the model here. Otherwise processes that train average by themselves, and only give.
+  /// True if exchanges change the model here. Otherwise the processes here average by themselves, and only give.
   [[nodiscard]] bool takes() const { return options.exchanges || description.keeps || finish.has_value(); }
-  /// Its exchanges change nothing here.
+  /// True if an exchange with this neighbour changes nothing here, since the neighbour only follows.
   [[nodiscard]] bool only_gives(const Neighbour* to) const {
     return to != nullptr && is_follower(*to) && !description.keeps;
   }
-  /// The node that owns the fragment (gossip/owner.hpp), as far as this one knows; itself if nobody else is there.
+  /// The node that owns the fragment (gossip/owner.hpp), as far as this node knows; this node if there is no other.
   [[nodiscard]] NodeId owner(std::uint32_t f) const;
-  /// Another node that keeps the job and owns the fragment; none also if the run was over for it before.
+  /// The other node that keeps the job and owns the fragment. None: there is none, or Neighbour::over_before holds.
   [[nodiscard]] std::optional<NodeId> server_of(const Fragment& fragment) const;
-  /// The partner had its part of the fragment's last exchanges, or all partners by its sponsor together. That is looked
-  /// at where a sponsor has admitted several, or where not every member is trusted.
+  /// True if the partner, or all partners of its sponsor together, had their part of the fragment's last exchanges.
+  /// This is checked where the sponsor has admitted several partners, or where dense_clip applies.
   [[nodiscard]] bool is_over_share(const Fragment& fragment, const NodeId& partner, TimeUs now_us) const;
   [[nodiscard]] Witness witness_for(std::uint32_t f, const NodeId& partner) const;
   /// The limit that holds now: ReplicaOptions::clip or dense_clip.
   [[nodiscard]] float clip() const;
-  /// The distance to partners beyond so many times of which clip() takes effect; 0: not known.
+  /// The usual distance to partners. Distances beyond clip() times this are clipped; 0: not known.
   [[nodiscard]] double usual_distance(const Fragment& fragment) const;
   [[nodiscard]] Clip clip_for(const Fragment& fragment, const NodeId& partner) const;
   [[nodiscard]] float factor_for(const Fragment& fragment, const NodeId& partner) const;
   /// Learns from an exchange that was done. `counts`: it was not a follow-up that this node began.
   void learn(Fragment& fragment, const NodeId& partner, const ExchangeMeasure& measure, int shift, bool counts);
-  /// For the end of the run, from an exchange that was done: it has moved the fragment, whatever it was for. `counts`:
-  /// it compared all of what both nodes published last.
+  /// Notes for the end of the run how far apart an exchange found the replicas. Each exchange is noted, since each
+  /// moves the fragment. `counts`: the exchange compared all that both nodes published last.
   void note_agreement(Fragment& fragment, const NodeId& partner, const ExchangeMeasure& measure, bool counts);
   void count_unresolved(const NodeId& initiator);
   void quarantine(Fragment& fragment);

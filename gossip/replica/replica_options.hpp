@@ -26,17 +26,17 @@ struct ReplicaOptions {
   double link_bytes_per_s = 0;  ///< most bytes that it sends to one neighbour; 0: no limit
   double time_share = 0.02;     ///< largest part of the training's time that gossip takes; 0: no limit
   double network_share = 0.5;   ///< largest part of the node's network capacity, if known; 0: no limit
-  /// Off: those that train begin none but at the end of the run. The processes average by themselves
-  /// (gossip/average), so that they all hold one model, and those that keep the job take it over.
+  /// False: nodes that train begin exchanges only at the end of the run. Their processes average by themselves
+  /// (gossip/average) and so all hold one model. Nodes that keep the job take that model over.
   bool exchanges = true;
-  bool crossing_rule = true;  ///< off only to show that the simulator notices (tools/sim/hunt/sabotage.hpp)
+  bool crossing_rule = true;  ///< false only to test that the simulator finds the fault (tools/sim/hunt/sabotage.hpp)
   /// Distances beyond this many times the median are averaged with a smaller weight (gossip/codec/influence.hpp). A
-  /// lower value limits a poisoned or far-off partner more, and slows stragglers down. From loose_clip on it lets
-  /// any replica move by a part of its norm: whoever comes late would be kept away. 0: off.
+  /// lower value limits a poisoned or far-off partner more, and slows stragglers down. From loose_clip on, a replica
+  /// may always move by a part of its norm, so that one that comes late is not kept away. 0: off.
   float clip = 8;
-  /// At most this counts as `clip` in a cluster that asks for certificates, while this replica trains and its node is
-  /// linked with most others. There a minority is told by its distance, and nobody honest depends on one link
-  /// (docs/explanation/learning.md, section 7).
+  /// `clip` is limited to this in a cluster that asks for certificates, while this replica trains and its node is
+  /// linked with most others. A minority can then be recognised by its distance, and no honest node depends on a single
+  /// link (docs/explanation/learning.md, section 7).
   float dense_clip = 2;
   std::uint64_t clock_pace = default_clock_pace;  ///< see gossip/replica/job_clock.hpp
 };

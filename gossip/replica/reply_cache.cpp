@@ -47,7 +47,7 @@ ReplyCache::Initiator& ReplyCache::initiator_of(const NodeId& id) {
 
 void ReplyCache::make_room(Initiator& initiator) {
   if (initiator.entries.size() < max_remembered) return;
-  // The oldest entry that is done with is removed. There is one, since the bounds of the others are far below.
+  // The oldest finished entry is removed. Such an entry exists, since far fewer than max_remembered are unfinished.
   const auto oldest = std::find_if(initiator.entries.begin(), initiator.entries.end(), [](const auto& item) {
     return item.second.stage == Stage::acknowledged || item.second.stage == Stage::declined;
   });
@@ -238,7 +238,7 @@ std::vector<ExchangeId> ReplyCache::drop(const NodeId& id, std::uint64_t before)
   while (!initiator.entries.empty() && initiator.entries.begin()->first < before) {
     const auto& [counter, entry] = *initiator.entries.begin();
     if (entry.stage == Stage::answered) lost.push_back({id, counter});
-    if (entry.stage == Stage::answered) leave_place(entry.place);  // otherwise a worker may be writing to the place
+    if (entry.stage == Stage::answered) leave_place(entry.place);  // in other stages a worker may write to the place
     close(initiator, entry);
     initiator.floor = std::max(initiator.floor, counter);  // kept: the node may come back and repeat a request
     initiator.entries.erase(initiator.entries.begin());
@@ -260,7 +260,7 @@ std::vector<std::pair<NodeId, ExchangeInquiry>> ReplyCache::inquiries() const {
 
 void ReplyCache::mark_unsent(const NodeId& id, const ExchangeReply& reply) {
   Entry* const entry = find({id, reply.counter});
-  if (entry == nullptr || entry->orphaned) return;  // the initiator of an orphan is asked about it when in reach
+  if (entry == nullptr || entry->orphaned) return;  // an orphan's initiator is asked about the reply instead
   if (entry->stage == Stage::declined) entry->reply = reply;
   entry->unsent = any_unsent_ = true;
 }

@@ -77,7 +77,7 @@ class ReplyCache {
   /// The initiator's replica is gone for good, so nobody can say what became of exchanges with counters below `before`.
   /// Returns the exchanges whose replies are dropped.
   std::vector<ExchangeId> drop(const NodeId& initiator, std::uint64_t before);
-  /// The inquiries to send to initiators.
+  /// The inquiries about orphaned replies, and the initiators to send them to.
   [[nodiscard]] std::vector<std::pair<NodeId, ExchangeInquiry>> inquiries() const;
   [[nodiscard]] std::size_t orphans() const { return orphans_; }
   /// This reply, whether it accepts or declines, could not be sent. take_unsent() will return it again.
@@ -94,7 +94,7 @@ class ReplyCache {
   using Seen = std::map<NodeId, std::uint64_t>;
   /// Adds what this cache has seen; at most max_initiators are kept.
   void add_seen(Seen& seen) const;
-  /// Adds one exchange that was turned down where there was no replica. That answer is final as well.
+  /// Adds one exchange that the node turned down while it had no replica of the job. That answer is final as well.
   static void add_seen(const ExchangeId& id, Seen& seen);
   /// From now on, takes no exchange that a predecessor may have seen.
   void begin_after(const Seen& seen);
@@ -104,7 +104,7 @@ class ReplyCache {
   /// Number of places that are not free and have no reply: those of answers and undos under way.
   [[nodiscard]] std::size_t places_in_work() const;
 
-  /// Ends the process if what must always hold does not.
+  /// Ends the process if an invariant does not hold.
   void check_invariants() const;
 
  private:
@@ -120,7 +120,7 @@ class ReplyCache {
     AnsweredHalf half = {};
 
     [[nodiscard]] bool takes_place() const { return stage == Stage::working || stage == Stage::answered; }
-    /// True if somebody waits for its end.
+    /// True while the answer or its acknowledgement is awaited. Orphans do not count.
     [[nodiscard]] bool open() const { return takes_place() && !orphaned; }
     [[nodiscard]] bool orphan() const { return stage == Stage::answered && orphaned; }
   };
@@ -140,20 +140,20 @@ class ReplyCache {
   template <class Visit>
   void visit_taken(const NodeId& initiator, Visit visit);
   void orphan(Initiator& initiator, Entry& entry);
-  /// The entry is no longer worked on nor kept.
+  /// To be called when the entry's answer is no longer worked on, and its reply no longer kept.
   void close(Initiator& initiator, const Entry& entry);
   void settle(Initiator& initiator, Entry& entry);
 
   TimeUs lifetime_us_;
   bool any_unsent_ = false;
   std::size_t orphans_ = 0;
-  std::size_t most_unacknowledged_ = max_unacknowledged;  // of an initiator
+  std::size_t most_unacknowledged_ = max_unacknowledged;  // most unacknowledged replies of one initiator
   std::size_t most_orphans_ = max_orphans;
   std::size_t capacity_ = 0;
   std::vector<std::uint32_t> free_places_;
   std::vector<std::uint32_t> left_;
   std::map<NodeId, Initiator> initiators_;
-  std::map<std::uint32_t, ExchangeId> taken_;  ///< the entry of each place that is taken by one; few of all entries
+  std::map<std::uint32_t, ExchangeId> taken_;  ///< the exchange that takes each taken place; few entries take one
 };
 
 }  // namespace gossamer::gossip

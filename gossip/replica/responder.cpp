@@ -60,7 +60,8 @@ void Responder::take_request(const NodeId& from, ExchangeRequest&& request, Wait
                              Actions& out) {
   if (is_known(from, request, now_us, out)) return;
   const RefuseReason reason = objection(request);
-  // The initiator's values are finite. If both ends are quarantined, the first to recover must be free to ask.
+  // Only a node with finite values asks, so this node may ask it again. If both ends were quarantined, the first to
+  // recover must be free to ask.
   if (reason == RefuseReason::none || reason == RefuseReason::quarantined)
     data_.fragments[request.fragment].quarantined_at.erase(from);
   if (reason != RefuseReason::none) return turn_down(from, request, ReplyStatus::refused, reason, now_us, out);
@@ -73,17 +74,17 @@ void Responder::take_request(const NodeId& from, ExchangeRequest&& request, Wait
   const Neighbour* const neighbour = data_.neighbours.find(from);
   // A request may overtake the report that says whether its sender trains the job.
   const bool unheard = neighbour == nullptr || neighbour->info.state == ReplicaState::absent;
-  // Those that average exactly are not to be changed before they finish, too.
+  // While the processes here average exactly, no exchange may change the model before the run ends.
   const bool apart = !data_.takes() && !data_.only_gives(neighbour);
   const bool stale = data_.exchanges_last_step_only() && !data_.is_current(fragment) && !data_.only_gives(neighbour);
   const bool declines = unheard || apart || is_asked_by_server(fragment, from, *neighbour);
-  if (declines && data_.finish) {  // the server knows of no agreement, and whoever settled asks no more
+  if (declines && data_.finish) {  // the server has not seen any agreement, and a settled node would not ask it again
     fragment.agreement.forget();
     data_.pace.start_by(fragment.turn, now_us);
   }
   const bool too_many = !follows_up(fragment, from, now_us) && data_.is_over_share(fragment, from, now_us);
   if (!declines && !too_many && let_wait(from, request, *neighbour, now_us, out)) return;
-  // Both ends asked each other: the larger id answers, the smaller declines.
+  // If both ends asked each other, the larger id answers and the smaller declines.
   const bool crossing = crosses(fragment, from);
   const auto shift = fragment.budget.answer_shift(crossing);
   if (declines || stale || too_many || !data_.runs() || fragment.is_held() || fragment.buffers.empty() || !shift ||
@@ -92,7 +93,7 @@ void Responder::take_request(const NodeId& from, ExchangeRequest&& request, Wait
       !affordable(*neighbour, fragment, now_us) || (asked && fragment.buffers.out_of_hand())) {
     return turn_down(from, request, ReplyStatus::busy, RefuseReason::none, now_us, out);
   }
-  if (request.clock != neighbour->info.clock) ++data_.stir;  // it has trained since its last report
+  if (request.clock != neighbour->info.clock) ++data_.stir;  // the initiator has trained since its last report
   if (!client_.at_hand(request.fragment, out)) {
     fragment.waiting.request = Waiting::Request{from, std::move(request), now_us};
     return;
@@ -114,7 +115,7 @@ void Responder::answer(const NodeId& from, ExchangeRequest&& request, int shift,
                        .asked = f == 0 ? request.tracer : std::nullopt});
   publish_for_followers(fragment, now_us);
   data_.neighbours.observe_age(from, request.age);
-  // Clipping bounds how far both move alike; a push that is clipped would leave its worker ahead of itself.
+  // Clipping limits exchanges that move both ends alike. A push does not, and a worker trusts its server.
   const bool pushes = data_.has_servers() && data_.description.keeps;
   out.run.push_back({f, Actions::Answer{from, place,
                                         AnswerTask{.request = std::move(request),
@@ -141,14 +142,14 @@ bool Responder::let_wait(const NodeId& from, ExchangeRequest& request, const Nei
   Fragment& fragment = data_.fragments[f];
   if (!fragment.buffers.empty() || fragment.waiting.request || !data_.runs() || !client_.may_provide(f)) return false;
   if (!affordable(neighbour, fragment, now_us)) return false;
-  if (yields(neighbour, now_us)) return false;  // it would keep out those that it yields to
+  if (yields(neighbour, now_us)) return false;  // its waiting request would keep out the nodes that go first
   fragment.waiting.request = Waiting::Request{from, std::move(request), now_us};
   client_.want_publication(f, out);
   return true;
 }
 
-/// A node that has only followers asks nobody, so its turns bring no publications. Those that follow would come as far
-/// as the last one, and no further.
+/// A node that has only followers asks nobody, so its turns bring no publications. Without this function, followers
+/// would never get further than the last publication.
 void Responder::publish_for_followers(Fragment& fragment, TimeUs now_us) {
   const bool wanted = fragment.publication_clock != data_.clock && data_.pace.due(fragment.turn, now_us);
   if (!wanted || data_.description.keeps || data_.has_servers()) return;
@@ -166,18 +167,20 @@ bool Responder::yields(const Neighbour& neighbour, TimeUs now_us) const {
 }
 
 /// An answer costs as much as a request, but a request that is turned down was sent in vain. So a little debt is
-/// allowed: at least two fragments, or two nodes that both have just asked would turn each other down for ever.
+/// allowed. It must be at least two fragments: otherwise two nodes that have just asked would always turn each other
+/// down.
 bool Responder::affordable(const Neighbour& neighbour, const Fragment& fragment, TimeUs now_us) const {
   const std::size_t debt_bytes = 2 * data_.sent_bytes(fragment);
   return data_.pace.may_answer(debt_bytes, now_us) && Neighbours::may_answer(neighbour, debt_bytes, now_us);
 }
 
-/// A server that was not asked for long would follow this node, which follows it.
+/// True if the fragment's server asks this node, as it does when nobody has asked it for long. The request is declined:
+/// otherwise each of the two would follow the other.
 bool Responder::is_asked_by_server(const Fragment& fragment, const NodeId& from, const Neighbour& neighbour) const {
   return neighbour.info.keeps && !data_.leaving && data_.server_of(fragment) == from;
 }
 
-/// This is a guess from all that is known here: a request does not say whether it is a follow-up.
+/// True if the request is probably a follow-up. This is a guess, since a request does not say so.
 bool Responder::follows_up(const Fragment& fragment, const NodeId& from, TimeUs now_us) const {
   return fragment.wide_at == from && now_us - fragment.last_exchange.at_us < data_.pace.period_us() / 2;
 }
@@ -221,7 +224,8 @@ void Responder::answered(std::uint32_t f, const stage::Answering& at, AnswerTask
     fragment.wide_at.reset();
     if (result.measure.wide_blocks > 0) fragment.wide_at = at.initiator;
     const Neighbour* const initiator = data_.neighbours.find(at.initiator);
-    // Whoever only follows may be far from this node because others have led it elsewhere.
+    // A node that only follows may be far from this node because it has followed others. Its distance is no sign of
+    // training.
     if (!agrees(result.measure) && !data_.only_gives(initiator)) ++data_.stir;
     data_.learn(fragment, at.initiator, result.measure, reply.shift, true);
     const bool latest = initiator == nullptr || initiator->info.keeps || at.values_clock >= initiator->info.clock;

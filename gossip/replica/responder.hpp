@@ -17,12 +17,12 @@ class Responder {
   Responder(ReplicaData& data, ClientSide& client) : data_(data), client_(client) {}
 
   void request(const NodeId& from, ExchangeRequest&& request, TimeUs now_us, Actions& out);
-  /// Answers the request that waited for the fragment. True if that holds the fragment.
+  /// Answers the request that waited for the fragment. True if the fragment is held for this now.
   bool answer_waiting(std::uint32_t f, TimeUs now_us, Actions& out);
   void answered(std::uint32_t f, const stage::Answering& at, AnswerTask::Result&& result, TimeUs now_us, Actions& out);
-  /// Returns a fragment with a half to undo as soon as the fragment is not held; none if there is none.
+  /// Returns the fragment if one of its halves is now to be undone, as soon as it is not held. None: nothing to undo.
   [[nodiscard]] std::optional<std::uint32_t> acknowledged(const NodeId& from, const ExchangeAck& ack);
-  /// Undoes the next half that waits for the fragment. True if that holds the fragment.
+  /// Undoes the next half that waits for the fragment. True if the fragment is held for this now.
   bool undo_next(std::uint32_t f, Actions& out);
   void undone(std::uint32_t f, const stage::Undoing& at, const UndoTask::Result& result, Actions& out);
 
@@ -37,7 +37,7 @@ class Responder {
   enum class Waited : std::uint8_t { no, yes };
 
   void take_request(const NodeId& from, ExchangeRequest&& request, Waited waited, TimeUs now_us, Actions& out);
-  /// True if a request with this name was dealt with before. Any answer that is due has then been given again.
+  /// True if a request with this id was dealt with before. Any answer that is due has then been sent again.
   bool is_known(const NodeId& from, const ExchangeRequest& request, TimeUs now_us, Actions& out);
   /// The reason why a request cannot be taken at all; none if it can.
   [[nodiscard]] RefuseReason objection(const ExchangeRequest& request) const;

@@ -12,7 +12,7 @@ namespace {
 constexpr double equal_square = 1e-28;
 /// Two replicas that meet twice in a row are equal, others may not be. This many equal meetings are not by chance.
 constexpr std::uint32_t equal_enough = 8;
-/// A round lasts at least this long: all neighbours may be equal while others are not, and are met only now and then.
+/// A round lasts at least this many exchanges. The usual partners may be equal while others, met rarely, are not.
 constexpr std::uint32_t least_round_exchanges = 256;
 /// The round number grows by a random step up to this, so that separate parts of a cluster keep different rounds.
 constexpr std::uint64_t most_round_step = 4096;
@@ -152,7 +152,7 @@ std::optional<MixingEstimate> Tracer::fit(const Seen& seen) {
     mean_y += (point.log_square - mean_y) / count;
   }
   if (count < static_cast<double>(least_points)) {
-    // Equal after a handful of exchanges: mixing is as fast as can be measured.
+    // The values were equal after a handful of exchanges: mixing is as fast as can be measured.
     if (seen.equal_in_a_row < equal_enough) return std::nullopt;
     const Point& first = seen.points.front();
     if (seen.equal_since <= first.exchange) return std::nullopt;

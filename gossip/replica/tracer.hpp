@@ -5,9 +5,9 @@
 // they mix as the model does, with all effects of partner choice, links, delays, refusals and weights. But nothing
 // trains on them: their differences shrink by mixing alone, in the end by a constant factor an exchange. This is power
 // iteration, done by the exchanges themselves: after many exchanges, what is left of the start lies in the slowest mode
-// and shrinks at its rate. (For one matrix that is the second largest eigenvalue; Boyd et al. 2006, "Randomized gossip
-// algorithms", section II, for pairs met by chance; Kempe & McSherry 2008 for finding it decentralized.) With initial
-// numbers of order 1, doubles show thirty factors of e.
+// and shrinks at the rate of that mode. (For one matrix this is the second largest eigenvalue; Boyd et al. 2006,
+// "Randomized gossip algorithms", section II, for pairs met by chance; Kempe & McSherry 2008 for finding it
+// decentralized.) With initial numbers of order 1, doubles can show a decline by thirty factors of e.
 //
 //   rate = −½ · slope of log(mean square difference to the partner of the moment), over this replica's exchanges
 //   gap  = 1 − e^−rate
@@ -59,7 +59,7 @@ class Tracer {
 
   /// The numbers for a request of fragment 0; none before the replica has any.
   [[nodiscard]] const std::optional<TracerValues>& say() const { return own_; }
-  /// For the responder: takes its half of what came with a request, and returns what goes with the reply.
+  /// For the responder: moves towards the numbers that came with a request, and returns the numbers for the reply.
   TracerValues answer(const std::optional<TracerValues>& asked, int shift, TimeUs now_us);
   /// For the initiator: `sent` went with the request, `replied` came with the reply.
   void conclude(const std::optional<TracerValues>& sent, const std::optional<TracerValues>& replied, int shift,
@@ -83,7 +83,7 @@ class Tracer {
     std::uint32_t stride = 1;  ///< one in this many exchanges is kept as a point
     std::vector<Point> points = {};
     std::uint32_t equal_in_a_row = 0;
-    std::uint32_t equal_since = 0;  ///< the first exchange of them
+    std::uint32_t equal_since = 0;  ///< the first of these exchanges
     TimeUs first_us = 0;
     TimeUs last_us = 0;
   };
@@ -92,13 +92,13 @@ class Tracer {
   struct Past {
     std::uint32_t last_exchanges = 0;  ///< exchanges of the last round; 0: there is none
     double exchanges = 0;
-    double decline = 0;  ///< in factors of e of the root mean square
+    double decline = 0;  ///< decline of the root mean square, in factors of e
     double s = 0;
   };
 
   void draw(std::uint32_t round);
   void enter(const TracerValues& values);
-  /// Joins a newer round, or takes the values over if it has none. False: `theirs` belong to an older round.
+  /// Joins a newer round, or takes the values over if this replica has none. False: `theirs` are not of its round.
   bool follow(const TracerValues& theirs);
   void mix(const TracerValues& from, const TracerValues& to, int shift, TimeUs now_us);
   void observe(double square, TimeUs now_us);

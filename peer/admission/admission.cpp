@@ -20,7 +20,7 @@ Proof welcome_proof(const Secret& shared, const Hello& hello, const Welcome& wel
   transcript.add_number(welcome.incarnation);
   transcript.add_text(welcome.address);
   transcript.add_text(welcome.name);
-  transcript.add_number(0);  // the number of members in a welcome, of which there have never been any
+  transcript.add_number(0);  // the number of members in a welcome, a reserved field that is always empty
   transcript.add_number(welcome.features);
   return transcript.proof();
 }

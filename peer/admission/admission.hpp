@@ -18,16 +18,17 @@
 namespace gossamer::peer {
 
 [[nodiscard]] Nonce random_nonce();
-/// The X25519 secret of two node keys (crypto_box_beforenm). Nothing if there is none with the other key.
+/// The X25519 secret of two node keys (crypto_box_beforenm). Nothing if no secret can be shared with the other key.
 [[nodiscard]] std::optional<Secret> shared_secret(const KeyPair& own, const PublicKey& other);
 
 [[nodiscard]] Proof hello_proof(const ClusterKey& key, const Hello& hello);
 /// True if some key of the ring gives the hello's proof.
 [[nodiscard]] bool is_hello_proven(const ClusterKeys& keys, const Hello& hello);
 
-/// `own` is the maker's node key. False if the other key is none that secrets can be shared with.
+/// Adds the listener's key and the proof to the welcome. `own` is the listener's node key. False if no secret can be
+/// shared with the key in the hello.
 [[nodiscard]] bool prove_welcome(const KeyPair& own, const Hello& hello, Welcome& welcome);
-/// `own` is the node key that sent the hello.
+/// `own` is the node key of the dialler, which has sent the hello.
 [[nodiscard]] bool is_welcome_proven(const KeyPair& own, const Hello& hello, const Welcome& welcome);
 
 }  // namespace gossamer::peer

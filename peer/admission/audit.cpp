@@ -28,12 +28,12 @@ std::optional<AuditRecord> parse_audit_record(std::string_view line) {
   return record;
 }
 
-/// As much of it as a record may hold, so that what is written can be read.
+/// Cuts the text to the length that a record may have, so that the written file can be read again.
 std::string fit(std::string what) {
   if (what.size() > max_what_bytes) {
     std::size_t end = max_what_bytes - 3;
     while (end > 0 && (static_cast<unsigned char>(what[end]) & 0xc0) == 0x80)
-      --end;  // inside a character
+      --end;  // a cut inside a UTF-8 character moves to its start
     what = what.substr(0, end) + "...";
   }
   return is_plain_text(what, max_what_bytes) ? what : "(not plain text)";

@@ -1,9 +1,10 @@
 // Keeps who decided what for the cluster: denials, keys and authorities that this node has followed, and those that it
 // has refused.
 //
-// For people: nothing is decided on it. Owned by the overlay's Agreement, on its thread; pure: the time of day is an
-// argument. Invariants: at most max_audit_taken records of what was followed, the newest, and max_audit_refused of what
-// was not, one for each node and kind, so that whoever is refused again and again drives out nobody else's.
+// The records are for people; no decision depends on them. Owned by the overlay's Agreement, on its thread; pure: the
+// time of day is an argument. Invariants: at most the newest max_audit_taken records of followed decisions, and
+// max_audit_refused of refused ones. Repeated refusals of one node and kind are one record, so that a node that is
+// refused again and again does not drive out the records of others.
 
 #pragma once
 
@@ -20,10 +21,10 @@ inline constexpr std::size_t max_audit_taken = 512;
 inline constexpr std::size_t max_audit_refused = 64;
 
 struct AuditRecord {
-  TimeUs at = 0;            ///< microseconds since 1970; of several, the last
-  NodeId told_by;           ///< the neighbour; this node itself where its operator decided
+  TimeUs at = 0;            ///< microseconds since 1970; of repeated refusals, the last one
+  NodeId told_by;           ///< the neighbour that told it; this node itself if its operator decided
   bool is_taken = false;    ///< false: refused
-  std::uint64_t times = 1;  ///< refused so often
+  std::uint64_t times = 1;  ///< how often it was refused
   std::string what;         ///< plain text
 };
 
@@ -32,7 +33,7 @@ class Audit {
   void note_taken(TimeUs at, const NodeId& told_by, std::string what);
   void note_refused(TimeUs at, const NodeId& told_by, std::string what);
 
-  /// In the order of time.
+  /// All records, ordered by time.
   [[nodiscard]] std::vector<AuditRecord> records() const;
   /// The text for the state folder has one record a line. The error says which line is wrong.
   [[nodiscard]] std::string text() const;

@@ -5,7 +5,7 @@
 namespace gossamer::peer {
 namespace {
 
-constexpr std::size_t ticket_bytes = 16;  // each of its two halves
+constexpr std::size_t ticket_bytes = 16;  // the size of the name, and of the password
 
 Secret secret_for(const Secret& master, std::string_view use) {
   Transcript transcript("gossamer bulk secret 1", master);

@@ -14,7 +14,7 @@ namespace {
 bool is_named(const Certificate& certificate) {
   return certificate.warrant.node != NodeId{};
 }
-/// Of certificates of different nodes.
+/// Orders certificates of different nodes, in the same way at every member.
 bool was_made_before(const Certificate& a, const Certificate& b) {
   return std::tie(a.made_at, a.node) < std::tie(b.made_at, b.node);
 }
@@ -43,7 +43,8 @@ Hearsay Certificates::merge(const Certificate& heard, Source source, TimeUs now,
   return Hearsay::news;
 }
 
-/// True if the invitation is for one node more, after a later one has gone if need be.
+/// True if the invitation has room for this certificate. In a full invitation, the latest certificate that is not
+/// settled gives way to one that was made earlier.
 bool Certificates::make_room_in_invitation(const Certificate& coming, TimeUs now, TimeUs time_of_day) {
   if (coming.warrant.nodes == 0) return true;
   std::size_t others = 0;
@@ -64,7 +65,7 @@ bool Certificates::make_room_in_invitation(const Certificate& coming, TimeUs now
 bool Certificates::knows(const Certificate& heard, Source source) const {
   const Certificate* const known = of(heard.node);
   if (known == nullptr) return false;
-  if (known->warrant == heard.warrant) return true;  // whoever may make one could make another each moment
+  if (known->warrant == heard.warrant) return true;  // else the warrant's holder could keep spreading new ones
   if (is_named(*known) != is_named(heard)) return is_named(*known);
   if (is_named(*known)) return std::tie(known->made_at, known->signature) >= std::tie(heard.made_at, heard.signature);
   return source == Source::hearsay;

@@ -1,13 +1,13 @@
-// Keeps the certificates of members, so that no invitation is used by more nodes than it is for, and so that a node is
-// told of the one that its operator has made for it elsewhere.
+// Keeps the certificates of members, so that no invitation is used by more nodes than it allows, and so that a node
+// hears of a certificate that an operator has made for it elsewhere.
 //
-// A node's certificate by a warrant that names it holds before any other, and of several such the latest. Otherwise the
-// first that is heard of holds, until the node itself shows another. So nobody but the authority and the node changes
-// what holds of a node. An invitation for so many nodes holds for those that are heard of first. Members that hear of
-// others at the same time agree, within settle_us, on those whose certificates were made first. Owned by the overlay's
-// Spread, on its thread; pure: times are arguments. Signatures are checked by the caller. Invariants: at most
-// max_certificates, one for each node. Where there are more, the oldest go, and with them their count for the
-// invitation; a node shows its own certificate anyway.
+// A certificate whose warrant names its node takes precedence over any other, and the latest of several such holds.
+// Otherwise the certificate that was heard of first holds, until the node itself shows another. So only the authority
+// and the node can change which certificate of the node holds. An invitation for n nodes serves the n nodes that are
+// heard of first. If members hear of different nodes at the same time, they agree, within settle_us, on the nodes whose
+// certificates were made first. Owned by the overlay's Spread, on its thread; pure: times are arguments. Signatures are
+// checked by the caller. Invariants: at most max_certificates, one for each node. If there are more, the oldest go, and
+// no longer count for their invitations. A node shows its own certificate anyway.
 
 #pragma once
 
@@ -20,37 +20,37 @@
 namespace gossamer::peer {
 
 inline constexpr TimeUs settle_us = 20 * us_per_s;
-/// Certificates that were made longer ago than this are settled, also for who hears of them only now: otherwise whoever
-/// has a used invitation could date a certificate of his own before it, and put its node out at each new member. Clocks
-/// may be apart by the difference.
+/// A certificate that was made longer ago than this is settled, even at a member that hears of it only now. Otherwise
+/// the holder of a used invitation could date another certificate earlier, and so put the rightful node out at each new
+/// member. Clocks may differ by settled_age_us - settle_us.
 inline constexpr TimeUs settled_age_us = settle_us + 60 * us_per_s;
 
 class Certificates {
  public:
   enum class Source { hearsay, itself /* the node, or its operator */ };
-  /// As in Denials.
+  /// `change` as in Denials::Entry.
   struct Entry {
     Certificate certificate;
     std::uint64_t change = 0;
-    TimeUs heard_at = 0;                   ///< by the monotonic clock
+    TimeUs heard_at = 0;                   ///< when this node heard of it, by the monotonic clock
     std::optional<PublicKey> signer = {};  ///< who has signed the warrant; none: not looked at yet
   };
 
-  /// Takes a genuine certificate. Refused if its invitation has been used by as many others as it is for. If the table
-  /// is full, the oldest goes that is not to be kept, and what came by invitations before the others; what would go
-  /// itself is taken only if its node has shown it.
+  /// Takes a certificate whose signatures hold. Refused if as many other nodes as its invitation allows have used it.
+  /// If the table is full, the oldest certificate of a node that need not be kept goes, and one made with an invitation
+  /// first. If that would be the new one, it is taken only if its node has shown it.
   Hearsay merge(const Certificate& heard, Source source, TimeUs now, TimeUs time_of_day,
                 const std::function<bool(const NodeId&)>& is_to_be_kept, const std::optional<PublicKey>& signer = {});
-  /// It changes nothing here.
+  /// True if the certificate would change nothing here.
   [[nodiscard]] bool knows(const Certificate& heard, Source source) const;
-  /// Null: none is known.
+  /// Null if no certificate of the node is known.
   [[nodiscard]] const Certificate* of(const NodeId& node) const;
   [[nodiscard]] const std::map<NodeId, Entry>& entries() const { return entries_; }
-  /// Others decide from now on: forgets those that none of them stands behind. `new_authority` as in Denials.
+  /// Forgets the certificates that none of the new deciders stands behind. `new_authority`: see Denials::settle().
   void settle(const Deciders& deciders, bool new_authority);
 
   [[nodiscard]] std::uint64_t last_change() const { return last_change_; }
-  /// As in Denials.
+  /// See Denials::since().
   [[nodiscard]] std::vector<Certificate> since(std::uint64_t& change, std::size_t most) const;
 
   /// The text for the state folder has one certificate a line. The error says which line is wrong.

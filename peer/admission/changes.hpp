@@ -1,4 +1,4 @@
-// The numbered changes of a table, so that each neighbour is told what it has not been told.
+// Lists the numbered changes of a table, so that each neighbour is told only what it has not been told yet.
 //
 // Used by peer/admission/ only. Pure, any thread.
 
@@ -10,8 +10,8 @@
 
 namespace gossamer::peer {
 
-/// Up to `most` records of the table that are newer than `change`, oldest change first; `change` becomes the last
-/// one's. `record`: the member of the table's entries that is told.
+/// Up to `most` records of the table that are newer than `change`, oldest change first; `change` becomes the number of
+/// the last one given. `record` says which member of the table's entries is given.
 template <class Record, class Table, class Entry>
 [[nodiscard]] std::vector<Record> changes_since(const Table& table, Record Entry::*record, std::uint64_t& change,
                                                 std::size_t most) {

@@ -95,9 +95,9 @@ bool Denials::is_denied(const NodeId& node) const {
   return known != entries_.end() && known->second.denial.denied;
 }
 
-/// True if one more fits, after another has gone if need be: where there is an authority, what nobody has signed; else
-/// the oldest record of an allowed node, or if there `must` be room the denial dated last, since whoever fills the
-/// table with denials dates them ahead of all others.
+/// Makes room for one more record; false if none may go. Where there is an authority, an unsigned record gives way to a
+/// signed one. Else the oldest record of an allowed node goes or, if there `must` be room, the denial with the latest
+/// date: whoever fills the table with denials dates them after all others.
 bool Denials::make_room(const Denial& coming, bool must, bool has_authority) {
   if (entries_.size() < max_denials) return true;
   const bool overrules = has_authority && coming.signature;

@@ -286,8 +286,8 @@ bool KeyRing::knows(const RingState& heard) const {
          });
 }
 
-/// Somebody has signed it who may. After one signature that is nobody's the rest of a message is not looked at, because
-/// looking takes time.
+/// True if somebody who may has signed it. After one forged signature the rest of the message is not checked, because
+/// checking signatures takes time.
 template <class Item>
 bool KeyRing::is_sound(const Item& heard, Merge& merge) const {
   if (merge.forged) return false;
@@ -296,7 +296,7 @@ bool KeyRing::is_sound(const Item& heard, Merge& merge) const {
   return signer && deciders_->may_sign(*signer, Item::power);
 }
 
-/// Another member may tell us of it: it is sound, if there is an authority.
+/// True if it may be taken from another member. Where there is an authority, it must be signed and sound.
 template <class Item>
 bool KeyRing::is_accepted(const Item& heard, Merge& merge) const {
   return !deciders_ || (heard.signature && is_sound(heard, merge));
@@ -335,7 +335,7 @@ KeyRing::Merge KeyRing::merge(const RingState& heard, TimeUs time_of_day) {
     if (!merge_retired(key, time_of_day, merge)) merge.refused = true;
   }
   revive_newest_if_none_is_left(heard, time_of_day, merge);
-  // New keys are added before retired ones are removed, since a retired key may leave nothing but its successor.
+  // New keys are added before retired ones are removed, since a retired key stays if it is the only one.
   for (const RingKey& key : heard.keys) {
     if (!merge_key(key, time_of_day, merge)) merge.refused = true;
   }
@@ -363,7 +363,7 @@ KeyRing::Merge KeyRing::merge(const DeputyList& heard, TimeUs time_of_day) {
 /// If two operators retired different keys at once and none is left, all members keep the same one.
 void KeyRing::revive_newest_if_none_is_left(const RingState& heard, TimeUs time_of_day, Merge& merge) {
   std::optional<std::pair<TimeUs, Fingerprint>> newest;
-  /// True if the key is left.
+  /// True if the key is not retired. Notes the newest retired one.
   const auto look = [&](const RingKey& key) {
     const Fingerprint fingerprint = key.key.fingerprint();
     if (key.made_at > time_of_day + max_ahead_us) return false;
@@ -394,7 +394,7 @@ bool KeyRing::is_held(const AdmissionRule& rule) const {
   return rule_ && std::tie(rule_->decided_at, rule_->certificates) >= std::tie(rule.decided_at, rule.certificates);
 }
 
-/// False if the rule cannot be taken. There is none without an authority.
+/// False if the rule cannot be taken. Without an authority no rule is taken.
 bool KeyRing::merge_rule(const AdmissionRule& heard, TimeUs time_of_day, Merge& merge) {
   if (is_held(heard)) return true;
   if (!deciders_ || heard.decided_at > time_of_day + max_ahead_us || !is_sound(heard, merge)) return false;
@@ -411,7 +411,8 @@ bool KeyRing::merge_key(const RingKey& heard, TimeUs time_of_day, Merge& merge) 
   if (known != nullptr && (known->signature || (known->made_at != 0 && !heard.signature))) return true;
   if (!is_accepted(heard, merge)) return known != nullptr;
   if (known != nullptr) {
-    // Only what is not known is filled in: nobody makes an old key young again. The authority's word is the last.
+    // Only an unknown date is filled in, so that nobody can make an old key the newest. Only the authority may change a
+    // date.
     if (known->made_at == 0 || deciders_) known->made_at = heard.made_at;
     if (known->made_at == heard.made_at) known->signature = heard.signature;
     return true;
@@ -437,7 +438,7 @@ void KeyRing::drop_retired() {
     }
     keys_.erase(gone);
   }
-  // The last one stays, retired or not: a node without any key could never learn a better one.
+  // The last key stays, retired or not: a node without any key could never learn a better one.
   std::erase_if(retired_, [&](const RetiredKey& key) { return holds(key.fingerprint); });
 }
 
@@ -482,7 +483,7 @@ std::expected<RetiredKey, std::string> KeyRing::propose_retirement(const Fingerp
                                                                    TimeUs time_of_day) const {
   TimeUs retired_at = time_of_day;
   for (const RetiredKey& key : retired_)
-    retired_at = std::max(retired_at, just_after(key.retired_at));  // the oldest is forgotten first
+    retired_at = std::max(retired_at, just_after(key.retired_at));  // the earliest one is forgotten first
   const RetiredKey proposed{fingerprint, retired_at};
   if (const auto possible = KeyRing(*this).retire(proposed); !possible) return std::unexpected(possible.error());
   return proposed;

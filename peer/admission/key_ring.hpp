@@ -1,14 +1,14 @@
 // Holds the cluster keys that a node accepts, when each was made, which are retired, and which one it listens with.
 //
-// The ring grows by rotate() and shrinks by retire(), is told to every member and merged there. A retired key never
-// comes back, a key is known by its fingerprint, and the newest becomes the one to listen with when the neighbours hold
-// it, too (peer/admission/spread.hpp decides when). Owned by the overlay's Spread, on its thread; pure, but for the
-// random bytes of a new key: the time of day is an argument. Invariants: 1 to max_cluster_keys keys, all different,
-// none of them retired; at most max_retired_keys retired ones. The ring also knows the cluster's authority, if it has
-// one (peer/keys/authority.hpp): from then on no key and no retirement of another member is taken that it has not
-// signed, or one of its deputies. It may also rule that nodes must show certificates. The first authority that is heard
-// of is the one, unless the operator has dropped it here. The secrets are in the operator's key file, what is known
-// about them in the state folder (notes()).
+// The ring grows by add() and shrinks by retire(). Every member is told of it and merges it into its own. A key is
+// known by its fingerprint, and a retired key never comes back. A node listens with the newest key once its neighbours
+// hold that key, too (peer/admission/spread.hpp decides when). Owned by the overlay's Spread, on its thread; pure, but
+// for the random bytes of a new key: the time of day is an argument. Invariants: 1 to max_cluster_keys keys, all
+// different, none of them retired; at most max_retired_keys retired ones. The ring also knows the cluster's authority,
+// if it has one (peer/keys/authority.hpp): from then on, a key or a retirement from another member is taken only if the
+// authority or one of its deputies has signed it. The authority may also rule that nodes must show certificates. A node
+// follows the first authority that it hears of, unless its operator has dropped that one. The secrets are in the
+// operator's key file, and what is known about the keys is in the state folder (notes()).
 
 #pragma once
 
@@ -20,9 +20,10 @@ class KeyRing {
  public:
   /// A ring of keys of which nothing else is known.
   KeyRing(const ClusterKeys& keys);  // NOLINT(google-explicit-constructor)
-  /// Keys from a file, and the notes about them. Retired ones are left out; an error if no other is left.
+  /// Makes the ring from the keys of a file and the notes about them. Retired keys are left out. An error if no key is
+  /// left.
   [[nodiscard]] static std::expected<KeyRing, std::string> restore(const ClusterKeys& keys, std::string_view notes);
-  /// What a member gives to a node that joins. An error if it makes no sense.
+  /// Makes the ring from what a member gives to a joining node. An error if that makes no sense.
   [[nodiscard]] static std::expected<KeyRing, std::string> adopt(const RingState& state,
                                                                  const DeputyList& deputies = {});
 
@@ -44,20 +45,21 @@ class KeyRing {
   /// A rule that is later than the present one, without a signature.
   [[nodiscard]] AdmissionRule propose_rule(bool certificates, TimeUs time_of_day) const;
   void set_rule(const AdmissionRule& rule) { rule_ = rule; }
-  /// This rule, or a later one.
+  /// True if this rule or a later one is held here.
   [[nodiscard]] bool is_held(const AdmissionRule& rule) const;
-  /// Signatures of any other are forgotten, and so are its rule and deputies. Keys and retirements stay. Nothing: the
-  /// present one is dropped, so that it is not taken again from others.
+  /// Follows this authority. Signatures, the rule and the deputies of any other are forgotten; keys and retirements
+  /// stay. Nothing: drops the present authority, and remembers not to take it from others again.
   void set_authority(const std::optional<PublicKey>& authority);
-  /// What the authority says about a key, later than what is known. An error if it is not, or if there are too many.
+  /// Proposes what the authority says about a key, dated later than what is known. set_deputy() fails if the decision
+  /// is not later, or if there are too many deputies.
   [[nodiscard]] Deputy propose_deputy(const PublicKey& key, std::uint8_t powers, std::string name,
                                       TimeUs time_of_day) const;
   [[nodiscard]] std::expected<void, std::string> set_deputy(const Deputy& deputy);
-  /// Takes what is signed of the keys and retirements that are held.
+  /// Adds these signatures to the keys and retirements that they are about.
   void take_signatures(const Signatures& signatures);
-  /// Everything in it is held here, and nothing is signed there that is not signed here.
+  /// True if everything in `heard` is held here, and is signed here where it is signed there.
   [[nodiscard]] bool knows(const RingState& heard) const;
-  /// Everything in it is held here, or it is about another authority.
+  /// True if everything in `heard` is held here, or belongs to another authority.
   [[nodiscard]] bool knows(const DeputyList& heard) const;
   /// The text for the state folder has one line for each key, and no secrets.
   [[nodiscard]] std::string notes() const;
@@ -67,24 +69,24 @@ class KeyRing {
 
   struct Merge {
     bool changed = false;
-    bool forged = false;   ///< nobody has signed something who ever could
+    bool forged = false;   ///< a signature is of no decider, present or dismissed
     bool refused = false;  ///< something was dated too far ahead, or not signed, or there was no room
   };
   /// Takes what another member holds. If the key that we listen with is retired, its successor takes its place. If
   /// every key is retired, the newest stays.
   [[nodiscard]] Merge merge(const RingState& heard, TimeUs time_of_day);
-  /// Takes what another member holds of the deputies. Signatures of those who may not sign any more are forgotten.
+  /// Takes the deputies that another member holds. Signatures of those who may no longer sign are forgotten.
   [[nodiscard]] Merge merge(const DeputyList& heard, TimeUs time_of_day);
-  /// A new key, later than all others. An error if the ring is full.
+  /// Proposes a new key, dated later than all others. An error if the ring is full.
   [[nodiscard]] std::expected<RingKey, std::string> propose(TimeUs time_of_day) const;
   /// Adds a new key, as the last to be tried. An error if the ring is full.
   [[nodiscard]] std::expected<void, std::string> add(const RingKey& key);
   /// Listens with this key from now on.
   void promote(const Fingerprint& fingerprint);
-  /// The end of a key. An error if it is unknown, the only one, or the one listened with.
+  /// Proposes the retirement of a key. An error if the key is unknown, the only one, or the one listened with.
   [[nodiscard]] std::expected<RetiredKey, std::string> propose_retirement(const Fingerprint& fingerprint,
                                                                           TimeUs time_of_day) const;
-  /// The same errors.
+  /// Retires a key. An error in the same cases.
   [[nodiscard]] std::expected<void, std::string> retire(const RetiredKey& key);
 
  private:
@@ -103,7 +105,8 @@ class KeyRing {
   enum class Put { taken, known, no_room };
   Put put_deputy(const Deputy& deputy);
   [[nodiscard]] bool holds(const Deputy& deputy) const;
-  /// Remembers that the operator has dropped the authority here. Of many the latest are remembered.
+  /// Remembers that the operator has dropped the authority here. Only the latest max_dropped_authorities are
+  /// remembered.
   void drop(const PublicKey& authority);
   [[nodiscard]] bool has_dropped(const PublicKey& authority) const;
   /// Follows the authority from now on if this node follows none and has not dropped it.

@@ -20,7 +20,7 @@ std::optional<ControlMessage> Spread::next_for(const NodeId& node, TimeUs now) {
     neighbour.told_at = now;
   }
   Cursor& next = neighbour.next = told;
-  // Deputies go first, since they may have signed the rest. An older node takes no notice.
+  // Deputies go first, since they may have signed the rest. Older nodes ignore them.
   if (std::exchange(next.deputies_version, deputies_version_) != deputies_version_) {
     DeputyList deputies = ring_.deputy_list();
     if (!deputies.records.empty()) return deputies;
@@ -71,12 +71,12 @@ Hearsay Spread::heard(const NodeId& from, DenialList& list, TimeUs time_of_day, 
     const Hearsay merged = denials_.merge(denial, time_of_day, links_.contains(denial.node), deciders);
     if (merged == Hearsay::news) news.push_back(std::move(denial));
     refused = refused || merged == Hearsay::refused || merged == Hearsay::forged;
-    // A record that a deputy has signed without the right is no forgery, since its teller may not know that yet.
-    // Looking at signatures takes time, so such records are counted.
+    // A record that a deputy has signed without the right is no forgery, since the neighbour may not know yet that the
+    // right is gone. Checking signatures takes time, so such records are counted.
     if (deciders && merged == Hearsay::refused && !link->second.looks.take(now)) break;
     if (merged != Hearsay::forged) continue;
     note_forgery(link->second, now);
-    break;  // the rest is not looked at, because looking takes time
+    break;  // the rest is not checked, because checking signatures takes time
   }
   list.records = std::move(news);
   if (!list.records.empty()) return Hearsay::news;
@@ -100,7 +100,7 @@ Hearsay Spread::heard(const NodeId& from, CertificateList& list, TimeUs time_of_
     forged = !signer;
     if (forged) {
       note_forgery(link->second, now);
-      break;  // the rest is not looked at, because looking takes time
+      break;  // the rest is not checked, because checking signatures takes time
     }
     if (!deciders->may_sign(*signer, Warrant::power)) continue;
     if (merge(certificate, *signer, Certificates::Source::hearsay, now, time_of_day) == Hearsay::news)
@@ -112,7 +112,7 @@ Hearsay Spread::heard(const NodeId& from, CertificateList& list, TimeUs time_of_
 }
 
 std::expected<Hearsay, std::string> Spread::take(const Certificate& certificate, TimeUs time_of_day, TimeUs now) {
-  if (!ring_.deciders()) return Hearsay::known;  // nobody can tell what it is worth
+  if (!ring_.deciders()) return Hearsay::known;  // without an authority nobody can check it
   if (auto misfit = misfit_of(certificate, certificate.node, time_of_day)) return std::unexpected(std::move(*misfit));
   const Certificate* const known = certificates_.of(certificate.node);
   if (known != nullptr && *known == certificate) return Hearsay::known;
@@ -181,7 +181,7 @@ void Spread::set_ring(KeyRing ring, TimeUs now) {
   if (ring.deciders() != ring_.deciders()) {
     settle(ring, ring.authority() != ring_.authority());
     ++deputies_version_;
-    // What a neighbour has not taken for want of the deputies, it takes now.
+    // Everything is told again: a neighbour that did not know the deputies has refused what they signed.
     for (auto& [node, link] : links_)
       link.told.denial_change = link.told.certificate_change = 0;
   }

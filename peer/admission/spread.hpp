@@ -14,26 +14,28 @@
 
 namespace gossamer::peer {
 
-/// How long a new key waits for neighbours that do not say that they hold it before it is listened with.
+/// A node listens with a new key when all its neighbours say that they hold it, and at the latest after this time.
 inline constexpr TimeUs promote_after_us = 60 * us_per_s;
 inline constexpr TimeUs retell_us = 600 * us_per_s;
-/// Who follows another authority is told everything again, but no sooner than this after the last time.
+/// A neighbour that begins to follow another authority is told everything again, but no sooner than this after the last
+/// time.
 inline constexpr TimeUs retell_pause_us = 5 * us_per_s;
-/// A node that accepts several keys listens with the first for first_key_slot_us, then with each other one for
-/// other_key_slot_us, and so on. A node that was away while the key changed gets in with any of them, if not at once.
+/// A node that accepts several keys listens with the first for first_key_slot_us, then with each other key for
+/// other_key_slot_us, and so on. So a node that was away while the key changed gets in with any of them after a while.
 inline constexpr TimeUs first_key_slot_us = 8 * us_per_s;
 inline constexpr TimeUs other_key_slot_us = 2 * us_per_s;
-/// So many changes are taken from others at once, then so many a second. Operators make a few a year.
+/// How many changes of the ring, and of denials, are taken from others in a burst, and then each second. Operators make
+/// a few a year.
 inline constexpr std::uint32_t ring_change_burst = 32;
 inline constexpr double ring_changes_per_s = 0.1;
 inline constexpr std::uint32_t denial_change_burst = 2048;
 inline constexpr double denial_changes_per_s = 10;
-/// Where there is an authority, nobody else makes changes, and they are not counted. What counts are signatures that do
-/// not hold: a neighbour with more of them than that is not listened to for as long as forgery_ban_us.
+/// Where there is an authority, changes must be signed and are not counted. Forged signatures are counted instead: a
+/// neighbour that sends more of them than this is ignored for forgery_ban_us.
 inline constexpr std::uint32_t forgery_burst = 16;
 inline constexpr double forgeries_per_s = 0.1;
-/// So many certificates that are not known are looked at for a neighbour at once, then so many a second: to check
-/// signatures takes a quarter of a millisecond.
+/// How many unknown certificates of one neighbour are checked in a burst, and then each second. Checking the signatures
+/// of one takes a quarter of a millisecond.
 inline constexpr std::uint32_t certificate_look_burst = 1024;
 inline constexpr double certificate_looks_per_s = 2;
 inline constexpr TimeUs forgery_ban_us = 60 * us_per_s;
@@ -55,7 +57,7 @@ class Spread {
     links_[node].told_at = now;
   }
   void link_down(const NodeId& node) { links_.erase(node); }
-  /// The message that the neighbour is to be told next. It counts as told with said(), and comes again without.
+  /// The next message for the neighbour. It counts as told after said(); without said() it comes again.
   [[nodiscard]] std::optional<ControlMessage> next_for(const NodeId& node, TimeUs now);
   void said(const NodeId& node);
 
@@ -64,22 +66,24 @@ class Spread {
   [[nodiscard]] Hearsay heard(const NodeId& from, DenialList& list, TimeUs time_of_day, TimeUs now);
   [[nodiscard]] Hearsay heard(const NodeId& from, const RingState& state, TimeUs time_of_day, TimeUs now);
   [[nodiscard]] Hearsay heard(const NodeId& from, const DeputyList& list, TimeUs time_of_day, TimeUs now);
-  /// Deputies of the authority that this node follows, which a node has shown that has no link yet.
+  /// Takes the deputies that a node has shown before there is a link to it. Only those of the authority that this node
+  /// follows count.
   [[nodiscard]] Hearsay shown(const DeputyList& list, TimeUs time_of_day, TimeUs now);
   [[nodiscard]] Hearsay heard(const NodeId& from, CertificateList& list, TimeUs time_of_day, TimeUs now);
 
-  /// Takes a certificate that its node or its operator has shown here: everyone is told. The error is for people.
+  /// Takes a certificate that its node or an operator has shown here, and has everyone told of it. The error is for
+  /// people.
   [[nodiscard]] std::expected<Hearsay, std::string> take(const Certificate& certificate, TimeUs time_of_day,
                                                          TimeUs now);
-  /// False if what is known is as late.
+  /// False if the known decision is as late or later.
   bool decide(const Denial& denial) { return denials_.decide(denial, ring_.deciders()); }
-  /// A ring that was changed here: everyone is told.
+  /// Replaces the ring by a changed one, and has everyone told of it.
   void set_ring(KeyRing ring, TimeUs now);
   /// The key to listen with instead of the present one, if all neighbours hold it or have had promote_after_us.
   [[nodiscard]] std::optional<Fingerprint> promotion(TimeUs now) const;
-  /// The key that is listened with at this moment, by its place in the ring.
+  /// The place in the ring of the key to listen with at this time.
   [[nodiscard]] std::size_t key_slot(TimeUs since_start) const;
-  /// Neighbours that are known to hold a key.
+  /// How many neighbours are known to hold a key.
   [[nodiscard]] std::size_t holders(const Fingerprint& fingerprint) const;
 
  private:
@@ -92,12 +96,12 @@ class Spread {
   };
   struct Told {
     Cursor told;
-    Cursor next;         ///< after what next_for() gave last
+    Cursor next;         ///< the cursor after the message that next_for() gave last
     TimeUs told_at = 0;  ///< when it began to be told everything
     std::vector<Fingerprint> holds;
-    std::optional<PublicKey> authority = {};  ///< that the other end follows, once it has told its ring
+    std::optional<PublicKey> authority = {};  ///< the one that the other end follows, once it has told its ring
     bool has_told_ring = false;
-    bool wants_all = false;  ///< it follows another one since, and may have forgotten what was signed
+    bool wants_all = false;  ///< it follows another authority now, and may have forgotten signatures
     Throttle forgeries{forgery_burst, forgeries_per_s};
     Throttle looks{certificate_look_burst, certificate_looks_per_s};
     TimeUs banned_until = 0;
@@ -107,7 +111,7 @@ class Spread {
   template <class Heard>
   Hearsay merge_into_ring(Told& from, const Heard& heard, TimeUs time_of_day, TimeUs now);
   static void note_forgery(Told& by, TimeUs now);
-  /// True for a while after too many forgeries, of which there are none without an authority.
+  /// True for a while after too many forgeries. Without an authority no signature is checked, so nobody is banned.
   [[nodiscard]] bool is_banned(const Told& link, TimeUs now) const {
     return ring_.deciders() && now < link.banned_until;
   }

@@ -10,14 +10,14 @@
 
 namespace gossamer::peer {
 
-/// The text up to the next space, which is taken off with it.
+/// Takes the text up to the next space, and that space, off the line.
 inline std::string_view next_word(std::string_view& line) {
   const std::string_view word = line.substr(0, line.find(' '));
   line.remove_prefix(std::min(line.size(), word.size() + 1));
   return word;
 }
 
-/// The text up to the next line's beginning, without the end of the line; it is taken off.
+/// Takes the next line off the text. The result is without its line end.
 inline std::string_view next_line(std::string_view& text) {
   const std::string_view line = text.substr(0, text.find('\n'));
   text.remove_prefix(std::min(text.size(), line.size() + 1));

@@ -19,7 +19,7 @@ constexpr std::string_view authority_comment =
     "# Decides for a Gossamer cluster: as its authority, or as a deputy that the authority has appointed.\n"
     "# Keep it where only operators can read it, off the machines that train if you can. gossamerd never reads it.\n";
 
-/// libsodium's secret key, which is the seed and the public key; wiped when it goes.
+/// libsodium's form of the secret key: the seed and the public key. Wiped on destruction.
 class ExpandedKey {
  public:
   explicit ExpandedKey(const Secret& seed) {
@@ -37,7 +37,7 @@ class ExpandedKey {
   std::array<std::uint8_t, crypto_sign_SECRETKEYBYTES> secret_{};
 };
 
-/// The lines that are no comments, without the ends of lines.
+/// The text after the leading comment lines, without spaces and line ends behind it.
 std::string_view last_line(std::string_view text) {
   while (text.starts_with('#'))
     text.remove_prefix(
@@ -159,7 +159,7 @@ std::expected<SigningKey, std::string> SigningKey::read(const std::filesystem::p
 std::expected<void, std::string> SigningKey::create(const std::filesystem::path& path) const {
   std::string digits = hex(seed_.bytes());
   std::string text;
-  text.reserve(authority_comment.size() + first_word.size() + digits.size() + 1);  // so that no copy is left behind
+  text.reserve(authority_comment.size() + first_word.size() + digits.size() + 1);  // growing would leave copies
   text.append(authority_comment).append(first_word).append(digits).append("\n");
   const auto created = create_secret_file(path, text);
   sodium_memzero(digits.data(), digits.size());

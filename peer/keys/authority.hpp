@@ -1,9 +1,10 @@
-// The authority of a cluster: whoever holds an Ed25519 key decides for all of it who is denied and which keys admit.
+// The authority of a cluster: whoever holds its Ed25519 key decides for the whole cluster who is denied and which keys
+// admit.
 //
-// Members hold its public half, and check. Only gossamerctl signs, with a key that its operator keeps where he likes:
-// no daemon ever holds it, and nobody who signs has to be in reach. The authority may appoint deputies, other keys that
-// sign some kinds of decisions in its place. Pure but for files and random bytes, any thread.
-// docs/explanation/security.md says what the authority protects against whom.
+// Members hold the public half of the key and check signatures with it. Only gossamerctl signs, with a key that its
+// operator keeps where he likes. No daemon ever holds the secret half, and the signer need not be in reach of the
+// cluster. The authority may appoint deputies: other keys, which sign some kinds of decisions in its place. Pure but
+// for files and random bytes, any thread. docs/explanation/security.md says what the authority protects against whom.
 
 #pragma once
 
@@ -37,7 +38,7 @@ using Signatures = std::map<Statement, Signature>;
 [[nodiscard]] bool is_signed(const PublicKey& signer, const Statement& statement,
                              const std::optional<Signature>& signature);
 
-/// What deputies may sign, each a bit.
+/// What a deputy may sign, one bit for each kind.
 enum class Power : std::uint8_t {
   none = 0,      ///< only the authority signs that
   deny = 1,      ///< who is denied, or allowed again
@@ -49,7 +50,7 @@ inline constexpr std::uint8_t all_powers = 15;
 inline constexpr std::pair<Power, std::string_view> names_of_powers[] = {
     {Power::deny, "deny"}, {Power::keys, "keys"}, {Power::settings, "settings"}, {Power::invite, "invite"}};
 
-/// The authority's word that somebody may sign in its place. The later of two about a key holds.
+/// Says that a key may sign in the authority's place. Of two such decisions about a key, the later holds.
 struct Deputy {
   static constexpr Power power = Power::none;
   PublicKey key{};
@@ -61,17 +62,17 @@ struct Deputy {
   friend bool operator==(const Deputy&, const Deputy&) = default;
   [[nodiscard]] Statement statement() const;
 };
-/// "keys, invite"; "nothing" without any.
+/// The powers in words, such as "keys, invite"; "nothing" if there are none.
 [[nodiscard]] std::string words_of_powers(std::uint8_t powers);
 
-/// Who decides for a cluster.
+/// The authority and the deputies that decide for a cluster.
 struct Deciders {
   Deciders(const PublicKey& of) : authority(of) {}  // NOLINT(google-explicit-constructor)
   PublicKey authority{};
   std::vector<Deputy> deputies = {};  ///< one for each key, at most max_deputies
 
   friend bool operator==(const Deciders&, const Deciders&) = default;
-  /// Who of them has signed it, whatever they may sign now; nothing: nobody.
+  /// The authority or the deputy that has made the signature, whatever it may sign now. Nothing: none of them has.
   [[nodiscard]] std::optional<PublicKey> signer_of(const Statement& statement,
                                                    const std::optional<Signature>& signature) const;
   [[nodiscard]] bool may_sign(const PublicKey& signer, Power power) const;
@@ -93,7 +94,7 @@ class SigningKey {
   /// Reads a file that nobody but its owner may read. Errors say what to do, and never hold what is in the file.
   [[nodiscard]] static std::expected<SigningKey, std::string> read(const std::filesystem::path& path);
 
-  /// Makes the file. An error if it is there.
+  /// Creates the key file. An error if the file exists already.
   [[nodiscard]] std::expected<void, std::string> create(const std::filesystem::path& path) const;
   [[nodiscard]] PublicKey public_half() const;
   [[nodiscard]] const Secret& seed() const { return seed_; }

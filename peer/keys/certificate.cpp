@@ -15,13 +15,13 @@ namespace {
 
 constexpr std::uint8_t form_of_warrants = 1;
 
-/// Names of jobs have no other characters than these (sdk/layout); * and ? stand for others.
+/// True for characters of job names (sdk/layout), for the wildcards * and ?, and for the comma between patterns.
 bool is_pattern(char c) {
   return std::isalnum(static_cast<unsigned char>(c)) != 0 ||
          std::string_view("._-*?,").find(c) != std::string_view::npos;
 }
 
-/// All but the signature.
+/// The bytes of the warrant that are signed: all its fields but the signature.
 std::vector<std::uint8_t> signed_part(const Warrant& warrant) {
   std::vector<std::uint8_t> record;
   append_number(record, form_of_warrants, 1);
@@ -37,7 +37,7 @@ std::vector<std::uint8_t> signed_part(const Warrant& warrant) {
   return record;
 }
 
-/// False if it is none.
+/// False if the fields are no warrant.
 bool read_warrant(Fields& fields, Warrant& warrant) {
   const bool known_form = fields.number(1) == form_of_warrants;
   fields.take(warrant.invitation);
@@ -69,7 +69,7 @@ InvitationId random_invitation_id() {
 }
 
 bool Rights::allow_job(std::string_view name) const {
-  if (jobs == "*") return true;  // nearly always, and this is asked for each message
+  if (jobs == "*") return true;  // the usual case; this function runs for each message
   const std::string whole_name(name);
   std::string_view rest = jobs;
   while (!rest.empty()) {
@@ -164,7 +164,7 @@ Certificate UsableWarrant::certify(const NodeId& node, TimeUs made_at) const {
 
 std::string UsableWarrant::text() const {
   std::vector<std::uint8_t> record = bytes_of(warrant);
-  record.reserve(record.size() + key_bytes);  // so that no copy of the secret is left behind
+  record.reserve(record.size() + key_bytes);  // growing would leave a copy of the secret
   append(record, key.seed().bytes());
   return to_base64url(std::move(record));
 }

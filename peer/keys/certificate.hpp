@@ -1,11 +1,12 @@
 // Certificates: what a node shows besides the cluster key, where the cluster's authority asks for it.
 //
 // A certificate has two halves. The authority signs a *warrant*: a key, how many nodes may be certified with it, what
-// they may do, and until when. That key signs which node it is. It travels in the invitation, so operators invite nodes
-// that they do not know yet, and nobody who signs has to be in reach. For a node that is known, gossamerctl makes a
-// warrant that names the node, and uses it at once. Such a certificate goes before any that came of an invitation.
+// they may do, and until when. That key then signs the id of the node. The key travels in the invitation, so operators
+// can invite nodes that they do not know yet, and no signer has to be in reach. For a node that is known, gossamerctl
+// makes a warrant that names the node, and uses it at once. Such a certificate takes precedence over any that was made
+// with an invitation.
 //
-// Made by gossamerctl and by nodes that join, checked by every member, any thread; pure but for random bytes.
+// Gossamerctl and joining nodes make certificates, and every member checks them. Any thread; pure but for random bytes.
 // docs/reference/wire.md has the bytes, docs/explanation/security.md what is signed and against whom it protects.
 
 #pragma once
@@ -19,12 +20,12 @@ using InvitationId = std::array<std::uint8_t, 16>;
 [[nodiscard]] InvitationId random_invitation_id();
 
 inline constexpr std::size_t max_jobs_text_bytes = 128;
-/// The bytes of a certificate, at most.
+/// The most bytes of a certificate.
 inline constexpr std::size_t max_certificate_bytes = 512;
 
 /// The rights that a certificate gives its node.
 struct Rights {
-  bool trains = true;  ///< false: the node may follow jobs and keep their models, and changes none
+  bool trains = true;  ///< false: the node may follow jobs and keep their models, but changes no model
   /// Names of jobs, as patterns of fnmatch(3) with commas between them; at most max_jobs_text_bytes.
   std::string jobs = "*";
 
@@ -32,7 +33,7 @@ struct Rights {
   [[nodiscard]] bool allow_job(std::string_view name) const;
 };
 
-/// What is wrong with patterns of jobs that somebody has written; empty: nothing.
+/// Says what is wrong with patterns of job names that a user wrote; empty: nothing.
 [[nodiscard]] std::string jobs_problem(std::string_view patterns);
 
 /// Times are microseconds since 1970.
@@ -40,8 +41,8 @@ struct Warrant {
   static constexpr Power power = Power::invite;
   InvitationId invitation{};
   PublicKey key{};          ///< checks the second half of certificates
-  std::uint32_t nodes = 1;  ///< so many can be certified; 0: any number
-  NodeId node = {};         ///< the only one that can be certified; zeros: any
+  std::uint32_t nodes = 1;  ///< how many nodes can be certified; 0: any number
+  NodeId node = {};         ///< the only node that can be certified; all zeros: any node
   Rights rights;
   TimeUs usable_until = 0;  ///< nodes are certified until then
   TimeUs valid_until = 0;   ///< their certificates hold until then
@@ -55,7 +56,7 @@ struct Certificate {
   Warrant warrant;
   NodeId node;
   TimeUs made_at = 0;
-  Signature signature{};  ///< by the warrant's key
+  Signature signature{};  ///< made with the warrant's key
 
   friend bool operator==(const Certificate&, const Certificate&) = default;
   [[nodiscard]] Statement statement() const;
@@ -64,14 +65,15 @@ struct Certificate {
 [[nodiscard]] std::vector<std::uint8_t> bytes_of(const Certificate& certificate);
 /// Nothing if these bytes are no certificate. Checks no signature.
 [[nodiscard]] std::optional<Certificate> parse_certificate(std::span<const std::uint8_t> bytes);
-/// From the hexadecimal digits of such bytes.
+/// Reads a certificate from the hexadecimal digits of its bytes.
 [[nodiscard]] std::optional<Certificate> parse_certificate_digits(std::string_view digits);
-/// Who has signed the warrant, whatever they may sign now; nothing if not both signatures hold.
+/// The authority or deputy that has signed the warrant, whatever it may sign now. Nothing unless both signatures hold.
 [[nodiscard]] std::optional<PublicKey> signer_of(const Certificate& certificate, const Deciders& deciders);
-/// Why the certificate does not count for this node now, its signatures apart, for people; nothing if it does.
+/// Says, for people, why the certificate does not count for this node now; nothing if it does. Signatures are not
+/// checked.
 [[nodiscard]] std::optional<std::string> misfit_of(const Certificate& certificate, const NodeId& node,
                                                    TimeUs time_of_day);
-/// The same with its signatures, which take a while to check.
+/// Like misfit_of(), but also checks the signatures, which takes longer.
 [[nodiscard]] std::optional<std::string> flaw_of(const Certificate& certificate, const NodeId& node,
                                                  const Deciders& deciders, TimeUs time_of_day);
 
@@ -80,10 +82,10 @@ struct UsableWarrant {
   Warrant warrant;
   SigningKey key;
 
-  /// Gives the warrant a new key, and the signature of the authority, or of a deputy.
+  /// Gives the warrant a new key, and the signature of `signer`, which is the authority or a deputy.
   [[nodiscard]] static UsableWarrant make(Warrant warrant, const SigningKey& signer);
   [[nodiscard]] Certificate certify(const NodeId& node, TimeUs made_at) const;
-  /// Letters and digits for the end of an invitation's line. It is a secret.
+  /// The text that ends an invitation's line, as base64url. It is a secret.
   [[nodiscard]] std::string text() const;
   [[nodiscard]] static std::optional<UsableWarrant> parse(std::string_view text);
 };

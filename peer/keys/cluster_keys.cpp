@@ -49,7 +49,7 @@ void append_line(std::string& text, const ClusterKey& key) {
 }
 
 std::string file_text(std::span<const ClusterKey> keys) {
-  constexpr std::size_t line_bytes = 2 * base64_characters;  // more than enough, so that no copy is left behind
+  constexpr std::size_t line_bytes = 2 * base64_characters;  // more than a line takes: growing would leave copies
   std::string text;
   text.reserve(std::string_view(file_comment).size() + keys.size() * line_bytes);
   text.append(file_comment);

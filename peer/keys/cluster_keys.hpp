@@ -15,7 +15,7 @@
 namespace gossamer::peer {
 
 using Fingerprint = std::array<std::uint8_t, 8>;
-/// Stands for a cluster key in what is signed, and does not help to find it.
+/// Stands for a cluster key in signed statements. The key cannot be found from it.
 using KeyDigest = std::array<std::uint8_t, 32>;
 /// 16 hexadecimal digits.
 [[nodiscard]] std::optional<Fingerprint> parse_fingerprint(std::string_view text);
@@ -30,9 +30,9 @@ struct ClusterKey {
   [[nodiscard]] KeyPair listening_keys() const;
   /// The key of the proof in a hello.
   [[nodiscard]] Secret hello_key() const;
-  /// What the secrets of invitations are made from.
+  /// The key from which the secrets of invitations are derived.
   [[nodiscard]] Secret invitation_key() const;
-  /// Names the key to people and members, and does not help to find it.
+  /// Names the key to people and members. The key cannot be found from it.
   [[nodiscard]] Fingerprint fingerprint() const;
   [[nodiscard]] KeyDigest digest() const;
 };
@@ -48,8 +48,8 @@ class ClusterKeys {
   std::vector<ClusterKey> keys_;
 };
 
-/// Keys from text: one a line, 44 characters of base64 or 64 hexadecimal digits; empty lines and '#' comments are
-/// skipped. The error names the line, never its content.
+/// Reads keys from text, one on each line: 44 characters of base64 or 64 hexadecimal digits. Empty lines and '#'
+/// comments are skipped. The error names the line, never its content.
 [[nodiscard]] std::expected<ClusterKeys, std::string> parse_cluster_keys(std::string_view text);
 /// Reads such text from a file that nobody but its owner may read.
 [[nodiscard]] std::expected<ClusterKeys, std::string> read_cluster_keys(const std::filesystem::path& path);

@@ -7,7 +7,7 @@ namespace {
 
 constexpr int text_form = sodium_base64_VARIANT_URLSAFE_NO_PADDING;
 
-/// libsodium takes some bytes above 127 for '_'.
+/// This check is needed because libsodium reads some bytes above 127 as '_'.
 bool is_base64url(char c) {
   return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
 }

@@ -1,4 +1,5 @@
-// Writes and reads records of bytes: fields one after the other, numbers little endian; as text they are base64url.
+// Writes and reads records of bytes: one field after the other, numbers little endian. A record's text form is
+// base64url.
 //
 // Used by peer/keys/ and peer/admission/ only. Pure, any thread.
 
@@ -25,13 +26,13 @@ inline void append_number(std::vector<std::uint8_t>& record, std::uint64_t numbe
     record.push_back(static_cast<std::uint8_t>(number >> (8 * i)));
 }
 
-/// The record as base64url without padding. It is wiped, since it may hold a secret.
+/// The record as base64url without padding. The record is wiped, since it may hold a secret.
 [[nodiscard]] std::string to_base64url(std::vector<std::uint8_t>&& record);
-/// Nothing if the text is empty, or is none. Whoever takes a secret out of the record wipes it.
+/// Nothing if the text is empty or not base64url. The caller wipes a record that held a secret.
 [[nodiscard]] std::optional<std::vector<std::uint8_t>> from_base64url(std::string_view text);
 void wipe(std::vector<std::uint8_t>& record);
 
-/// Takes fields off the front of a record; once something is missing, everything is.
+/// Takes fields off the front of a record. Once a field is missing, sound() is false and nothing more is taken.
 class Fields {
  public:
   explicit Fields(std::span<const std::uint8_t> record) : rest_(record) {}
@@ -55,7 +56,7 @@ class Fields {
     take({reinterpret_cast<std::uint8_t*>(text.data()), text.size()});
     return text;
   }
-  /// Everything was there, and nothing is left.
+  /// True if no field was missing and nothing of the record is left.
   [[nodiscard]] bool ended() const { return sound_ && rest_.empty(); }
   [[nodiscard]] bool sound() const { return sound_; }
 

@@ -61,9 +61,9 @@ int write_and_sync(int fd, std::string_view text) {
   return ::fsync(fd) == 0 ? 0 : errno;
 }
 
-/// Puts the finished temporary file in its place: 0 or the error.
+/// Moves the finished temporary file to its place. Returns 0 or the error.
 using Place = int (*)(const char* temporary, const char* name);
-/// link() fails where rename() would replace, so one key wins if two programs start at once.
+/// link() fails if the file exists, where rename() would replace it. So one key wins if two programs start at once.
 int place_new(const char* temporary, const char* name) {
   const int problem = ::link(temporary, name) == 0 ? 0 : errno;
   ::unlink(temporary);
@@ -76,7 +76,7 @@ int place_over(const char* temporary, const char* name) {
   return problem;
 }
 
-/// False if `place` found a file there.
+/// False if `place` found that a file of this name exists.
 std::expected<bool, std::string> write_secret_file(const std::filesystem::path& path, std::string_view text,
                                                    Place place) {
   const std::filesystem::path folder = path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");

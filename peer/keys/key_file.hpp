@@ -1,6 +1,6 @@
 // Reads small secret files, checking their permissions, and writes them whole or not at all.
 //
-// Called by keys.cpp and cluster_keys.cpp, at start and when the key ring changes, any thread.
+// Used by peer/keys/ only. Any thread.
 
 #pragma once
 
@@ -14,7 +14,7 @@ namespace gossamer::peer {
 
 inline constexpr std::size_t max_key_file_bytes = 8192;
 
-/// Text of a secret file, wiped when it goes.
+/// Text of a secret file, wiped on destruction.
 class SecretText {
  public:
   explicit SecretText(std::string text) : text_(std::move(text)) {}
@@ -31,12 +31,12 @@ class SecretText {
 /// can be read or written by others, is too large or cannot be read.
 [[nodiscard]] std::expected<std::optional<SecretText>, std::string> read_secret_file(const std::filesystem::path& path);
 
-/// Creates `path` with mode 0600: a temporary file beside it, fsync, link, fsync of the folder. False if the file came
-/// to exist meanwhile: it is left as it is. Never leaves a half-written file under its name.
+/// Creates `path` with mode 0600: a temporary file beside it, fsync, link, fsync of the folder. False if the file
+/// exists already: it is left as it is. Never leaves a half-written file under its name.
 [[nodiscard]] std::expected<bool, std::string> create_secret_file(const std::filesystem::path& path,
                                                                   std::string_view text);
 
-/// Creates the file likewise, and replaces one that is there.
+/// Writes the file in the same way, but replaces an existing one.
 [[nodiscard]] std::expected<void, std::string> replace_secret_file(const std::filesystem::path& path,
                                                                    std::string_view text);
 

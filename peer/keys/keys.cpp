@@ -79,7 +79,7 @@ std::string hex(std::span<const std::uint8_t> bytes) {
   return text;
 }
 bool parse_hex(std::string_view text, std::span<std::uint8_t> bytes) {
-  if (bytes.empty()) return text.empty();  // libsodium wants a place to write to
+  if (bytes.empty()) return text.empty();  // an empty span has no place that libsodium could write to
   std::size_t filled = 0;
   return text.size() == 2 * bytes.size() &&
          sodium_hex2bin(bytes.data(), bytes.size(), text.data(), text.size(), nullptr, &filled, nullptr) == 0 &&

@@ -19,7 +19,8 @@ using PublicKey = std::array<std::uint8_t, key_bytes>;
 /// BLAKE2b-256 over a list of fields (peer/keys/transcript.hpp).
 using Proof = std::array<std::uint8_t, 32>;
 
-/// 32 secret bytes. Wiped when it goes. Nothing prints it, and there is no conversion to text here.
+/// Holds 32 secret bytes, and wipes them on destruction. Nothing prints them, and this class cannot turn them into
+/// text.
 class Secret {
  public:
   Secret() = default;
@@ -49,7 +50,7 @@ struct KeyPair {
 
 /// First 16 bytes of BLAKE2b-256 of the public key.
 [[nodiscard]] NodeId node_id(const PublicKey& public_key);
-/// Hexadecimal digits; those of a public key are what ZeroMQ's User-Id carries.
+/// Hexadecimal digits. ZeroMQ's User-Id carries a public key in this form.
 [[nodiscard]] std::string hex(std::span<const std::uint8_t> bytes);
 /// False unless the text is the hexadecimal digits of as many bytes.
 [[nodiscard]] bool parse_hex(std::string_view text, std::span<std::uint8_t> bytes);
@@ -63,8 +64,9 @@ struct Identity {
 
 inline constexpr const char* node_key_file_name = "node.key";
 
-/// The identity kept in `state_dir`/node.key; made, and the folder with it, at first start. Errors say what is wrong
-/// with the file and what to do. A file that others can read, or that holds anything else, is refused, never replaced.
+/// Reads the identity from `state_dir`/node.key. The first start makes the file, and the folder if need be. Errors say
+/// what is wrong with the file and what to do. A file that others can read, or that holds anything else, is refused,
+/// never replaced.
 [[nodiscard]] std::expected<Identity, std::string> load_or_create_identity(const std::filesystem::path& state_dir);
 
 }  // namespace gossamer::peer

@@ -13,7 +13,7 @@
 
 namespace gossamer::peer {
 
-/// BLAKE2b over fields, each variable one with its length before it, so that no two lists of fields give the same
+/// BLAKE2b over a list of fields. The length of each variable field goes before it, so that no two lists give the same
 /// bytes.
 class Transcript {
  public:
@@ -37,7 +37,7 @@ class Transcript {
     add_number(text.size());
     add_bytes({reinterpret_cast<const std::uint8_t*>(text.data()), text.size()});
   }
-  // With its length before it, also where that is fixed: every field of what an authority signs is added so.
+  // Adds the length before the field even if it is fixed. Every field that an authority signs is added with its length.
   void add_field(std::span<const std::uint8_t> bytes) {
     add_number(bytes.size());
     add_bytes(bytes);
@@ -51,7 +51,7 @@ class Transcript {
     GOSSAMER_CHECK(crypto_generichash_final(&state_, proof.data(), proof.size()) == 0);
     return proof;
   }
-  /// A proof that is to be kept secret: a key for other transcripts.
+  /// The hash as a secret, which may serve as a key.
   [[nodiscard]] Secret secret() {
     Secret secret;
     GOSSAMER_CHECK(crypto_generichash_final(&state_, secret.writable().data(), key_bytes) == 0);

@@ -26,7 +26,7 @@ class ClaimAttempt : public std::enable_shared_from_this<ClaimAttempt> {
  public:
   using Ended = std::function<void(std::expected<InvitationGrant, std::string>)>;
 
-  /// `identity` outlives it. `certificate`: this node's, if the invitation has a warrant.
+  /// `identity` must outlive this object. `certificate`: this node's, if the invitation has a warrant.
   ClaimAttempt(asio::io_context& loop, zmq::context_t& context, const Identity& identity, Invitation invitation,
                std::optional<Certificate> certificate, std::string interface, Ended ended);
   ~ClaimAttempt() { close(); }
@@ -61,11 +61,11 @@ class ClaimAttempt : public std::enable_shared_from_this<ClaimAttempt> {
   std::shared_ptr<PolledSocket> socket_;
   std::shared_ptr<PolledSocket> events_;
   Address endpoint_;                               ///< the present address, numeric
-  std::shared_ptr<GreetingProbe> greeting_probe_;  ///< since the handshake there has failed
+  std::shared_ptr<GreetingProbe> greeting_probe_;  ///< set once the handshake there has failed
   std::size_t index_ = 0;
   Phase phase_ = Phase::dialled;
   bool try_again_ = false;  ///< a member has answered in this round, under another key
-  std::string complaint_;   ///< the last error; one from somebody who answers goes before others
+  std::string complaint_;   ///< the last error; errors of members that answer are preferred
   bool closed_ = false;
 };
 

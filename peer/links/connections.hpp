@@ -30,7 +30,7 @@ class Connections {
   struct Closing {
     enum class Why { too_many, late, too_much /* has been sent */ };
     int descriptor = -1;
-    End end;  ///< the other end; whoever closes looks whether it is still the same
+    End end;  ///< the other end; compare it before closing, since the descriptor may be reused
     Why why = Why::too_many;
   };
 
@@ -43,23 +43,23 @@ class Connections {
 
   Connections(std::size_t max_strangers, TimeUs patience) : max_strangers_(max_strangers), patience_(patience) {}
 
-  /// A stranger has connected. Names the connection that has to be closed for it, if there is one.
+  /// A stranger has connected. Names the connection that has to be closed to make room for it, if there is one.
   [[nodiscard]] std::optional<Closing> opened(int descriptor, End end, TimeUs now);
   /// A connection has ended; nothing if it is not known.
   std::optional<Ended> closed(int descriptor);
-  /// Whether a message has come on it.
+  /// True if a message has come on the connection.
   [[nodiscard]] bool has_spoken(int descriptor) const;
   [[nodiscard]] bool is_admitted(int descriptor, const End& end) const;
-  /// The first message has come on it. May come before opened().
+  /// The first message has come on the connection. May be called before opened().
   void spoke(int descriptor, const End& end, TimeUs now);
-  /// `routing_id` is not empty. May come before opened(), since messages and events come by different ways.
+  /// `routing_id` is not empty. May be called before opened(), since messages and events come by different sockets.
   void admit(int descriptor, const End& end, const std::string& routing_id);
   /// The connection is a stranger's from now on, if it is still there.
   void dismiss(const std::string& routing_id, TimeUs now);
   /// The strangers whose time is over. Each is named once.
   [[nodiscard]] std::vector<Closing> take_late(TimeUs now);
-  /// The strangers that have sent too much, by what `received` says of a descriptor: the bytes that have come on it,
-  /// ever. Each is named once. What a connection brought before it was dismissed does not count.
+  /// The strangers that have sent too much, each named once. `received` gives the bytes that have ever come on a
+  /// descriptor. Bytes that came on a connection before it was dismissed do not count.
   [[nodiscard]] std::vector<Closing> take_greedy(const std::function<std::uint64_t(int)>& received);
   [[nodiscard]] std::size_t strangers() const;
   [[nodiscard]] TimeUs patience() const { return patience_; }
@@ -69,19 +69,19 @@ class Connections {
     End end;
     std::string routing_id;                       ///< empty: a stranger's
     TimeUs since = 0;                             ///< since when it is a stranger's
-    std::optional<std::uint64_t> bytes_then = 0;  ///< what had come on it then; nothing: not looked at yet
+    std::optional<std::uint64_t> bytes_then = 0;  ///< bytes that had come on it by `since`; nothing: not looked at yet
     std::uint64_t order = 0;
     bool spoke = false;
   };
 
   [[nodiscard]] std::map<int, Connection>::iterator one_too_many();
-  /// The strangers for which `is_over` says so, once.
+  /// Takes out the strangers for which `is_over` is true, and names them.
   [[nodiscard]] std::vector<Closing> take(Closing::Why why,
                                           const std::function<bool(int descriptor, Connection&)>& is_over);
 
   std::size_t max_strangers_;
   TimeUs patience_;
-  std::map<int, Connection> connections_;  // by descriptor
+  std::map<int, Connection> connections_;  // the key is the descriptor
   std::uint64_t opened_ = 0;
 };
 

@@ -39,7 +39,8 @@ TimeUs DelayEstimate::least_us() const {
   if (!round_trip_.known()) return 0;
   const TimeUs whole = round_trip_.value();
   if (!there_.known()) return whole;
-  // Each direction's queue was empty at some time, if not both at once. Bounded, as clocks may be set to run faster.
+  // Each direction's queue was empty at some time, though perhaps not both at once. The sum is bounded, because clocks
+  // may be set to run faster.
   return std::clamp(there_.value() + back_.value(), (whole + 1) / 2, whole);
 }
 

@@ -15,7 +15,7 @@
 
 namespace gossamer::peer {
 
-/// The time that acknowledgements wait on their way back is believed up to this.
+/// A longer wait of acknowledgements on their way back counts as this long.
 inline constexpr TimeUs most_back_us = 100 * us_per_ms;
 inline constexpr TimeUs delay_window_us = 5 * us_per_s;
 
@@ -43,7 +43,7 @@ class DelayEstimate {
     void see(TimeUs delay) { now_ = std::min(now_, delay); }
     void turn() { before_ = std::exchange(now_, unknown); }
     [[nodiscard]] TimeUs value() const { return std::min(now_, before_); }
-    /// A new window after a time in which nothing was seen: what was known stays known.
+    /// Begins a new window after a time in which nothing was seen, and keeps the least that is known.
     void keep() { before_ = std::min(std::exchange(now_, unknown), before_); }
     void forget() { now_ = before_ = unknown; }
     [[nodiscard]] bool known() const { return value() != unknown; }
@@ -56,9 +56,9 @@ class DelayEstimate {
   Least round_trip_;
   Least there_;                ///< the least delay there, plus the lead of the other end's clock
   Least back_;                 ///< the least delay back, minus that lead
-  TimeUs queue_there_us_ = 0;  ///< when seen last
+  TimeUs queue_there_us_ = 0;  ///< the value seen last
   double queue_back_us_ = 0;
-  std::int64_t window_ = 0;  ///< its number
+  std::int64_t window_ = 0;  ///< the number of the running window
 };
 
 }  // namespace gossamer::peer

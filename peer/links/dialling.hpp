@@ -21,8 +21,8 @@ struct Dialling {
   std::size_t max_frame_bytes;
 };
 
-/// The mark of bulk that is sealed (DSCP 7, for local use by RFC 2474, which no network treats in a way of its own), as
-/// the byte in IP's header. The listener's kernel looks at it to tell the two kinds of connection to its port apart.
+/// The mark of sealed bulk, as the byte in IP's header (DSCP 7, which RFC 2474 leaves to local use, and which networks
+/// do not treat specially). By this mark the listener's kernel tells the two kinds of connection to its port apart.
 inline constexpr int sealed_bulk_mark = 7 << 2;
 /// The routing id of a sealed connection. It never equals one that ZeroMQ makes up, since those begin with a zero byte,
 /// or one of the listener's, which are shorter.
@@ -51,7 +51,7 @@ inline void use_curve(zmq::socket_t& socket, std::span<const std::uint8_t, key_b
 /// To be called before the socket connects.
 inline void prepare(zmq::socket_t& socket, const Dialling& dialling) {
   // The socket is closed long before ZeroMQ reconnects by itself. If reconnecting were turned off, ZeroMQ would throw
-  // away unread messages when a connection ends, like a goodbye.
+  // away unread messages, such as a goodbye, when a connection ends.
   static constexpr std::chrono::milliseconds reconnect_after = std::chrono::hours(1);
   socket.set(zmq::sockopt::reconnect_ivl, static_cast<int>(reconnect_after.count()));
   socket.set(zmq::sockopt::handshake_ivl, dialling.handshake_timeout_ms);

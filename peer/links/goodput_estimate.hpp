@@ -1,8 +1,9 @@
-// Estimates what a link takes while more is waiting. People are told of it, and the cadence keeps to a share of it.
+// Estimates how many bytes a second a link carries while more is waiting. People see the estimate, and the cadence
+// keeps to a share of it.
 //
-// The rate of the window is the largest one, and may have caught a burst. Goodput is a mean over goodput_span_us of the
-// time in which the link is loaded; a few short loads tell as much as a long one. The median of the last few means is
-// given, and all are forgotten if the link was not loaded for goodput_lifetime_us.
+// The rate that sizes the window (RateEstimate) is the largest one seen, and may be that of a burst. Goodput is a mean
+// over goodput_span_us of the time in which the link is loaded; a few short loads tell as much as a long one. The
+// median of the last few means is given, and all are forgotten if the link was not loaded for goodput_lifetime_us.
 //
 // Pure: time is an argument. One owner (peer/links/pacing.hpp), one thread.
 
@@ -15,8 +16,8 @@
 namespace gossamer::peer {
 
 inline constexpr TimeUs goodput_span_us = 200 * us_per_ms;
-/// If the link is loaded for moments only, as after it has become much faster, a mean is made after this time already,
-/// provided that a few windows have passed.
+/// If the link is loaded only for moments, for example because it has become much faster, a mean is made after this
+/// time, provided that goodput_windows windows of bytes have passed.
 inline constexpr TimeUs goodput_within_us = 500 * us_per_ms;
 inline constexpr std::size_t goodput_windows = 4;
 inline constexpr std::size_t goodput_least_bytes = 64 * 1024;
@@ -44,7 +45,7 @@ class GoodputEstimate {
   TimeUs loaded_at_ = 0;  ///< when the last bytes arrived on the loaded link; 0: it is not loaded
   std::uint64_t delivered_then_ = 0;
   MeanRate waiting_mean_;  ///< made while more is waiting
-  MeanRate limited_mean_;  ///< made while nothing waits here; it may be a burst, and can only raise
+  MeanRate limited_mean_;  ///< made while nothing waits here; it may be a burst, and can only raise the estimate
 };
 
 }  // namespace gossamer::peer

@@ -11,7 +11,7 @@ namespace {
 /// ZMTP's signature: 0xff, eight bytes of padding, and a byte whose lowest bit is set.
 constexpr std::size_t signature_bytes = 10;
 constexpr std::uint8_t signature_first = 0xff;
-/// So much of what another program says is shown.
+/// How many bytes of what another program says are shown.
 constexpr std::size_t shown_bytes = 24;
 
 std::string printable(std::span<const std::uint8_t> bytes) {

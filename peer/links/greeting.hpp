@@ -1,4 +1,4 @@
-// Tells a node's port from another program's, by what it says unasked to whoever connects.
+// Tells a node's port from another program's, by what the port says unasked to whoever connects.
 //
 // ZeroMQ tells that a handshake has failed, but not whether the other end spoke its protocol at all. A listening node
 // sends the signature of ZeroMQ's protocol (ZMTP, RFC 23) as soon as it has taken a connection. Another program says
@@ -23,9 +23,9 @@
 
 namespace gossamer::peer {
 
-/// So many bytes of a greeting are looked at, at most.
+/// The most bytes of a greeting that are looked at.
 inline constexpr std::size_t greeting_bytes = 64;
-/// So long the port may be silent. A node greets within a round trip.
+/// How long the port may be silent. A node greets within a round trip.
 inline constexpr std::chrono::milliseconds greeting_patience{1500};
 
 struct Greeting {
@@ -33,16 +33,16 @@ struct Greeting {
     zeromq,   ///< a node, or another program that uses ZeroMQ
     other,    ///< it says something else
     silent,   ///< it takes the connection and says nothing, or ends it
-    unknown,  ///< there is no connection, or ZeroMQ's signature has only begun
+    unknown,  ///< there is no connection, or only a part of ZeroMQ's signature has come
   };
   Speaker speaker = Speaker::unknown;
-  std::string beginning = {};  ///< of what another program says, printable
+  std::string beginning = {};  ///< the first characters that another program says, made printable
 };
 
-/// What these first bytes show; none: a connection on which nothing came.
+/// What the first bytes of a connection show. Without any bytes the speaker is silent.
 [[nodiscard]] Greeting greeting_of(std::span<const std::uint8_t> bytes);
 
-/// Why this is no node's port and what to look at, if the greeting shows it; empty otherwise.
+/// If the greeting shows that the port is no node's: text that says so, and what to look at. Otherwise empty.
 [[nodiscard]] std::string not_a_node(const Greeting& greeting, const Address& address);
 
 class GreetingProbe : public std::enable_shared_from_this<GreetingProbe> {

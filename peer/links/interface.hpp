@@ -14,7 +14,7 @@ namespace gossamer::peer {
 /// this machine has, or what right is missing.
 [[nodiscard]] std::expected<void, std::string> check_interface(const std::string& name);
 
-/// To be called before the descriptor listens. Returns 0 or the error of errno.
+/// To be called before the descriptor listens or connects. Returns 0 or the error of errno.
 [[nodiscard]] int hold_to_interface(int descriptor, const std::string& name);
 
 }  // namespace gossamer::peer

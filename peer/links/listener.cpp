@@ -27,26 +27,27 @@ namespace {
 constexpr const char* doorkeeper_endpoint = "inproc://zeromq.zap.01";  // the name RFC 27 gives it
 constexpr const char* events_endpoint = "inproc://listener-events";
 constexpr const char* zap_domain = "gossamer";
-/// Version, request id, domain, address, routing id, mechanism; then a key, or name and password.
-// With the name of who asks, and the empty frame after it.
+/// A request has the name of who asks, an empty frame, version, request id, domain, address, routing id, mechanism;
+/// then a key, or a name and a password.
 constexpr std::size_t zap_frames_curve = 9;
 constexpr std::size_t zap_frames_plain = 10;
-/// ZeroMQ looks for the doorkeeper's answer as soon as it has asked, and reads what the other end claims after that, so
-/// that the claim would count. Only later answers count instead of it.
+/// How long the doorkeeper waits before it answers. ZeroMQ looks for the answer right after it has asked, and only then
+/// reads the routing id that the other end claims, which would replace the one in an early answer. A later answer
+/// replaces the claim.
 constexpr std::chrono::milliseconds doorkeeper_pause{2};
 constexpr int handshake_timeout_ms = 5000;
 constexpr int connection_backlog = 256;
 constexpr int unanswered_keepalives = 2;
 constexpr std::size_t routing_id_bytes = 16;
-/// How often it is looked at what strangers have sent. In the meantime ZeroMQ reads as fast as the data come.
+/// How often the bytes that strangers have sent are checked. In the meantime ZeroMQ reads as fast as the data come.
 constexpr std::chrono::milliseconds strangers_pause{10};
-/// How often memory is given back at most. Members need it again.
+/// The least time between two occasions when memory is given back. Members need it again.
 constexpr TimeUs memory_pause_us = 10 * us_per_s;
-/// What the kernel receives for a stranger before ZeroMQ has read it, so that data come slowly; and for an admitted
-/// node at first, which is Linux's default. Linux doubles both.
+/// The sizes of the kernel's receive buffer: for a stranger, so that data come slowly, and for an admitted node at
+/// first, which is Linux's default. Linux doubles both.
 constexpr int stranger_buffer_bytes = 4 << 10;
 constexpr int first_buffer_bytes = 64 << 10;
-/// Sealed connections that are there or expected.
+/// The most sealed connections that exist or are expected.
 constexpr std::size_t max_sealed = 4 * max_links;
 
 std::string property(zmq::message_t& frame, const char* name) {
@@ -54,9 +55,9 @@ std::string property(zmq::message_t& frame, const char* name) {
   return value == nullptr ? std::string{} : std::string(value);
 }
 
-/// The kernel asks an idle connection's other end whether it is there, and closes it when there is no answer: two
-/// questions after the silence, one silence apart; or when what was sent is not acknowledged for as long. ZeroMQ alone
-/// keeps a connection that has nothing to say for ever.
+/// Makes the kernel probe the other end of an idle connection, and close the connection if nothing answers: it sends
+/// two probes after the silence, one silence apart. Sent data that are not acknowledged for as long close the
+/// connection, too. ZeroMQ alone would never close an idle connection.
 void close_when_silent(zmq::socket_t& socket, int silence_ms) {
   const int silence_s = std::max(1, (silence_ms + 999) / 1000);
   socket.set(zmq::sockopt::tcp_keepalive, 1);
@@ -74,16 +75,16 @@ std::string new_routing_id() {
   return id;
 }
 
-/// The metadata of the doorkeeper's answer, in ZMTP's form. ZeroMQ takes the routing id in it for the connection's,
-/// over what the other end has claimed.
+/// The metadata of the doorkeeper's answer, in ZMTP's form. ZeroMQ gives the connection the routing id in it, whatever
+/// the other end has claimed.
 std::string metadata_naming(const std::string& routing_id) {
   const std::string name = "Identity";
   const auto size = static_cast<char>(routing_id.size());
   return std::string(1, static_cast<char>(name.size())) + name + std::string(3, '\0') + size + routing_id;
 }
 
-/// ZeroMQ numbers connections that claim no routing id from rand() on, and never seeds it. The doorkeeper names them
-/// all; should ever one slip by, nobody can tell its number.
+/// ZeroMQ numbers connections that claim no routing id, beginning with rand(), which it never seeds. The doorkeeper
+/// names all connections. The seed is there so that nobody could guess the number of one that it missed.
 void seed_zeromq() {
   const Nonce random = random_nonce();
   unsigned int seed = 0;
@@ -102,8 +103,8 @@ std::optional<Connections::End> end_of(int descriptor, decltype(&::getpeername) 
   return Connections::End{endpoint.address().to_string(), endpoint.port()};
 }
 
-/// Which of the socket's buffers Linux does not adapt, because their sizes were set. Nothing: it cannot be told to
-/// adapt them again (before 5.14).
+/// Flags of the socket's buffers whose sizes Linux no longer adapts, because they were set. Nothing: this Linux (before
+/// 5.14) cannot be told to adapt them again.
 std::optional<int> locked_buffers(int descriptor) {
   int lock = 0;
   socklen_t size = sizeof lock;
@@ -164,7 +165,7 @@ std::expected<int, int> listening_socket(const asio::ip::tcp::endpoint& endpoint
 /// Hands a listening socket to ZeroMQ.
 void hand_over(zmq::socket_t& socket, int descriptor, const std::string& numeric_host) {
   socket.set(zmq::sockopt::use_fd, descriptor);
-  const Address target{numeric_host, 1};  // ZeroMQ reads its form, and takes the descriptor's place
+  const Address target{numeric_host, 1};  // ZeroMQ only looks at its form, and listens at the descriptor
   if (target.is_ipv6()) socket.set(zmq::sockopt::ipv6, true);
   socket.bind(target.text());
 }
@@ -232,8 +233,8 @@ void Listener::bind(int descriptor, const ClusterKey& key) {
   bound_.push_back({key.fingerprint(), descriptor});
 }
 
-/// Another listening socket on the port. The port is shared only from now on, so that another program on it is an error
-/// when we start. The error is one of errno.
+/// Makes another listening socket on the port. The port is shared only from now on, so that start() fails if another
+/// program uses it. The error is one of errno.
 std::expected<int, int> Listener::socket_beside() {
   const int on = 1;
   if (::setsockopt(bound_.front().descriptor, SOL_SOCKET, SO_REUSEPORT, &on, sizeof on) != 0)
@@ -247,7 +248,7 @@ void Listener::bind_sealed() {
   if (!descriptor) return;
   sealed_index_ = bound_.size();
   if (steer(*descriptor, steered_to_) != 0) {
-    ::close(*descriptor);  // otherwise it would get every second connection
+    ::close(*descriptor);  // an unused socket would get every second connection
     sealed_index_.reset();
     return;
   }
@@ -291,9 +292,9 @@ std::expected<void, std::string> Listener::listen_with(const ClusterKey& key) {
   return {};
 }
 
-/// Chooses the bound socket that gets new connections, but for those that carry the mark of sealed ones. It is in the
-/// first bytes of IP's header, behind the version. `descriptor`: any of the sockets on the port but the first. Returns
-/// 0 or the error.
+/// Chooses the bound socket that gets new connections, except those with the mark of sealed bulk. The mark is in the
+/// first bytes of IP's header, behind the version. `descriptor`: any socket on the port but the first. Returns 0 or the
+/// error.
 int Listener::steer(int descriptor, std::size_t index) const {
   const auto others = static_cast<std::uint32_t>(index);
   const auto sealed = static_cast<std::uint32_t>(sealed_index_.value_or(index));
@@ -336,7 +337,7 @@ void Listener::start_doorkeeper() {
 }
 
 void Listener::ask_doorkeeper(Received&& request) {
-  if (request.frames.size() < zap_frames_curve || request.too_many_frames) return;  // ZeroMQ's own are whole
+  if (request.frames.size() < zap_frames_curve || request.too_many_frames) return;  // requests of ZeroMQ are whole
   const auto text = [&](std::size_t frame) { return request.frames[frame].to_string(); };
   std::string user_id;
   std::string metadata;
@@ -366,7 +367,7 @@ void Listener::ask_doorkeeper(Received&& request) {
 }
 
 void Listener::receive(Received&& received) {
-  if (received.frames.size() < 2) return;  // nothing but a routing id
+  if (received.frames.size() < 2) return;  // the message has nothing but a routing id
   Arrival arrival;
   arrival.routing_id = received.frames[0].to_string();
   arrival.descriptor = zmq_msg_get(received.frames[1].handle(), ZMQ_SRCFD);
@@ -396,10 +397,10 @@ void Listener::hand_on(Arrival&& arrival, Received&& received) {
 }
 
 void Listener::note(SocketEvent event) {
-  const int descriptor = static_cast<int>(event.value);  // of those kinds that have one
+  const int descriptor = static_cast<int>(event.value);  // only some kinds of event have one
   if (event.kind == ZMQ_EVENT_ACCEPTED) {
     auto end = end_of(descriptor, &::getpeername);
-    if (!end) {  // it has ended meanwhile
+    if (!end) {  // the connection has ended meanwhile
       vanished_.insert(descriptor);
       return;
     }
@@ -418,13 +419,14 @@ void Listener::note(SocketEvent event) {
   }
 }
 
-/// ZeroMQ tells that a handshake has failed without saying whose, and right after it that the connection has ended, by
-/// its descriptor. It tells nothing in between of a connection that does not begin with the signature of its protocol.
+/// ZeroMQ tells that a handshake has failed without naming the connection, and right after that the end of this
+/// connection, with its descriptor. If a connection does not begin with the signature of ZeroMQ's protocol, only its
+/// end is told.
 void Listener::note_end(int descriptor) {
   auto ended = connections_.closed(descriptor);
   if (vanished_.erase(descriptor) > 0 && !ended) ended.emplace();
   if (ended && ended->admitted) {
-    read_rest_soon();  // before anybody finds out about it
+    read_rest_soon();  // before another turn ends the link
     return handlers_.lost_connection();
   }
   if (ended && ended->spoke) return;
@@ -432,7 +434,7 @@ void Listener::note_end(int descriptor) {
   if (!ended || handshake == HandshakeFailure::gave_up) return;
   if (handshake) return handlers_.handshake_failed(ended->end.host, *handshake);
   if (secured_and_silent_ > 0) {
-    --secured_and_silent_;  // perhaps it was one of those
+    --secured_and_silent_;  // this may be one of those silent connections
   } else {
     handlers_.handshake_failed(ended->end.host, HandshakeFailure::other_protocol);
   }
@@ -461,7 +463,7 @@ void Listener::tend() {
   });
 }
 
-/// Closes those that have sent much, as long as there are strangers.
+/// Closes strangers that have sent too much, and looks again soon as long as there are strangers.
 void Listener::watch_strangers() {
   for (const Connections::Closing& closing : connections_.take_greedy(received_bytes)) {
     hang_up(closing);
@@ -475,9 +477,9 @@ void Listener::watch_strangers() {
   });
 }
 
-/// ZeroMQ makes room for a whole frame when it begins, up to max_wire_frame_bytes, and frees it with the connection.
-/// The C library keeps the pages that had data, each time others, and would end up with all that ever were in use at
-/// once.
+/// ZeroMQ allocates the whole of a frame when the frame begins, up to max_wire_frame_bytes, and frees it with the
+/// connection. The C library keeps freed pages that held data, and each connection fills other pages. In the end the
+/// process would hold all the memory that was ever allocated at once.
 void Listener::give_memory_back() {
   if (!strangers_sent_much_ || handlers_.now() - gave_memory_back_at_ < memory_pause_us) return;
   strangers_sent_much_ = false;
@@ -485,9 +487,9 @@ void Listener::give_memory_back() {
   ::malloc_trim(0);
 }
 
-/// ZeroMQ offers no way to close one connection, so it is made to find the end of its stream. It may have closed the
-/// descriptor already and have told so in an event that waits, and the number may be another's by now: so the other end
-/// must be the same.
+/// ZeroMQ offers no way to close one connection, so shutdown() makes it find the end of the stream. ZeroMQ may have
+/// closed the descriptor already, its event may still wait, and the number may belong to another connection by now. So
+/// the other end must still be the same.
 void Listener::hang_up(const Connections::Closing& closing) {
   const auto own = end_of(closing.descriptor, &::getsockname);
   if (!own || own->port != address_.port || end_of(closing.descriptor, &::getpeername) != closing.end) return;
@@ -510,14 +512,14 @@ void Listener::read_rest_soon() {
 
 void Listener::flush(const std::string& routing_id) {
   const auto sealed = sealed_.find(routing_id);
-  // A connection that has ended is found out by the next message.
+  // If the connection has ended, the next message shows it.
   if (router_ && sealed != sealed_.end()) (void)sealed->second.end.flush();
 }
 
 // --- sealed connections ---------------------------------------------------------------------------------------------
 
 void Listener::expect_sealed(const BulkKeys& keys, SealForm form, std::string user_id) {
-  if (sealed_.size() >= max_sealed) return;  // bulk goes through CURVE, then
+  if (sealed_.size() >= max_sealed) return;  // bulk then goes through CURVE
   const std::string routing_id = sealed_routing_id(keys.ticket_name);
   const auto put = [this, routing_id](const SealedMessage& message, const QueueMeter& meter) {
     return router_ ? router_->send(routing_id, message.frames, meter, message.trailer) : SendResult::no_link;

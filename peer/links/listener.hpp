@@ -1,22 +1,23 @@
 // Listens for the node: one ROUTER socket behind CURVE, the doorkeeper that ZeroMQ asks about each key (ZAP, RFC 27),
 // and the socket's monitor.
 //
-// ZeroMQ takes a CURVE key when it binds, and to unbind would end every connection accepted there. So each key that is
-// listened with has a bound socket of its own, all on the one port (SO_REUSEPORT), and the kernel is told which of them
-// gets the connections that come (SO_ATTACH_REUSEPORT_CBPF): the key changes, the links stay.
+// ZeroMQ takes a CURVE key when it binds, and unbinding would end every connection accepted there. So each listening
+// key has a bound socket of its own, all on the same port (SO_REUSEPORT), and the kernel is told which of them gets new
+// connections (SO_ATTACH_REUSEPORT_CBPF). In this way the key can change while the links stay.
 //
-// ZeroMQ lets in whoever completes the CURVE handshake, which takes the cluster key or an invitation, unless its node
-// is denied. What a connection may say after that is for its owner to decide (Links): every message comes with the
-// public key that the connection has proven to own. Until the owner has admitted it, a connection is a stranger's, and
-// closed when its time is over or when there are too many (Connections). One thread, the loop's; handlers may call
-// send() and close().
+// ZeroMQ lets in whoever completes the CURVE handshake, which needs the cluster key or an invitation, unless its node
+// is denied. The listener's owner decides what a connection may say after that: every message comes with the public key
+// that the connection has proven to own. Until the owner has admitted it, a connection is a stranger's, and closed when
+// its time is over or when there are too many (Connections). One thread, the loop's; handlers may call send() and
+// close().
 //
-// The doorkeeper also names each connection. ZeroMQ would take the name, its routing id, that the other end claims, or
-// count upwards where it claims none; and a claim of the number that comes next ends the process by an assertion.
+// The doorkeeper also gives each connection its routing id. ZeroMQ itself would take the id that the other end claims,
+// or count upwards if none is claimed. A stranger that claims the next number would make ZeroMQ end the process by an
+// assertion.
 //
 // Connections whose messages are sealed (peer/links/seal.hpp) come to the same port without CURVE. The kernel tells
-// them by the mark of their first packet. The doorkeeper lets in who shows a ticket that expect_sealed() has named,
-// once; from then on the connection counts as one of the key that the ticket was given to.
+// them by the mark of their first packet. The doorkeeper lets in, once, whoever shows a ticket that expect_sealed() has
+// named. From then on the connection counts as one of the node key that the ticket was given to.
 
 #pragma once
 
@@ -50,7 +51,7 @@ struct Arrival {
 /// Why a connection ended before a message came on it.
 enum class HandshakeFailure : std::uint8_t {
   other_key,       ///< a node of another cluster, or with a key that is not listened with
-  unencrypted,     ///< it speaks ZeroMQ's protocol, and not as nodes do
+  unencrypted,     ///< it speaks ZeroMQ's protocol, but not as nodes do
   other_protocol,  ///< another program's client
   gave_up,         ///< it ended the handshake, or was turned away
 };
@@ -60,9 +61,10 @@ class Listener {
   struct Handlers {
     std::function<void(Arrival&&)> arrived;
     std::function<void()> lost_connection;  ///< an admitted connection ended; send() finds out which
-    /// `host` is empty if the connection was gone before its address could be read. Not told: who gives up a handshake.
+    /// `host` is empty if the connection was gone before its address could be read. A handshake that the other end
+    /// gives up is not told.
     std::function<void(const std::string& host, HandshakeFailure why)> handshake_failed;
-    std::function<void(const NodeId& node, const std::string& host)> denied;  ///< turned away, because it is
+    std::function<void(const NodeId& node, const std::string& host)> denied;  ///< a denied node was turned away
     std::function<void(const Connections::Closing&)> closing;                 ///< a stranger's connection is closed now
     std::function<TimeUs()> now;
   };
@@ -73,35 +75,37 @@ class Listener {
   Listener(const Listener&) = delete;
   Listener& operator=(const Listener&) = delete;
 
-  /// Before start(). A connection is closed when its other end has acknowledged nothing for a few times as long, so
-  /// that connections that end without a word (behind a partition, a router that forgets) do not add up. Their diallers
-  /// have given them up long before.
+  /// To be called before start(). A connection is closed when its other end has acknowledged nothing for a few times
+  /// `silence_ms`. Otherwise connections that end without notice (behind a partition, or a router that forgets them)
+  /// would add up. Their diallers have given them up long before.
   void set_silence(int silence_ms) { silence_ms_ = silence_ms; }
-  /// Before start(). Limits the connections that are not admitted yet, and the time that each has.
+  /// To be called before start(). Limits the connections that are not admitted yet, and the time that each has.
   void limit_strangers(std::size_t most, TimeUs patience) { connections_ = {most, patience}; }
-  /// Before start(). Connections come through this network interface only; empty: through any.
+  /// To be called before start(). Connections come through this network interface only; empty: through any.
   void set_interface(std::string name) { interface_ = std::move(name); }
-  /// Before start(). Without them the loop seals and opens.
+  /// To be called before start(). Without threads the loop seals and opens.
   void set_seal_threads(std::shared_ptr<SealThreads> threads) { seal_threads_ = std::move(threads); }
-  /// Binds, for sealed connections as well if wanted and possible. The error says what is in the way. Once.
+  /// Binds the port, for sealed connections as well if they are wanted and the system can tell them apart. The error
+  /// says what is in the way. To be called once.
   [[nodiscard]] std::expected<void, std::string> start(const Address& address, const ClusterKey& key,
                                                        int high_water_messages, bool takes_sealed);
-  /// Uses this key for connections that come from now on; those that are there stay. An error changes nothing: the
-  /// system does not allow it, or max_listening_keys have been used.
+  /// Uses this key for new connections; existing ones stay. An error changes nothing. It means that the system does not
+  /// allow it, or that max_listening_keys have been used.
   [[nodiscard]] std::expected<void, std::string> listen_with(const ClusterKey& key);
   /// Turns these nodes away from now on; connections that are there already stay.
   void set_denied(std::set<NodeId> denied) { denied_ = std::move(denied); }
-  /// Whether sealed connections can come: the system tells them apart.
+  /// True if sealed connections can come, since the system can tell them apart.
   [[nodiscard]] bool takes_sealed() const { return sealed_index_.has_value(); }
-  /// One sealed connection may come with this ticket, in the time that a stranger has. `user_id`: hex of the key that
-  /// it was given to.
+  /// One sealed connection may come with this ticket, in the time that a stranger has. `user_id`: hex of the node key
+  /// that the ticket was given to.
   void expect_sealed(const BulkKeys& keys, SealForm form, std::string user_id);
   /// How an admitted connection is sealed; nothing: it goes through CURVE.
   [[nodiscard]] std::optional<SealForm> form_of(const std::string& routing_id) const;
   /// The address where it listens, with the port that was found if 0 was asked for.
   [[nodiscard]] const Address& address() const { return address_; }
   [[nodiscard]] SendResult send(const std::string& routing_id, const Frames& frames, const QueueMeter& meter);
-  /// Reads what waits, outside of any turn: of a connection that has ended, perhaps a goodbye.
+  /// Soon reads all messages that wait, in a handler of its own. The last message of an ended connection may be a
+  /// goodbye.
   void read_rest_soon();
   /// Sends on a sealed connection what ZeroMQ had no room for.
   void flush(const std::string& routing_id);
@@ -116,7 +120,7 @@ class Listener {
  private:
   struct Bound {
     std::optional<Fingerprint> key;  ///< none: for sealed connections
-    int descriptor = -1;             ///< ZeroMQ's to close
+    int descriptor = -1;             ///< ZeroMQ closes it
   };
   struct Sealed {
     SealedEnd end;
@@ -127,7 +131,7 @@ class Listener {
     bool admitted = false;  ///< it belongs to a link, and does not expire
   };
 
-  using Answer = std::array<std::string, 8>;  ///< the doorkeeper's, by frames
+  using Answer = std::array<std::string, 8>;  ///< the frames of the doorkeeper's answer
 
   void bind(int descriptor, const ClusterKey& key);
   void bind_sealed();
@@ -154,15 +158,17 @@ class Listener {
   std::shared_ptr<SealThreads> seal_threads_;
   Address address_;
   std::string numeric_host_;
-  std::vector<Bound> bound_;  ///< in the order in which they began to listen; at most max_listening_keys, and one
+  std::vector<Bound> bound_;  ///< in the order in which they began to listen; at most max_listening_keys + 1
   std::size_t steered_to_ = 0;
   std::optional<std::size_t> sealed_index_;         ///< in bound_
-  std::unordered_map<std::string, Sealed> sealed_;  ///< expected and there, by routing id
+  std::unordered_map<std::string, Sealed> sealed_;  ///< connections that are expected or exist, by routing id
   Connections connections_{max_strangers, stranger_patience_us};
-  std::set<int> vanished_;  ///< connections that had ended before they were told of, and whose end is not told yet
-  /// What ZeroMQ has told of the connection whose end it tells next.
+  /// Connections that had ended before ZeroMQ told of them, and whose end ZeroMQ has not told yet.
+  std::set<int> vanished_;
+  /// How the handshake failed on the connection whose end ZeroMQ tells next.
   std::optional<HandshakeFailure> handshake_;
-  /// Connections that have completed the handshake, less those on which a message has come. Either may be seen first.
+  /// How many connections have completed the handshake, less those on which a message has come. Negative while a
+  /// message has been seen before its handshake.
   std::int64_t secured_and_silent_ = 0;
   std::shared_ptr<PolledSocket> router_;
   std::shared_ptr<PolledSocket> doorkeeper_;
@@ -171,9 +177,9 @@ class Listener {
   std::shared_ptr<PolledSocket> events_;
   asio::steady_timer strangers_timer_{loop_};
   bool watches_strangers_ = false;
-  bool strangers_sent_much_ = false;  ///< since memory was given back
+  bool strangers_sent_much_ = false;  ///< since memory was last given back
   TimeUs gave_memory_back_at_ = 0;
-  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  ///< until close()
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  ///< reset by close()
 };
 
 }  // namespace gossamer::peer

@@ -10,9 +10,9 @@ namespace gossamer::peer {
 namespace {
 
 constexpr std::chrono::milliseconds goodbye_grace{100};
-constexpr std::size_t max_endpoints = 8;  // tried of one host name
-/// A sealed connection is given up after the time for an attempt over this, or this times what control took if that is
-/// more. Some networks drop what is marked.
+constexpr std::size_t max_endpoints = 8;  // how many addresses of one host name are tried
+/// A sealed connection is given up after connect_timeout_ms / sealing_share, or after sealing_patience times what
+/// control took if that is longer. Some networks drop marked packets.
 constexpr int sealing_share = 3;
 constexpr double sealing_patience = 1.5;
 
@@ -347,11 +347,11 @@ SendResult OutgoingLink::send(Channel channel, const Frames& frames, const Queue
 }
 
 void OutgoingLink::flush() {
-  // A connection that has ended is told of by its events.
+  // If the connection has ended, its events tell it.
   if (!closed_ && bulk_seal_) (void)bulk_seal_->flush();
 }
 
-/// The connection is not there, or no longer, and the other end has not said why.
+/// The connection failed or ended, and the other end has not said why.
 void OutgoingLink::lost(Channel channel, LinkFailure::Kind kind, std::string text) {
   if (channel == Channel::bulk && give_up_sealing()) return;
   fail(kind, std::move(text));

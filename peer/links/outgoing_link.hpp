@@ -3,12 +3,12 @@
 //   resolve the host → connect control → hello → welcome, proven → connect bulk → hello → welcome → established
 //
 // Where both ends seal bulk, the welcome on control is followed by an offer, and the bulk connection is made with the
-// ticket that follows from it: without CURVE, each message sealed. If that connection does not come about, because
-// something on the way took its mark away or does not let it pass, bulk goes through CURVE, as with older nodes.
+// ticket that follows from it: without CURVE, each message sealed. If that connection fails, because something on the
+// way removes its mark or does not let it pass, bulk goes through CURVE, as with older nodes.
 //
 // One object is one attempt; nothing reconnects. A host with several addresses is tried at each address in turn, and a
-// node that listens with another key of the ring is tried with each key in turn. Where every key fails, it looks
-// whether a node answers there at all (peer/links/greeting.hpp).
+// node that listens with another key of the ring is tried with each key in turn. If every key fails, the attempt finds
+// out whether a node answers at the address at all (peer/links/greeting.hpp).
 //
 // One thread, the loop's. Held by shared_ptr. Its owner is called from the loop only, never from inside a method, and
 // may close the link whenever it is called.
@@ -29,14 +29,14 @@
 
 namespace gossamer::peer {
 
-/// Says why there is no link, or no longer.
+/// Says why an attempt failed, or why a link ended.
 struct LinkFailure {
   enum class Kind {
     unresolved,    ///< no address for that host name
     unreachable,   ///< nobody answers there
     handshake,     ///< the CURVE handshake failed with every key of the ring
     not_a_node,    ///< another program has the port
-    denied,        ///< the other end's doorkeeper knows and does not want us
+    denied,        ///< the other end's doorkeeper denies this node
     rejected,      ///< the other end said so, with `reason`
     bad_welcome,   ///< the other end is not who it says it is, or talks nonsense
     timeout,       ///< no link within the time for an attempt
@@ -53,12 +53,12 @@ class OutgoingLink;
 class OutgoingLinkEvents {
  public:
   virtual ~OutgoingLinkEvents() = default;
-  /// The listener has proven which node it is. The answer says whether a link to that node is wanted; without it the
-  /// link closes itself. Must not close the link otherwise.
+  /// The listener has proven which node it is. True: a link to that node is wanted, and the handler has not closed this
+  /// one. False: the link closes itself.
   virtual bool introduced(OutgoingLink& link, const Welcome& welcome) = 0;
   virtual void established(OutgoingLink& link) = 0;
   virtual void delivered(OutgoingLink& link, Channel channel, Delivery&& delivery) = 0;
-  /// There is no link, or no longer. This is the last call.
+  /// The attempt has failed, or the link has ended. This is the last call.
   virtual void failed(OutgoingLink& link, const LinkFailure& failure) = 0;
 };
 
@@ -69,7 +69,7 @@ struct OutgoingLinkOptions {
   std::uint64_t features = 0;
   std::string own_name;
   std::optional<Certificate> certificate = {};  ///< this node's
-  DeputyList deputies = {};                     ///< as in Hello
+  DeputyList deputies = {};                     ///< see Hello::deputies
   std::string interface;                        ///< empty: as the machine routes
   int connect_timeout_ms = 0;
   std::array<int, channel_count> high_water_messages{};
@@ -80,7 +80,7 @@ struct OutgoingLinkOptions {
 
 class OutgoingLink : public std::enable_shared_from_this<OutgoingLink> {
  public:
-  /// The identity and `events` outlive it.
+  /// The identity and `events` must outlive this object.
   OutgoingLink(asio::io_context& loop, zmq::context_t& context, OutgoingLinkOptions options, const Identity& identity,
                ClusterKeys keys, OutgoingLinkEvents& events);
   ~OutgoingLink() { close(0); }
@@ -122,7 +122,7 @@ class OutgoingLink : public std::enable_shared_from_this<OutgoingLink> {
   void receive_answer(Channel channel, const Frames& frames);
   void welcome(Channel channel, const Welcome& welcome);
   void take_offer(const Frames& frames);
-  /// False: bulk was not to be sealed in this attempt.
+  /// Makes the bulk connection anew, through CURVE. False if it is not a sealed one, or is already welcomed.
   [[nodiscard]] bool give_up_sealing();
   void note_event(Channel channel, SocketEvent event);
   void disconnected(Channel channel);
@@ -141,7 +141,7 @@ class OutgoingLink : public std::enable_shared_from_this<OutgoingLink> {
   const ClusterKeys keys_;  ///< the keys held when the attempt began
   OutgoingLinkEvents& events_;
   asio::ip::tcp::resolver resolver_;
-  std::shared_ptr<GreetingProbe> greeting_probe_;  ///< since every key has failed
+  std::shared_ptr<GreetingProbe> greeting_probe_;  ///< set once every key has failed
   asio::steady_timer goodbye_timer_;
   asio::steady_timer sealing_timer_;
   std::vector<Address> endpoints_;  ///< numeric
@@ -151,10 +151,10 @@ class OutgoingLink : public std::enable_shared_from_this<OutgoingLink> {
   std::uint64_t sockets_opened_ = 0;
   std::size_t key_index_ = 0;
   std::array<End, channel_count> ends_;
-  Welcome welcome_;                     ///< what came on control, once that is welcomed
+  Welcome welcome_;                     ///< the welcome that came on control
   bool offer_due_ = false;              ///< the next message on control is the offer
-  std::optional<BulkKeys> bulk_keys_;   ///< since the offer
-  std::optional<SealedEnd> bulk_seal_;  ///< the bulk connection, made or being made, is sealed
+  std::optional<BulkKeys> bulk_keys_;   ///< set by the offer
+  std::optional<SealedEnd> bulk_seal_;  ///< set if the bulk connection is, or is to be, sealed
   bool closed_ = false;
 };
 

@@ -9,7 +9,7 @@ namespace {
 constexpr double filling_gain = 2;
 /// While the queue drains, this share of what fits the link may be under way.
 constexpr double draining_share = 0.5;
-/// Bulk that waits on its way tells of the link if so much is under way.
+/// A queue on the way shows the link's rate only if at least this much is under way.
 constexpr std::size_t telling_bytes = 2 * least_part_bytes;
 constexpr TimeUs draining_most_us = 500 * us_per_ms;
 
@@ -60,9 +60,9 @@ bool Pacing::acknowledged(std::uint64_t total_bytes, TimeUs now, TimeUs received
   if (last.end == 0) return true;
   turn_delay_window(now);
   delay_.observe(last.sent_at, now, received_at);
-  // Much that has waited on its way shows what the link lets pass, whether more was to be sent or not: of a link that
-  // has become much slower the window would hold all there is, and stay as it is. A little may have waited for a
-  // processor at the other end, and would tell of that.
+  // If much has waited on its way, it shows the link's rate, whether more was to be sent or not. Otherwise, on a link
+  // that has become much slower, the window would hold all there is to send and never shrink. If only a little has
+  // waited, the cause may be a busy processor at the other end.
   const auto stands = [this] { return delay_.queue_there_us() > allowance_us(); };
   if (stands() && progress.bytes + under_way_bytes() >= telling_bytes) last.limited = false;
   rate_.observe(progress, filling_, window_bytes());
@@ -77,7 +77,7 @@ bool Pacing::acknowledged(std::uint64_t total_bytes, TimeUs now, TimeUs received
 
 void Pacing::turn_delay_window(TimeUs now) {
   if (!delay_.turn_window(now)) return;
-  // With the queue empty the least delay is seen without a drain.
+  // If the queue was empty lately, the least delay has been seen without a drain.
   draining_ = rate_.measured_lately(now) && limited_until_ < delivered_;
   draining_since_ = now;
   pinged_at_ = 0;

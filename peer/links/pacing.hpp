@@ -9,25 +9,25 @@
 //
 // `rate` is what the link takes (peer/links/rate_estimate.hpp), `least` the least round trip lately, and `back` what
 // acknowledgements have waited on their way back (peer/links/delay_estimate.hpp). So `allowance` is what stands before
-// the bottleneck on the way there, whatever goes the other way. Without `back`, where both ends send, one would use up
-// the allowance with the queue of its own direction. The other's acknowledgements wait in that queue, so the other
-// would never fill its own direction. A probe's round trip is longer by the allowances of both directions: 5/3 of the
-// least one, or 4 to 20 ms more.
+// the bottleneck on the way there, whatever goes the other way. Without `back`, if both ends send, one end would use up
+// the allowance with the queue of its own direction. The other end's acknowledgements wait in that queue, so the other
+// end would never fill its own direction. A probe's round trip is longer by the allowances of both directions: 5/3 of
+// the least one, or 4 to 20 ms more.
 //
 // The other end takes bytes from the network when its loop comes to it. If it is away for longer than the allowance,
 // the link stands idle. So the allowance is at least the longest pause between acknowledgements lately, within bounds.
 //
-// Within the window, parts go at `paced_gain` times the rate at most. Otherwise what leaves in bursts would arrive and
-// be acknowledged in bursts, and leave in bursts for ever after; the queue would be too long and empty by turns. That
-// takes a window larger than the allowance, so where the round trip is below `paced_from_us` parts go as they can.
+// Within the window, parts go at `paced_gain` times the rate at most. Otherwise a burst would arrive and be
+// acknowledged as a burst, and so cause the next burst; the queue would be too long and empty by turns. Bursts need a
+// window larger than the allowance, so parts are not paced where the round trip is below `paced_from_us`.
 //
-// A larger bottleneck shows as a higher delivery rate, by the factor that the window is above what was needed; the
-// constant lets links that share a bottleneck come to equal shares (each keeps that much more in the queue, whatever
-// its rate). At every multiple of delay_window_us a busy link drains its queue for about a round trip, to see the least
-// delay again; links of one node do so at the same time, as they may share what they wait for.
+// If the bottleneck becomes faster, the delivery rate rises by the factor by which the window exceeds what was needed.
+// The constant lets links that share a bottleneck come to equal shares, since each keeps that much more in the queue,
+// whatever its rate. At every multiple of delay_window_us a busy link drains its queue for about a round trip, to see
+// the least delay again. Links of one node do so at the same time, as they may share a bottleneck.
 //
-// Acknowledgements that do not tell a time (an older node's) count as without a way back, with
-// allowance = max(least / 2, most_allowed_us).
+// If acknowledgements do not tell a time (those of an older node), `back` is 0 and allowance = max(least / 2,
+// most_allowed_us).
 //
 // A sender that has less to send than fits measures itself, not the link: such samples only raise the rate.
 //
@@ -54,7 +54,7 @@ inline constexpr std::size_t first_window_bytes = 64 * 1024;
 inline constexpr std::size_t most_window_bytes = std::size_t{32} << 20;
 /// The constant that makes shares equal.
 inline constexpr std::size_t window_constant_bytes = 4 * 1024;
-/// The window holds so many parts, within bounds. A few must be under way for acknowledgements to flow evenly.
+/// How many parts the window holds, within bounds. A few must be under way for acknowledgements to flow evenly.
 inline constexpr std::size_t parts_in_window = 8;
 inline constexpr std::size_t least_part_bytes = 4 * 1024;
 /// No part takes longer than this on the link, unless it is of the least size.
@@ -63,7 +63,7 @@ inline constexpr TimeUs paced_from_us = 2 * us_per_ms;
 inline constexpr double paced_gain = 1.25;
 /// No part waits for longer than this for the one before.
 inline constexpr TimeUs most_paced_us = 100 * us_per_ms;
-/// Lateness of the timer is made up for, up to this.
+/// If the timer is late, up to this much time is made up for.
 inline constexpr TimeUs paced_credit_us = 2 * us_per_ms;
 /// The most parts and messages under way.
 inline constexpr std::size_t most_under_way = 1024;
@@ -80,11 +80,11 @@ class Pacing {
 
   /// True if another part fits the window.
   [[nodiscard]] bool open() const;
-  /// The time from which on it may go.
+  /// The time from which the next part may go.
   [[nodiscard]] TimeUs opens_at() const { return next_at_; }
   /// A part was sent; `more_waits`: there is another behind it.
   void sent(std::size_t bytes, bool more_waits, TimeUs now);
-  /// Nothing more goes for a while, for another reason than the window, so what is measured next is not the link.
+  /// Sending pauses for another reason than the window, so what is measured next is not the link's rate.
   void held_back() { limited_until_ = sent_; }
   /// The other end has received `total_bytes` since the link came up, the last of them at `received_at` by its own
   /// clock; 0: it does not say. False if that cannot be.
@@ -107,7 +107,7 @@ class Pacing {
   [[nodiscard]] double goodput(TimeUs now) const { return goodput_.value(now); }
   /// The least round trip lately; 0: not known.
   [[nodiscard]] TimeUs least_delay_us() const { return delay_.least_us(); }
-  /// The time's worth of bulk that may stand before the bottleneck.
+  /// How much bulk may stand before the bottleneck, as the time that the link needs for it.
   [[nodiscard]] TimeUs allowance_us() const;
 
  private:
@@ -122,7 +122,7 @@ class Pacing {
   TimeUs received_at_ = 0;  ///< delivered_at_ by the other clock; 0: not known
   TimeUs first_sent_at_ = 0;
   TimeUs next_at_ = 0;               ///< when the next part may go
-  std::uint64_t limited_until_ = 0;  ///< parts sent before more than this was delivered are limited
+  std::uint64_t limited_until_ = 0;  ///< parts sent until more bytes than this are delivered count as limited
   std::deque<SentPart> parts_;       ///< at most most_under_way
 
   RateEstimate rate_;

@@ -15,8 +15,8 @@ constexpr std::size_t payload_alignment = 8;
 struct InFlight {
   Bytes bytes;
   QueueMeter meter;
-  /// Orders what was written here before what release() reads, which ZeroMQ does too, but out of the sight of the
-  /// thread sanitizer.
+  /// Orders the writes here before the reads in release(). ZeroMQ orders them, too, but the thread sanitizer cannot see
+  /// that.
   std::atomic<bool> complete = false;
 };
 
@@ -150,7 +150,7 @@ SendResult PolledSocket::send(std::string_view routing_id, const Frames& frames,
 void PolledSocket::close(int linger_ms) {
   if (!open_) return;
   open_ = false;
-  if (descriptor_.is_open()) descriptor_.release();  // the descriptor is ZeroMQ's to close
+  if (descriptor_.is_open()) descriptor_.release();  // ZeroMQ closes the descriptor
   socket_.set(zmq::sockopt::linger, linger_ms);
   socket_.close();
 }
@@ -164,7 +164,7 @@ Delivery delivery_of(Received&& received, std::size_t first) {
     delivery.bytes -= received.frames[i].size();
   delivery.frames.header = bytes_of(std::move(received.frames[first]));
   std::size_t count = received.frames.size() - first - 1;
-  if (count > max_payload_frames) {  // the last one stands where others have a trailer
+  if (count > max_payload_frames) {  // the last frame is where sealed messages have a trailer
     delivery.too_many_frames = true;
     count = max_payload_frames;
   }

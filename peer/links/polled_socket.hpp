@@ -58,7 +58,7 @@ class PolledSocket : public std::enable_shared_from_this<PolledSocket> {
   /// more, or a message broke off half-way and the socket is of no more use.
   [[nodiscard]] SendResult send(std::string_view routing_id, const Frames& frames, const QueueMeter& meter,
                                 std::span<const std::uint8_t> trailer = {});
-  /// Handles what has arrived at once, because the last messages of a connection that ends count.
+  /// Handles at once all that has arrived, because the last messages of an ending connection count.
   void drain_rest();
   /// Stops receiving at once; what was sent is still delivered for up to `linger_ms`. May be called twice.
   void close(int linger_ms);

@@ -4,7 +4,8 @@
 
 namespace gossamer::peer {
 
-/// The slower of sending and arriving: neither a burst of acknowledgements nor one of sends counts as a fast link.
+/// Takes the slower of the sending and the arrival rate, so that neither a burst of sends nor one of acknowledgements
+/// counts as a fast link.
 void RateEstimate::observe(const Progress& progress, bool filling, std::size_t window_bytes) {
   const SentPart& part = progress.last;
   if (!part.limited) {
@@ -40,8 +41,8 @@ void RateEstimate::turn_window(TimeUs now) {
   const TimeUs age = now - window_since_;
   if (age < rate_window_us) return;
   const bool recent = age < 2 * rate_window_us;
-  // A link that is seldom full gives a mean less often than once a window: the last one holds until then. Without any,
-  // the window would be next to nothing.
+  // A link that is seldom full gives a mean less often than once a window. The last mean holds until the next one,
+  // since without any the link's window would be next to nothing.
   if (now_ > 0) before_ = now_;
   pause_before_ = recent ? pause_now_ : 0;
   now_ = 0;

@@ -20,9 +20,9 @@ inline constexpr TimeUs rate_window_us = 1 * us_per_s;
 
 /// A part of bulk that was sent, and the state of the link then.
 struct SentPart {
-  std::uint64_t end = 0;  ///< all bytes sent up to its end
+  std::uint64_t end = 0;  ///< all bytes sent on the link up to the end of this part
   TimeUs sent_at = 0;
-  std::uint64_t delivered = 0;  ///< all bytes that were acknowledged
+  std::uint64_t delivered = 0;  ///< all bytes that were acknowledged then
   TimeUs delivered_at = 0;
   TimeUs received_at = 0;    ///< when the last acknowledged bytes came in, by the other clock; 0: not known
   TimeUs first_sent_at = 0;  ///< when the last acknowledged bytes were sent
@@ -35,7 +35,7 @@ struct Progress {
   std::uint64_t bytes = 0;      ///< acknowledged by it
   std::uint64_t delivered = 0;  ///< acknowledged altogether
   TimeUs now = 0;
-  TimeUs received_at = 0;  ///< by the other clock; 0: not told
+  TimeUs received_at = 0;  ///< when the bytes came in, by the other clock; 0: not told
 
   /// The other clock is taken if it is told, since acknowledgements may have waited on their way and come all at once.
   [[nodiscard]] TimeUs arrived_at() const { return received_at != 0 ? received_at : now; }
@@ -45,7 +45,8 @@ class RateEstimate {
  public:
   /// `filling`: the rate is still being looked for, with this window.
   void observe(const Progress& progress, bool filling, std::size_t window_bytes);
-  /// `counts`: the link was busy, so that what acknowledged bytes took beyond their time on the link is a pause.
+  /// `counts`: the link was busy, so the time that the acknowledged bytes took beyond their time on the link is a
+  /// pause.
   void observe_pause(const Progress& progress, bool counts);
   /// Nothing was under way for a while.
   void pause() { span_at_ = pause_since_ = 0; }
@@ -66,7 +67,7 @@ class RateEstimate {
   TimeUs window_since_ = 0;
   TimeUs measured_at_ = 0;  ///< 0: never
   TimeUs span_at_ = 0;      ///< when the last bytes arrived that count for the mean; 0: none
-  TimeUs span_us_ = 0;      ///< how long they took to come, all together
+  TimeUs span_us_ = 0;      ///< how long the bytes of the running mean took to arrive
   double span_bytes_ = 0;
   TimeUs pause_since_ = 0;  ///< when the last bytes arrived that may count for a pause; 0: none
   TimeUs pause_now_ = 0;    ///< longest in the window that runs, and in the one before

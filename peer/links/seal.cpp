@@ -37,7 +37,7 @@ const EVP_CIPHER* cipher_of(SealForm form) {
   return cipher;
 }
 
-/// One message through OpenSSL. None of these calls fails but for a fault of ours, or lack of memory.
+/// Takes one message through OpenSSL. These calls fail only by a fault of ours, or for lack of memory.
 class CipherRun {
  public:
   enum class Direction { sealing = 1, opening = 0 };
@@ -82,7 +82,8 @@ class CipherRun {
   bool encrypts_;
 };
 
-/// Collects what is authenticated and not sent: the generation, the number of frames, and their sizes.
+/// Collects the associated data, which are authenticated but not encrypted: generation, number of frames, and their
+/// sizes.
 class Associated {
  public:
   Associated(std::uint8_t generation, std::size_t frames) {

@@ -1,15 +1,15 @@
 // Seals the messages of a bulk connection, and opens them: authenticated encryption by OpenSSL (AES-256-GCM, NIST SP
-// 800-38D, or ChaCha20-Poly1305, RFC 8439). The connection itself carries them plainly, so that they are encrypted
+// 800-38D, or ChaCha20-Poly1305, RFC 8439). ZeroMQ does not encrypt this connection. So messages are encrypted only
 // once, and not by the one thread of ZeroMQ that has the connection. docs/explanation/security.md has the construction
 // and what must hold.
 //
 //   nonce        4 zero bytes, then the message's number in this direction (64 bits, little endian), never sent
-//   associated   generation, number of frames, each frame's size (64 bits); with SealForm::encrypts off, the frames,
-//   too trailer      generation (1 byte), tag (16 bytes): the message's last frame
+//   associated   generation, number of frames, each frame's size (64 bits); without SealForm::encrypts, the frames, too
+//   trailer      generation (1 byte), tag (16 bytes): the message's last frame
 //
-// Each direction of each connection has its own key. The number is counted at both ends, so that what is left out, said
-// twice, in another order or in the other direction does not open. Whoever seals begins a new *generation* after
-// renew_after_bytes or renew_after_us: its key is derived from the one before, which is wiped.
+// Each direction of each connection has its own key. Both ends count the number, so a message does not open if one was
+// left out, repeated or reordered, or if it comes from the other direction. Whoever seals begins a new *generation*
+// after renew_after_bytes or renew_after_us: its key is derived from the one before, which is wiped.
 //
 // OutgoingSeal and IncomingSeal have one owner, the loop's thread. What they give out for one message (SealSlip) may be
 // used on any thread.
@@ -37,7 +37,8 @@ struct SealForm {
 /// How a link with these features seals bulk; nothing: it does not.
 [[nodiscard]] std::optional<SealForm> seal_form(std::uint64_t features);
 
-/// A short life bounds what a key that is found in memory opens, and stays far below the limits of AES-GCM.
+/// The longest life of a generation. It bounds what a key that is found in memory can open, and is far below the limits
+/// of AES-GCM.
 inline constexpr std::uint64_t renew_after_bytes = std::uint64_t{1} << 36;
 inline constexpr TimeUs renew_after_us = 3600 * us_per_s;
 
@@ -53,7 +54,8 @@ struct SealedMessage {
 class SealSlip {
  public:
   [[nodiscard]] SealedMessage seal(const Frames& message) const;
-  /// In place. `frames` without the trailer. False: this is not what was sealed, and the frames hold nothing of use.
+  /// Opens the frames in place. `frames` are without the trailer. False: this is not what was sealed, and the frames
+  /// hold nothing of use.
   [[nodiscard]] bool open(std::span<zmq::message_t> frames, const SealTrailer& trailer) const;
 
  private:
@@ -67,7 +69,7 @@ class SealSlip {
   std::uint64_t number_;
 };
 
-/// What both ends count of one direction.
+/// The key, generation and message number of one direction, which both ends count.
 class SealDirection {
  public:
   SealDirection(SealForm form, const Secret& key) : form_(form), key_(std::make_shared<const Secret>(key)) {}
@@ -80,25 +82,25 @@ class SealDirection {
  private:
   SealForm form_;
   std::shared_ptr<const Secret> key_;
-  std::uint8_t generation_ = 0;  ///< its low bits; a receiver takes the same or the next
+  std::uint8_t generation_ = 0;  ///< its low 8 bits; a receiver accepts the same or the next
   std::uint64_t number_ = 0;
 };
 
 class OutgoingSeal : SealDirection {
  public:
   using SealDirection::SealDirection;
-  /// For the next message that is sent. Every slip must be used, in order.
+  /// Gives the slip for the next message to send. Every slip must be used, in order.
   [[nodiscard]] SealSlip take(std::size_t bytes, TimeUs now);
 
  private:
   std::uint64_t bytes_ = 0;  ///< sealed in this generation
-  TimeUs since_ = 0;         ///< when it began; 0: with the first message
+  TimeUs since_ = 0;         ///< when this generation began; 0: it begins with the first message
 };
 
 class IncomingSeal : SealDirection {
  public:
   using SealDirection::SealDirection;
-  /// For the next message that has come. Nothing: its trailer cannot be of this connection.
+  /// Gives the slip for the next message that has come. Nothing if the trailer cannot be of this connection.
   [[nodiscard]] std::optional<SealSlip> take(const SealTrailer& trailer);
 };
 

@@ -10,7 +10,7 @@ struct SealedEnd::Outgoing {
   Outgoing(const Outgoing&) = delete;
   Outgoing& operator=(const Outgoing&) = delete;
 
-  SealedMessage message;  ///< once it is sealed
+  SealedMessage message;  ///< empty until `sealed`
   std::atomic<bool> sealed = false;
   QueueMeter meter;
   std::size_t bytes;
@@ -31,7 +31,7 @@ SealedEnd::SealedEnd(SealForm form, const Secret& out, const Secret& in, std::sh
       queues_(std::make_shared<Queues>(std::move(put))) {}
 
 SealedEnd::~SealedEnd() {
-  if (!queues_) return;  // moved away
+  if (!queues_) return;  // this object was moved from
   queues_->outgoing.clear();
   queues_->incoming.clear();
 }
@@ -102,7 +102,7 @@ void SealedEnd::open(Received&& received, std::size_t first, Opened opened) {
   }
   open_now();
   incoming->ended = true;
-  const std::shared_ptr<Queues> queues = queues_;  // the end may be destroyed, which leaves nothing to deliver
+  const std::shared_ptr<Queues> queues = queues_;  // a handler may destroy this end, which clears the queues
   queues->deliver();
 }
 

@@ -29,8 +29,8 @@ class SealedEnd {
   /// `good`: the message was sealed by the other end for this connection and this place in its order.
   using Opened = std::function<void(Received&& received, bool good)>;
 
-  /// Without `threads` the loop does it all. What is called is not called once this has been destroyed; both may
-  /// destroy it.
+  /// Without `threads` the loop does all the work. `put` and the handlers of open() may destroy this object, and are
+  /// not called after that.
   SealedEnd(SealForm form, const Secret& out, const Secret& in, std::shared_ptr<SealThreads> threads, Put put);
   SealedEnd(SealedEnd&&) = default;
   SealedEnd& operator=(SealedEnd&&) = delete;
@@ -49,10 +49,11 @@ class SealedEnd {
  private:
   struct Outgoing;
   struct Incoming;
-  /// The end owns it alone. A thread that has sealed or opened a message reports here, or to nobody if the end is gone.
+  /// Owned by the SealedEnd alone. A thread that has sealed or opened a message reports to the queues, if they still
+  /// exist.
   struct Queues {
     [[nodiscard]] SendResult flush();
-    /// Whoever calls it keeps this alive.
+    /// The caller keeps the queues alive meanwhile.
     void deliver();
 
     Put put;

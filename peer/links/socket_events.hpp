@@ -28,7 +28,7 @@ inline std::shared_ptr<PolledSocket> watch_socket(asio::io_context& loop, zmq::c
                                                   std::function<void(SocketEvent)> handler) {
   if (zmq_socket_monitor(socket.handle(), endpoint.c_str(), mask) != 0) throw zmq::error_t();
   auto events = std::make_shared<PolledSocket>(loop, context, zmq::socket_type::pair);
-  events->socket().set(zmq::sockopt::rcvhwm, 0);  // ZeroMQ's thread blocks, with all its links, while this is full
+  events->socket().set(zmq::sockopt::rcvhwm, 0);  // no limit: a full queue would block ZeroMQ's thread
   events->socket().connect(endpoint);
   // An event has two frames: kind (16 bits) and value (32 bits), then the endpoint.
   events->start(2, [handler = std::move(handler)](Received&& received) {
@@ -42,8 +42,8 @@ inline std::shared_ptr<PolledSocket> watch_socket(asio::io_context& loop, zmq::c
   return events;
 }
 
-/// Closes a socket and what watches it, in the one order in which ZeroMQ's thread cannot block for ever on an event
-/// that nobody will read. Either may be null or closed already.
+/// Closes a socket and what watches it, in the one order in which ZeroMQ's thread cannot get stuck on an event that
+/// nobody will read. Either may be null or closed already.
 inline void close_watched(const std::shared_ptr<PolledSocket>& watched, const std::shared_ptr<PolledSocket>& events,
                           int linger_ms) {
   if (watched && watched->is_open()) {

@@ -1,4 +1,4 @@
-// Decides which addresses to dial, and when. Configured addresses are kept for ever, and learned ones until they have
+// Decides which addresses to dial, and when. Configured addresses are always kept, and learned ones until they have
 // failed for a while. An address is dialled only while it is wanted. Back-off between attempts doubles each time, with
 // jitter.
 //
@@ -50,7 +50,7 @@ class AddressBook {
   /// Adds an address where somebody could once be dialled.
   void remember(const Address& address, TimeUs now);
   /// `node` is said to be at this address, and no longer where it was said to be before. False if the book is full.
-  /// `at_once`: dial without courtesy, because the other node will not dial.
+  /// `at_once`: dial without waiting for courtesy_us, because the other node will not dial.
   bool learn(const NodeId& node, const Address& address, TimeUs now, bool at_once = false);
   /// The node has left: its learned addresses go.
   void forget(const NodeId& node);
@@ -59,7 +59,7 @@ class AddressBook {
   [[nodiscard]] std::vector<Address> take_due(
       TimeUs now, std::size_t most, const IsLinked& is_linked,
       const IsWanted& is_wanted = [](const BookEntry&) { return true; });
-  /// The node there has proven who it is.
+  /// The node at this address has proven who it is.
   void identified(const Address& address, const NodeId& node);
   /// An attempt ended without a link. True if the error differs from the last one there, and is worth a line in the
   /// log.

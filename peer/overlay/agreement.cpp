@@ -11,7 +11,7 @@
 namespace gossamer::peer {
 namespace {
 
-/// The machine's own addresses where others may reach a node that listens at all of them.
+/// The machine's own addresses at which others may reach a node that listens at all addresses.
 std::vector<std::string> own_hosts(bool ipv6) {
   std::vector<std::string> hosts;
   const auto all = interface_addresses();
@@ -59,7 +59,7 @@ void Agreement::tick() {
   listen_with_slot();
   remind_of_end();
   tell();
-  // Whose certificate counts no more has been told why, and tells others.
+  // This comes after tell(), so that nodes whose certificates no longer count have been told why, and can tell others.
   enforce_certificates();
 }
 
@@ -125,7 +125,7 @@ void Agreement::take_shown(const NodeId& node, const DeputyList& list) {
   if (spread_.shown(list, self_.time_of_day(), self_.now()) == Hearsay::news) follow_change(node, before);
 }
 
-/// What was heard has changed the ring.
+/// Follows a change of the ring that a neighbour has told.
 void Agreement::follow_change(const NodeId& from, const KeyRing& before) {
   if (authority() != before.authority())
     self_.log->warn("heard from {} that {} decides in this cluster: what it has not signed is not followed from now on",
@@ -165,8 +165,9 @@ void Agreement::hear(const NodeId& from, CertificateList list) {
   self_.turns->happened(CertificatesChanged{});
 }
 
-/// Makes a change that was asked for here: it is stored before it is used, or not made at all. Neighbours are told each
-/// one, also if the next takes it back: they tell whoever follows another authority what has been forgotten by that.
+/// Makes a change that was asked for here: it is stored before it is used, or not made at all. Neighbours are told of
+/// each change, even if the next one takes it back: a neighbour that hears of another authority tells again what this
+/// node has forgotten by the change.
 std::expected<void, std::string> Agreement::change_ring(KeyRing ring) {
   const KeyRing before = spread_.ring();
   if (auto kept = self_.owner.keep_key_ring(ring); !kept) return kept;
@@ -220,7 +221,7 @@ void Agreement::note_taken(const NodeId& by, std::string what) {
 void Agreement::note_refused(const NodeId& told_by, const std::string& what) {
   ++self_.counters.decisions_refused;
   audit_.note_refused(self_.time_of_day(), told_by, what);
-  if (!self_.log_throttle.take(self_.now())) return;  // it is written with the next change
+  if (!self_.log_throttle.take(self_.now())) return;  // the audit is stored with the next change
   self_.log->warn("{} tells of {}", told_by.brief(), what);
   self_.turns->happened(DenialsChanged{});
 }
@@ -378,7 +379,7 @@ std::optional<std::string> Agreement::objection_to(const WaitingNode& node, cons
     return std::nullopt;
   }
   if (waiting_.size() == max_waiting && !waiting_.contains(node.node)) {
-    // The oldest of the host with the most: whoever invents nodes drives out his own.
+    // The oldest of the host with the most goes, so whoever invents nodes only drives out his own.
     std::map<std::string, std::ptrdiff_t> of_host;
     for (const auto& [known, waits] : waiting_)
       ++of_host[waits.host];
@@ -442,8 +443,8 @@ std::expected<void, std::string> Agreement::set_rule(const AdmissionRule& rule) 
   return change_ring(std::move(ring));
 }
 
-/// Where the other end has no certificate any more, or one with other rights than when the link came up: whoever trains
-/// with it is to see it go, and perhaps come back as somebody else.
+/// Gives the reason to end a link whose other end has no certificate any more, or has other rights than when the link
+/// came up. Jobs then see the node go, and perhaps come back with other rights.
 std::string Agreement::reason_to_end(const Link& link) const {
   const bool is_certified = certificate_of(link.node) != nullptr;
   if (asks_since_ && !is_certified && self_.now() - *asks_since_ >= certificates_due_us)
@@ -566,7 +567,7 @@ std::expected<void, std::string> Agreement::join(const Invitation& invitation, J
   }
   std::optional<Certificate> certificate;
   if (const auto& usable = invitation.warrant) {
-    // A clock that is ahead is no reason to be turned away.
+    // A clock that is ahead is no reason to be turned away, so the date is never after usable_until.
     certificate = usable->certify(self_.identity.node, std::min(self_.time_of_day(), usable->warrant.usable_until));
   }
   claim_ = std::make_shared<ClaimAttempt>(
@@ -581,8 +582,8 @@ std::expected<void, std::string> Agreement::join(const Invitation& invitation, J
   return {};
 }
 
-/// Uses the keys of those who invited this node in place of its own: a key that it made for itself is no business of
-/// the cluster's.
+/// Replaces this node's keys by those of the cluster that invited it. A key that the node made for itself is not told
+/// to the cluster.
 std::expected<void, std::string> Agreement::adopt(std::expected<InvitationGrant, std::string> grant,
                                                   const std::optional<Certificate>& certificate) {
   if (!grant) return std::unexpected(grant.error());
@@ -594,7 +595,7 @@ std::expected<void, std::string> Agreement::adopt(std::expected<InvitationGrant,
   }
   auto ring = KeyRing::adopt(grant->ring, grant->deputies);
   if (!ring) return std::unexpected(ring.error());
-  // Nobody takes back what this node has heard of the same authority.
+  // What this node has heard of the deputies of the same authority still holds.
   if (authority()) static_cast<void>(ring->merge(spread_.ring().deputy_list(), self_.time_of_day()));
   if (certificate) {
     if (!ring->authority()) return std::unexpected("the member that answered follows no authority");

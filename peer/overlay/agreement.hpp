@@ -14,11 +14,12 @@
 
 namespace gossamer::peer {
 
-/// Nodes that wait for a certificate and are remembered.
+/// The most nodes that are remembered because they wait for a certificate.
 inline constexpr std::size_t max_waiting = 256;
-/// Links that are up when certificates are asked for have so long until one has been heard of for their other end.
+/// When the cluster begins to ask for certificates, links that are up may stay this long until a certificate of their
+/// other end has been heard of.
 inline constexpr TimeUs certificates_due_us = 10 * us_per_s;
-/// The log reminds of the end of the node's own certificate so long before, and so often.
+/// How long before the end of the node's own certificate the log reminds of it, and how often.
 inline constexpr TimeUs remind_before_us = 14 * 24 * 3600 * us_per_s;
 inline constexpr TimeUs remind_every_us = 24 * 3600 * us_per_s;
 
@@ -53,20 +54,21 @@ class Agreement {
   void hear(const NodeId& from, const DeputyList& list);
   void hear(const NodeId& from, CertificateList list);
 
-  /// What this node shows in hello and welcome, so that others can judge its certificate, and learn of a dismissal also
-  /// where they turn it away.
+  /// The deputies that this node shows in hello and welcome. With them others can judge its certificate, and learn of a
+  /// dismissed deputy even if they turn this node away.
   [[nodiscard]] DeputyList deputies_to_show() const;
-  /// Takes that of another node, of which only its key is certain.
+  /// Takes the deputies that another node has shown. So far the node has proven only its key.
   void take_shown(const NodeId& node, const DeputyList& list);
-  /// Why a node that shows this is given no link, for people; nothing if it is. What it shows is kept, and told to all.
+  /// Says, for people, why a node that shows this certificate gets no link; nothing if it gets one. The certificate is
+  /// kept, and told to all.
   [[nodiscard]] std::optional<std::string> objection_to(const WaitingNode& node,
                                                         const std::optional<Certificate>& shown);
-  /// Why the claim gets no answer, if its invitation has a warrant.
+  /// Says why a claim with a certificate is refused; nothing if it is not.
   [[nodiscard]] std::optional<std::string> objection_to(const InvitationClaim& claim);
-  /// The one that counts now; null: the node has none, or its invitation is denied.
+  /// The node's certificate that counts now. Null: it has none, or it has expired, or its invitation is denied.
   [[nodiscard]] const Certificate* certificate_of(const NodeId& node) const;
-  /// Whose word its certificate is: a deputy's, or the authority's in one invitation. no_sponsor: it has none, or this
-  /// node's own is by the same.
+  /// Who has admitted the node: the deputy that signed its warrant, or else the invitation by the authority.
+  /// no_sponsor: the node has no certificate, or this node's own has the same sponsor.
   [[nodiscard]] Sponsor sponsor_of(const NodeId& node) const;
   [[nodiscard]] Rights rights_of(const NodeId& node) const;
 
@@ -98,8 +100,8 @@ class Agreement {
   /// `ended` is called once, within a turn, unless close() comes first.
   [[nodiscard]] std::expected<void, std::string> join(const Invitation& invitation, Joined ended);
   void close();
-  /// Keeps for people, in Audit, what has been decided, or what was not followed. What is decided here meanwhile is the
-  /// operator's; empty: nobody's.
+  /// Keep for people, in Audit, what has been decided or refused. Decisions made here count as those of the operator
+  /// that set_operator() has named; empty: nobody.
   void note_taken(const NodeId& by, std::string what);
   void note_refused(const NodeId& told_by, const std::string& what);
   void set_operator(std::string who) { operator_ = std::move(who); }
@@ -134,12 +136,12 @@ class Agreement {
   Spread spread_;
   Audit audit_;
   std::string operator_;
-  std::set<NodeId> denied_here_;  ///< by configuration
-  std::set<NodeId> denied_;       ///< by configuration, and by spread_
+  std::set<NodeId> denied_here_;  ///< nodes that only this node's configuration denies
+  std::set<NodeId> denied_;       ///< all nodes denied here: by configuration, or by spread_
   /// Turned away for want of a certificate, by node; at most max_waiting.
   std::map<NodeId, WaitingNode> waiting_;
   std::optional<TimeUs> asks_since_;  ///< when this node heard that certificates are asked for
-  TimeUs reminded_at_ = 0;            ///< of the end of its own certificate
+  TimeUs reminded_at_ = 0;            ///< when the log last reminded of the certificate's end
   std::shared_ptr<ClaimAttempt> claim_;
   TimeUs started_at_ = 0;
   bool cannot_change_key_ = false;  ///< the log has said so already

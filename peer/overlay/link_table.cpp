@@ -60,7 +60,7 @@ const std::pair<LinkPtr, Channel>* LinkTable::on_connection(const std::string& r
 
 LinkPtr LinkTable::link_of(const OutgoingLink& outgoing) const {
   const auto found = std::ranges::find_if(links_, [&](const LinkPtr& l) { return l->outgoing.get() == &outgoing; });
-  GOSSAMER_CHECK(found != links_.end());  // a link that has ended is closed and calls no more
+  GOSSAMER_CHECK(found != links_.end());  // an ended link is closed and makes no more calls
   return *found;
 }
 

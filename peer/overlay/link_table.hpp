@@ -1,7 +1,7 @@
 // The links of this node and the nodes that it knows: the tables, and how to find something in them.
 //
-// A Link is in the table from the first thing known of it to its end. One that is up is in its node's record, too. Both
-// tables are bounded: links by OverlaySettings::max_links, which their makers look at, nodes by max_members.
+// A Link is in the table from the moment that it is known until it ends. A link that is up is in its node's record,
+// too. Both tables are bounded: links by OverlaySettings::max_links, which their makers look at, nodes by max_members.
 //
 // The table decides nothing: what happens to links is decided in peer/overlay/links.hpp. One thread, the loop's.
 
@@ -25,13 +25,13 @@ namespace gossamer::peer {
   return static_cast<std::size_t>(channel);
 }
 
-/// A cap lets so much time's worth pass at once after a pause. It is short, so that the cap holds over seconds, and
-/// longer than a timer is late.
+/// After a pause a cap lets as much pass at once as it otherwise does in this time. The time is short, so that the cap
+/// holds over seconds, but longer than a timer is late.
 inline constexpr TimeUs cap_burst_us = 50 * us_per_ms;
 
-/// The phases of a link's life. One that is up is passing or shown, and may change between the two.
+/// The phases of a link's life. A link that is up is passing or shown, and may change between the two.
 enum class LinkPhase {
-  making,   ///< dialled, or let in: not on both channels yet
+  making,   ///< dialled or let in, but not up on both channels yet
   passing,  ///< up; the owner does not know of it, because it is not kept
   shown,    ///< up; the owner was told that the node is a neighbour
   ended,
@@ -42,13 +42,13 @@ struct Link {
   std::shared_ptr<OutgoingLink> outgoing;              ///< set if this node dialled
   int bulk_io_thread = 0;                              ///< set if this node dialled
   std::array<std::string, channel_count> routing_ids;  ///< set if the other end dialled; empty: not admitted yet
-  std::string user_id;                                 ///< of the other end, to check what comes in
-  std::string host;                                    ///< of the other end, as seen from here
+  std::string user_id;                                 ///< public key of the other end in hex, to check what comes in
+  std::string host;                                    ///< where the other end is, as seen from here
   std::uint64_t number = 0;                            ///< chosen by the end that dialled
-  std::uint64_t features = 0;                          ///< abilities of both ends
-  std::optional<SealForm> bulk_form;                   ///< since it is up; nothing: bulk goes through CURVE
+  std::uint64_t features = 0;                          ///< abilities that both ends have
+  std::optional<SealForm> bulk_form;                   ///< set when the link comes up; nothing: bulk goes through CURVE
   NodeId node;                                         ///< all zeros until it is known
-  Rights rights;                                       ///< of the other end, when the link came up
+  Rights rights;                                       ///< the other end's rights when the link came up
   std::string broken;                                  ///< why the link is unusable; another turn ends it
   TimeUs opened = 0;
   TimeUs up_since = 0;
@@ -59,7 +59,7 @@ struct Link {
   TimeUs last_ping = 0;
   TimeUs last_bulk_ping = 0;
   double round_trip_ms = 0;       ///< smoothed
-  double last_round_trip_ms = 0;  ///< of the newest heartbeat that came back
+  double last_round_trip_ms = 0;  ///< round trip of the newest heartbeat that came back
   std::uint32_t malformed = 0;
   QueueMeter meter = std::make_shared<std::atomic<std::size_t>>(0);
   BulkQueue waiting;
@@ -68,12 +68,13 @@ struct Link {
   BulkAssembly assembly;
   std::uint64_t bulk_received = 0;  ///< bytes of frames, without heartbeats
   TimeUs bulk_received_at = 0;
-  std::uint64_t bulk_acked = 0;  ///< of bulk_received, acknowledged
+  std::uint64_t bulk_acked = 0;  ///< how much of bulk_received this node has acknowledged
 
   [[nodiscard]] bool dialled_by_us() const { return outgoing != nullptr; }
   [[nodiscard]] bool is_up() const { return phase == LinkPhase::passing || phase == LinkPhase::shown; }
   [[nodiscard]] bool is_shown() const { return phase == LinkPhase::shown; }
-  /// The only way from one phase to another. A link that is shown is hidden before it ends, since its owner is told.
+  /// The only way from one phase to another. A link that is shown is hidden before it ends, since the owner must be
+  /// told.
   void enter(LinkPhase next) {
     GOSSAMER_CHECK(phase != next && phase != LinkPhase::ended && next != LinkPhase::making);
     GOSSAMER_CHECK(phase != LinkPhase::making || next != LinkPhase::shown);
@@ -124,7 +125,7 @@ class LinkTable {
   /// Null if the connection is of no link.
   [[nodiscard]] const std::pair<LinkPtr, Channel>* on_connection(const std::string& routing_id) const;
   [[nodiscard]] LinkPtr link_of(const OutgoingLink& outgoing) const;
-  /// A link that the node is dialling, by the number that it has given it, or null.
+  /// The link that this node is dialling to us under this number, or null.
   [[nodiscard]] LinkPtr incoming_of(const NodeId& node, std::uint64_t number) const;
   [[nodiscard]] bool has_admitted_incoming(const NodeId& node) const;
   [[nodiscard]] bool has_introduced_outgoing(const NodeId& node) const;

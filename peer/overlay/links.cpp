@@ -8,7 +8,7 @@
 namespace gossamer::peer {
 namespace {
 
-/// A link may miss so many heartbeats in a row before hearsay about the death of its other end is believed.
+/// A link must be silent for this many heartbeats before hearsay about the death of its other end is believed.
 constexpr int silent_pings = 3;
 /// A bulk connection may be silent for this many times link_timeout_ms.
 constexpr int bulk_patience = 10;
@@ -37,13 +37,14 @@ void Links::start() {
 bool Links::all_dialled() const {
   const bool alone = !roster_ || roster_->membership().view().empty();
   if (!book_.all_dialled([this](const NodeId& node) { return table_.is_linked(node); }, alone)) return false;
-  // A link that is not shown yet will be as soon as the two know each other, and then there are others to be met.
+  // A new link that is not shown yet will be shown when the two nodes know each other, and then there are more nodes to
+  // meet.
   const bool meeting = std::ranges::any_of(table_.links(), [this](const LinkPtr& link) {
     return link->phase == LinkPhase::passing &&
            self_.now() - link->up_since < self_.options.membership.probe_interval_us;
   });
   return !meeting && (!roster_ || std::ranges::all_of(roster_->wanted(), [this](const auto& wanted) {
-    // Where a node was that has lost its key, another one may be by now, or this one.
+    // The address of a node that has lost its key may belong to another node by now, or to this one.
     const auto there = book_.node_at(wanted.address);
     const bool is_taken = wanted.address == own_address_.text() || (there && table_.is_linked(*there));
     return is_taken || table_.is_linked(wanted.node) || book_.has_failed(wanted.node);
@@ -124,8 +125,8 @@ void Links::dial(const Address& address) {
   link->outgoing->start();
 }
 
-/// ZeroMQ deals out connections by their number, and every second one carries next to nothing, so all bulk could meet
-/// on the same threads. Therefore the thread with the fewest links that this node dialled is asked for.
+/// ZeroMQ gives connections to its threads in turn, and every second connection carries next to nothing, so all bulk
+/// could meet on the same threads. Therefore bulk goes to the thread with the fewest links that this node dialled.
 int Links::idlest_io_thread() const {
   std::vector<int> links(static_cast<std::size_t>(self_.options.io_threads));
   for (const LinkPtr& link : table_.links()) {
@@ -135,7 +136,7 @@ int Links::idlest_io_thread() const {
 }
 
 bool Links::introduced(OutgoingLink& outgoing, const Welcome& welcome) {
-  self_.turns->read_clock();  // the link waits for the answer, so this is no turn
+  self_.turns->read_clock();  // no turn of its own: the link waits for the answer
   const LinkPtr link = table_.link_of(outgoing);
   const NodeId node = node_id(welcome.public_key);
   book_.identified(outgoing.address(), node);
@@ -156,7 +157,8 @@ bool Links::introduced(OutgoingLink& outgoing, const Welcome& welcome) {
     ++self_.counters.attempts_failed;
     if (book_.failed(outgoing.address(), obstacle, self_.now(), self_.random)) self_.log->warn("{}", obstacle);
   }
-  // The node is this one, or is linked already, or both have dialled and its link stays (Strangers::admit_bulk()).
+  // The link is needless if the node is this one or is linked already, or if both have dialled and the other node's
+  // link stays (Strangers::admit_bulk()).
   const bool needless =
       record == nullptr || record->link || (self_.identity.node < node && table_.has_admitted_incoming(node));
   if (needless) book_.released(outgoing.address(), self_.now(), self_.random);
@@ -249,7 +251,7 @@ void Links::bring_up(const LinkPtr& link) {
   const bool said_something = roster_->link_up(link->node, record->incarnation, dialled, self_.now());
   link->last_greeted = said_something ? self_.now() : self_.now() - self_.options.membership.probe_interval_us;
   follow_roster();
-  if (!link->is_shown()) (void)tend_passing(*link);  // it is not over, since it has been needed just now
+  if (!link->is_shown()) (void)tend_passing(*link);  // gives no reason to end: the link was needed just now
 }
 
 void Links::show(const LinkPtr& link) {
@@ -286,7 +288,7 @@ void Links::end(const LinkPtr& link, const std::string& reason) {
     self_.log->info("link to {} {} is down: {}", link->node.brief(), record->name, reason);
     roster_->link_down(link->node, self_.now());
   }
-  // A node that is denied will not be back: nothing waits for it.
+  // A denied node will not come back, so nothing should wait for it.
   const bool gone = was_up && roster_->membership().considers_gone(link->node);
   if (gone || agreement_.is_denied(link->node)) declare_dead(link->node);
 }
@@ -362,8 +364,8 @@ std::string Links::tend_passing(Link& link) {
   return self_.now() - link.last_kept >= passing_link_us ? "no longer needed" : "";
 }
 
-/// Looks at each connection by itself: one may be dead while the other lives, and what is sent on it would be lost for
-/// ever. Bulk has more time, because what it waits for may be behind megabytes.
+/// Looks at each connection by itself: one may be dead while the other lives, and everything sent on the dead one would
+/// be lost. Bulk has more time, because its heartbeats may be behind megabytes.
 std::string Links::silence_of(const Link& link) const {
   const auto longer_than = [&](Channel channel, int limit_ms) {
     return self_.now() - link.heard[index_of(channel)] >= limit_ms * us_per_ms;
@@ -406,8 +408,8 @@ void Links::follow_roster() {
   }
 }
 
-/// A reported death is not believed while there is a link to the node that is not silent. It never means a life that
-/// has just begun, since a node that comes back has shown so in its hello (note_incarnation).
+/// A reported death is not believed while there is a link to the node that is not silent. The report never means a life
+/// that has just begun, since a node that comes back shows its new incarnation in its hello (note_incarnation()).
 void Links::follow(const Roster::MemberChange& changed) {
   const auto& [node, change, own_word] = changed;
   if (change == Roster::Change::suspected || change == Roster::Change::refuted) {
@@ -419,7 +421,7 @@ void Links::follow(const Roster::MemberChange& changed) {
   book_.forget(node);
   if (const LinkPtr link = table_.link_to(node)) {
     const bool silent = self_.now() - link->last_heard >= silent_pings * self_.options.ping_interval_ms * us_per_ms;
-    if (!own_word && !silent) return;  // told when the link ends, unless the node has proven to live by then
+    if (!own_word && !silent) return;  // told when the link ends, unless the node has shown by then that it lives
     end(link, own_word ? "goodbye: the node leaves" : "it is dead");
   }
   declare_dead(node);
@@ -519,7 +521,8 @@ void Links::handle(const LinkPtr& link, Channel channel, ControlMessage&& messag
   if (const auto* ping = std::get_if<Heartbeat>(&message)) {
     sender_.say(*link, channel, HeartbeatEcho{ping->sent_at});
   } else if (const auto* pong = std::get_if<HeartbeatEcho>(&message)) {
-    // The time is the one that we sent. A time from the future, or from before the link was opened, says nothing.
+    // The echo brings back the time that we sent. A time from the future, or from before the link was opened, is
+    // ignored.
     if (channel != Channel::control || pong->sent_at < link->opened || pong->sent_at > self_.now()) return;
     const double measured_ms = static_cast<double>(self_.now() - pong->sent_at) / us_per_ms;
     constexpr double weight = 0.125;

@@ -34,13 +34,13 @@ class Links final : public OutgoingLinkEvents, private Roster::Host {
   [[nodiscard]] const std::optional<Roster>& roster() const { return roster_; }
   [[nodiscard]] bool all_dialled() const;
 
-  /// The addresses in the book have changed.
+  /// Gives the roster the addresses in the book, after these have changed.
   void tell_contacts();
   void dial_due();
   void tick();
-  /// This process paused for so long, and the others were not silent meanwhile.
+  /// Moves time limits by `late`, because this process paused for so long and could not hear the others.
   void forgive_pause(TimeUs late);
-  /// Some connection to our port has ended. ZeroMQ tells which only when something is sent on it.
+  /// Finds out which connection to our port has ended. ZeroMQ tells only when something is sent on it.
   void probe_incoming();
   void end_broken();
   /// Says goodbye to all.
@@ -100,7 +100,7 @@ class Links final : public OutgoingLinkEvents, private Roster::Host {
   AddressBook& book_;
   Agreement& agreement_;
   const OwnAddress& own_address_;
-  std::optional<Roster> roster_;  ///< since start()
+  std::optional<Roster> roster_;  ///< made by start()
 };
 
 }  // namespace gossamer::peer

@@ -13,10 +13,11 @@ namespace gossamer::peer {
 namespace {
 
 constexpr int stop_linger_ms = 500;
-/// A tick this much late means that this process was stopped or starved; the others were not silent, we were deaf.
+/// A tick this much late means that this process was stopped or starved. Then the others were not silent: this node
+/// could not hear them.
 constexpr TimeUs own_pause_us = 500 * us_per_ms;
 
-/// Strangers leave three quarters of the descriptors to links and clients.
+/// Strangers may use a quarter of the descriptors. The rest is for links and clients.
 std::size_t most_strangers() {
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return max_strangers;
@@ -126,8 +127,8 @@ std::expected<void, std::string> Overlay::start() {
   return {};
 }
 
-/// Whether the log is to tell of this node or host, which it has not done yet. When it has told of many, it forgets
-/// them.
+/// True if the log has not told of this node or host yet, and is to do so now. After max_told of them, all are
+/// forgotten.
 bool Overlay::is_news(const std::string& who) {
   if (told_.contains(who) || !self_.log_throttle.take(self_.now())) return false;
   if (told_.size() >= max_told) told_.clear();

@@ -21,17 +21,17 @@
 
 namespace gossamer::peer {
 
-/// So many hosts and nodes that were turned away are remembered, so that the log tells of each once.
+/// The most hosts and nodes turned away that are remembered, so that the log tells of each only once.
 inline constexpr std::size_t max_told = 256;
 
 class Overlay {
  public:
-  /// `events` outlives it. `random` spreads redials; secrets come from the operating system. `clock` is monotonic,
-  /// `time_of_day` counts from 1970.
+  /// `events` must outlive this object. `random` spreads redials; secrets come from the operating system. `clock` is
+  /// monotonic, `time_of_day` counts from 1970.
   Overlay(asio::io_context& loop, const OverlaySettings& options, Identity identity, KeyRing keys,
           OverlayEvents& events, std::shared_ptr<spdlog::logger> log, gossip::Random random, const OverlayClock& clock,
           OverlayClock time_of_day);
-  /// Without stop() before, the others see their connections end, as when the process ends.
+  /// If stop() was not called before, the others only see their connections end, as when a process is killed.
   ~Overlay() { close(0); }
   Overlay(const Overlay&) = delete;
   Overlay& operator=(const Overlay&) = delete;
@@ -41,16 +41,17 @@ class Overlay {
   /// Never blocks. The channel follows from the kind of message.
   [[nodiscard]] SendResult send(const NodeId& to, const Message& message) { return sender_.send(to, message); }
   /// True if every configured peer, and every node that links are kept to, is linked or has failed its first attempt.
-  /// Nobody else is to be expected soon then.
+  /// Then no other link is to be expected soon.
   [[nodiscard]] bool all_dialled() const { return links_.all_dialled(); }
   /// All known nodes, linked or not, ordered by id; then the addresses that have never answered.
   [[nodiscard]] std::vector<LinkStatus> links() const;
   /// The members, ordered by id. With partial views they are the active view.
   [[nodiscard]] std::vector<KnownMember> members() const;
-  /// As the node told it on its link; empty: it is not known.
+  /// The name that the node told on its link; empty: not known.
   [[nodiscard]] std::string name_of(const NodeId& node) const;
   [[nodiscard]] MembershipStatus membership() const;
-  /// The other members that have a certificate; 0 where none is asked for. Members without one may be invented.
+  /// How many other members have a certificate; 0 where none is asked for. Members without one may not exist, because
+  /// another member may have invented them.
   [[nodiscard]] std::size_t certified_members() const;
   [[nodiscard]] OverlayCounters counters() const { return self_.counters; }
   /// The address where it listens, with the port that was found.
@@ -65,21 +66,21 @@ class Overlay {
   /// Replaces the nodes that this node alone turns away, by its configuration.
   void set_denied(const std::vector<NodeId>& nodes) { agreement_.set_denied(nodes); }
 
-  // Decisions for the whole cluster. Each is proposed first, which changes nothing, then made: it is enforced here at
-  // once and told to every member. Where the cluster has an authority, what is made must be signed. Errors are fit for
-  // the user.
+  // Decisions for the whole cluster. Each is first proposed, which changes nothing, and then made. A decision that is
+  // made is enforced here at once and told to every member. If the cluster has an authority, it must be signed. Errors
+  // are fit for the user.
 
   [[nodiscard]] std::optional<PublicKey> authority() const { return agreement_.authority(); }
   /// The authority and its deputies.
   [[nodiscard]] const std::optional<Deciders>& deciders() const { return agreement_.deciders(); }
-  /// From now on this node, and every member that follows no authority yet, asks for the signatures of this one.
-  /// `signatures`: those that it has made on decisions that hold here. Without an authority this node asks for
-  /// nobody's, until a neighbour tells of one.
+  /// From now on this node, and every member that follows no authority yet, asks for the signatures of this authority.
+  /// `signatures`: its signatures on decisions that hold here. If `authority` is nothing, this node asks for no
+  /// signatures, until a neighbour names another authority.
   [[nodiscard]] std::expected<void, std::string> set_authority(const std::optional<PublicKey>& authority,
                                                                const Signatures& signatures) {
     return agreement_.set_authority(authority, signatures);
   }
-  /// Who may sign what in the authority's place. Only the authority signs that.
+  /// Decides what a key may sign in the authority's place. Only the authority can sign this decision.
   [[nodiscard]] Deputy propose_deputy(const PublicKey& key, std::uint8_t powers, const std::string& name) const {
     return agreement_.propose_deputy(key, powers, name);
   }
@@ -90,14 +91,14 @@ class Overlay {
   [[nodiscard]] std::expected<Denial, std::string> propose(const NodeId& node, bool denied, const std::string& reason) {
     return agreement_.propose(node, denied, reason);
   }
-  /// denials_changed() tells of it, too.
+  /// Also causes denials_changed().
   [[nodiscard]] std::expected<void, std::string> decide(const Denial& denial) { return agreement_.decide(denial); }
   [[nodiscard]] const Denials& denials() const { return agreement_.denials(); }
-  /// What this node has followed and refused of such decisions, and of others that are noted.
+  /// The decisions that this node has followed and refused, with those noted by note_taken() and note_refused().
   [[nodiscard]] const Audit& audit() const { return agreement_.audit(); }
   void note_taken(const NodeId& by, std::string what) { agreement_.note_taken(by, std::move(what)); }
   void note_refused(const NodeId& told_by, const std::string& what) { agreement_.note_refused(told_by, what); }
-  /// Who gives the command that is answered now, for the audit; empty: nobody.
+  /// Sets who gives the command that is being answered, for the audit; empty: nobody.
   void set_operator(std::string who) { agreement_.set_operator(std::move(who)); }
   [[nodiscard]] std::vector<KeyStatus> key_ring() const { return agreement_.key_ring(); }
   /// Adds a new key to the ring of every member. Members listen with it when their neighbours hold it.
@@ -111,13 +112,13 @@ class Overlay {
     return agreement_.propose_retirement(fingerprint);
   }
   [[nodiscard]] const Certificates& certificates() const { return agreement_.certificates(); }
-  /// Whom this node has turned away because they have no certificate.
+  /// The nodes that this node has turned away because they have no certificate.
   [[nodiscard]] std::vector<WaitingNode> waiting() const { return agreement_.waiting(); }
   /// Takes a certificate that the operator has made for a node, and tells everyone of it.
   [[nodiscard]] std::expected<void, std::string> certify(const Certificate& certificate) {
     return agreement_.certify(certificate);
   }
-  /// Null: none that counts.
+  /// Null: the node has no certificate that counts.
   [[nodiscard]] const Certificate* certificate_of(const NodeId& node) const { return agreement_.certificate_of(node); }
   [[nodiscard]] Sponsor sponsor_of(const NodeId& node) const { return agreement_.sponsor_of(node); }
   /// What the node may do in jobs: everything, where certificates are not asked for.
@@ -128,8 +129,8 @@ class Overlay {
     return agreement_.set_rule(rule);
   }
   /// An invitation that admits whoever holds it until `validity_us` from now. `addresses` are those where members
-  /// answer; if there are none, the addresses of this node and its neighbours are taken. One that `needs_warrant`
-  /// admits nobody until it is given one.
+  /// answer; if there are none, the addresses of this node and its neighbours are taken. An invitation that
+  /// `needs_warrant` admits nobody until it is given a warrant.
   [[nodiscard]] std::expected<Invitation, std::string> invite(TimeUs validity_us, std::vector<Address> addresses,
                                                               bool needs_warrant = false) {
     return agreement_.invite(validity_us, std::move(addresses), own_address_.text(), needs_warrant);
@@ -138,9 +139,9 @@ class Overlay {
   /// `joined` is called from the loop, once; an error is fit for the user. One at a time; refused while a link is up.
   [[nodiscard]] std::expected<void, std::string> join(const Invitation& invitation, Joined joined);
 
-  /// The goodput of the fastest link lately, which the node's network takes at least. 0: not known.
+  /// The goodput of the fastest link lately. The node's network carries at least this. 0: not known.
   [[nodiscard]] double goodput_bytes_s() const { return sender_.goodput_bytes_s(); }
-  /// All zeros without a link.
+  /// The load of the link to this node; all zeros without a link.
   [[nodiscard]] gossip::LinkLoad load(const NodeId& node) const { return sender_.load(node); }
   /// Changes the caps of OverlaySettings.
   void set_rates(double bytes_per_s, double link_bytes_per_s) { sender_.set_rates(bytes_per_s, link_bytes_per_s); }
@@ -163,9 +164,8 @@ class Overlay {
   asio::steady_timer timer_;
   TimeUs last_tick_ = 0;
   bool probe_wanted_ = false;
-  std::set<std::string>
-      told_;  ///< hosts and nodes that were turned away, of which the log tells once; at most max_told
-  // The parts, in the order in which they see a turn. Each may know those above it.
+  std::set<std::string> told_;  ///< hosts and nodes turned away that the log has told of; at most max_told
+  // The parts. Each may know those above it, which are made before it.
   Listener listener_;
   AddressBook book_;
   LinkTable table_;

@@ -36,44 +36,46 @@ struct OverlaySettings {
   /// Addresses of members of an earlier run, dialled while no node is known. Malformed ones are left out.
   std::vector<std::string> remembered;
   std::vector<NodeId> denied;      ///< nodes that this node gives no link, whatever key they hold
-  Denials denials;                 ///< those of the cluster, as this node knew them when it stopped
-  Audit audit = {};                ///< likewise
-  Certificates certificates = {};  ///< likewise
+  Denials denials;                 ///< the cluster's denials, as this node knew them when it stopped
+  Audit audit = {};                ///< the audit when this node stopped
+  Certificates certificates = {};  ///< the certificates that this node knew when it stopped
   std::uint64_t incarnation = 1;   ///< must be larger at each start, like microseconds since 1970
 
   /// The interval between heartbeats. A shorter one notices a lost node sooner; each costs about 200 bytes.
   int ping_interval_ms = 500;
   /// A link is ended after this much silence. A shorter time also ends links of nodes that only paused.
   int link_timeout_ms = 3000;
-  /// Decides who is told dead when, and how many links are kept. full_view_limit is lowered to max_links.
+  /// Sets when a node is declared dead, and how many links are kept. full_view_limit is lowered to max_links.
   gossip::MembershipOptions membership = {};
   /// The time from dialling until the link must be up. Slow networks and many keys in the ring need more.
   int attempt_timeout_ms = 5000;
   int backoff_least_ms = 100;
   int backoff_most_ms = 5000;
-  /// Timers are looked at this often.
+  /// How often links and time limits are looked at.
   int tick_ms = 50;
   /// How bulk is protected where the other end can do the same. `plain` holds only where both ends want it.
   BulkProtection bulk = BulkProtection::sealed;
   /// Optional abilities that may be offered to the other end of each link. Tests allow fewer, as an older node would.
   std::uint64_t features = spoken_features;
   /// The number of ZeroMQ's threads, 1 to 64. Each moves about 3 GB/s, or 1 GB/s where bulk goes through CURVE, and a
-  /// connection stays with one of them.
-  /// ZeroMQ deals out accepted connections in turn, two a link, so with an even number all bulk meets on half of them.
+  /// connection stays with one of them. ZeroMQ gives each accepted connection to the next thread, and a link has two of
+  /// them, so with an even number of threads all bulk is on half of the threads.
   int io_threads = 1;
-  /// The threads that seal and open bulk; 0: the loop does. The loop does about 3 GB/s, and nothing else meanwhile.
+  /// The number of threads that seal and open bulk; 0: the loop does. The loop manages about 3 GB/s, and does nothing
+  /// else meanwhile.
   int seal_threads = 0;
   std::size_t max_links = 64;  ///< at most max_links of peer/limits.hpp
   /// The most connections to our port that are not admitted yet, and the time that each of them has.
   std::size_t max_strangers = peer::max_strangers;
   TimeUs stranger_patience_us = peer::stranger_patience_us;
-  /// The bytes queued on a link from which on send() says full, and the messages that a channel queues on either side.
-  /// A link whose rate is known queues no more than it sends in about a second (peer/links/pacing.hpp).
+  /// If this many bytes are queued on a link, send() says full. The two numbers after it are the most messages that a
+  /// channel queues on either side. A link whose rate is known queues no more than it sends in about a second
+  /// (peer/links/pacing.hpp).
   std::size_t max_queued_bytes = std::size_t{64} << 20;
   int control_high_water_messages = 256;
   int bulk_high_water_messages = 64;
   /// Caps on what is sent over all links, and over each, in bytes a second of encrypted frames; 0: no cap. Control
-  /// counts and does not wait; bulk waits.
+  /// counts but does not wait; bulk waits.
   double bytes_per_s = 0;
   double link_bytes_per_s = 0;
 };
@@ -101,10 +103,10 @@ struct LinkStatus {
   bool passing = false;  ///< The link is up, but not kept.
   bool dead = false;
   bool dialled_by_us = false;
-  std::uint64_t features = 0;  ///< abilities of both ends (peer/limits.hpp)
+  std::uint64_t features = 0;  ///< abilities that both ends have (peer/limits.hpp)
   BulkProtection bulk = BulkProtection::curve;
   double round_trip_ms = 0;         ///< smoothed; 0: not measured yet
-  double last_round_trip_ms = 0;    ///< the one of the newest heartbeat
+  double last_round_trip_ms = 0;    ///< round trip of the newest heartbeat that came back
   double least_round_trip_ms = 0;   ///< the least lately; 0: not measured yet
   double goodput_bytes_s = 0;       ///< what the link takes while more waits; 0: not seen lately
   Traffic traffic;                  ///< over all links to this node
@@ -136,17 +138,17 @@ struct MembershipStatus {
   gossip::MembershipCounters counters;
 };
 
-/// Since the start, over all nodes.
+/// Counts since the start, over all nodes.
 struct OverlayCounters {
   Traffic traffic;
   std::uint64_t malformed = 0;           ///< messages against the protocol
   std::uint64_t unknown = 0;             ///< messages of kinds that only newer nodes know
-  std::uint64_t strangers = 0;           ///< messages on connections that are not admitted, sound hellos apart
+  std::uint64_t strangers = 0;           ///< messages on connections not admitted, other than sound hellos and claims
   std::uint64_t hellos_throttled = 0;    ///< hellos that were not looked at, because there were too many
   std::uint64_t decisions_refused = 0;   ///< messages with decisions for the cluster that were not followed
-  std::uint64_t admissions_refused = 0;  ///< hellos answered with `rejected`, nodes that are denied or have another key
+  std::uint64_t admissions_refused = 0;  ///< refused hellos and claims, and nodes that are denied or have another key
   std::uint64_t handshakes_failed = 0;   ///< connections to our port with another key, or another protocol
-  std::uint64_t strangers_closed = 0;    ///< connections to our port not admitted in time, that sent much, or too many
+  std::uint64_t strangers_closed = 0;    ///< connections to our port closed as late, too many, or with too much sent
   std::uint64_t attempts = 0;            ///< links dialled
   std::uint64_t attempts_failed = 0;
   std::uint64_t links_up = 0;  ///< how often a link came up
@@ -159,7 +161,7 @@ struct KeyStatus {
   Fingerprint fingerprint{};
   TimeUs made_at = 0;  ///< microseconds since 1970; 0: not known
   bool listened_with = false;
-  bool is_signed = false;   ///< by the cluster's authority
+  bool is_signed = false;   ///< signed by the cluster's authority or a deputy
   std::size_t holders = 0;  ///< neighbours that have said that they hold it
 };
 

@@ -24,7 +24,8 @@ std::expected<std::string, std::string> advertised(const std::string& wish, cons
   return address->text();
 }
 
-/// True if the node listens for its own machine only and dials others. For them it is a node that only dials out.
+/// True if the node listens for its own machine only and dials other machines. For those it is a node that only dials
+/// out.
 bool out_of_reach(const std::string& advertised, const std::vector<std::string>& peers) {
   const auto own = parse_address(advertised, AddressUse::listen);
   if (!own || !own->is_loopback()) return false;

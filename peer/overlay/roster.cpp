@@ -22,7 +22,7 @@ struct Localiser {
 
   bool operator()(PingRequest& body) const {
     if (one(body.target)) return true;
-    body.target.dial_only = true;  // it cannot be reached from here, which is the answer to the request
+    body.target.dial_only = true;  // says that the target cannot be reached from here
     body.target.address.clear();
     return true;
   }
@@ -52,7 +52,7 @@ struct Localiser {
 
 std::optional<MemberRecord> localised(MemberRecord record, const NodeId& from, const std::string& seen_host,
                                       const std::string& known) {
-  if (record.address.empty()) return record;  // valid() has seen that it only dials
+  if (record.address.empty()) return record;  // valid() has checked that the node only dials out
   auto address = parse_address(record.address, AddressUse::listen);
   if (!address || address->port == 0) return std::nullopt;
   const bool own = record.node == from;
@@ -60,7 +60,7 @@ std::optional<MemberRecord> localised(MemberRecord record, const NodeId& from, c
   if (!address->is_wildcard() && (!address->is_loopback() || Address{seen_host}.is_loopback())) {
     record.address = address->text();
   } else if (own) {
-    record.dial_only = true;  // it listens for its own machine only
+    record.dial_only = true;  // the node listens for its own machine only
     record.address.clear();
   } else if (!known.empty()) {
     record.address = known;

@@ -49,7 +49,7 @@ class Roster {
     bool own_word;  ///< the node itself has said so
   };
 
-  /// `host` outlives it.
+  /// `host` must outlive this object.
   Roster(const gossip::MembershipOptions& options, MemberRecord self, gossip::Random random, TimeUs now, Host& host);
 
   /// Sets the addresses to join through, as Address::text().
@@ -63,13 +63,13 @@ class Roster {
   void link_down(const NodeId& node, TimeUs now);
   /// Notes the address that a node tells in its hello, translated; empty: none. Its host may have changed while it ran.
   void seen_at(const NodeId& node, const std::string& address);
-  /// Makes itself known on a link that is there for another reason.
+  /// Makes this node known on a link that was made for another reason.
   void greet(const NodeId& node, TimeUs now);
   void leave(TimeUs now);
   /// See Membership::relocate().
   void relocate(const std::string& address) { membership_.relocate(address); }
-  /// In the order in which it happened. To be asked after tick(), receive() and link_up(); nothing else changes
-  /// members.
+  /// The changes in the order in which they happened. To be called after tick(), receive() and link_up(); nothing else
+  /// changes members.
   [[nodiscard]] std::vector<MemberChange> take_changes() { return std::exchange(changes_, {}); }
 
   /// True if the link to this node is to stay.
@@ -79,9 +79,9 @@ class Roster {
   struct Wanted {
     NodeId node;
     std::string address;
-    bool unexpected;  ///< the other end does not know of it, and will not dial
+    bool unexpected;  ///< the other node does not know that it is wanted, and will not dial
   };
-  /// The nodes that links are wanted to, and where to dial them, if that is known.
+  /// The nodes that links are wanted to and whose addresses are known.
   [[nodiscard]] std::vector<Wanted> wanted() const;
   [[nodiscard]] const gossip::Membership& membership() const { return membership_; }
   [[nodiscard]] std::size_t errands() const { return errands_.size(); }
@@ -93,7 +93,8 @@ class Roster {
     TimeUs since = 0;
     std::vector<MembershipMessage> messages;
   };
-  /// Takes a step of the membership, and does what it asks for. `speaker`: the node whose own word it is, if any.
+  /// Takes a step of the membership, and does what it asks for. `speaker`: the node that speaks of itself in this step,
+  /// if any.
   template <class Step>
   void act(const NodeId& speaker, TimeUs now, Step step);
   void send(gossip::Membership::Send& item, TimeUs now);

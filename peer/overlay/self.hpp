@@ -1,5 +1,5 @@
-// What every part of the overlay shares about this node: its options, its identity, its log, its counters, and the
-// turns of the loop. Made by the overlay, which outlives its parts. One thread, the loop's.
+// Holds what every part of the overlay shares about this node: its options, its identity, its log, its counters, and
+// the turns of the loop. Made by the overlay, which outlives its parts. One thread, the loop's.
 
 #pragma once
 
@@ -27,7 +27,7 @@ struct OverlaySelf {
   zmq::context_t zmq;
   std::shared_ptr<SealThreads> seal_threads;  ///< none: the loop seals
   OverlayCounters counters = {};
-  Throttle log_throttle{20, 2};  ///< lines that others can cause
+  Throttle log_throttle{20, 2};  ///< for log lines that others can cause
 };
 
 }  // namespace gossamer::peer

@@ -5,7 +5,7 @@
 namespace gossamer::peer {
 namespace {
 
-/// Bulk is acknowledged when so much has arrived. Less than that is acknowledged with the next tick.
+/// Bulk is acknowledged once this many bytes have arrived. Fewer bytes are acknowledged with the next tick.
 constexpr std::size_t ack_every_bytes = 4 * 1024;
 /// CURVE adds a command name, a nonce, flags and authentication to a frame; ZMTP adds length and flags around that.
 constexpr std::size_t frame_overhead_bytes = 42;
@@ -133,7 +133,7 @@ void Sender::pump(Link& link) {
   }
 }
 
-/// Links take turns: a cap over all links is dealt out a part at a time.
+/// Lets links take turns, so that a cap over all links is dealt out a part at a time.
 void Sender::pump_all() {
   const std::size_t count = table_.links().size();
   for (bool any = true; any;) {

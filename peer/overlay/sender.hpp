@@ -1,4 +1,4 @@
-// What leaves over the links. Control goes at once. Bulk waits in its link's queue until the link's window
+// Sends what leaves over the links. Control goes at once. Bulk waits in its link's queue until the link's window
 // (peer/links/pacing.hpp) and the caps on links and node let the next part go. What has arrived is acknowledged once a
 // turn of the loop.
 //
@@ -22,7 +22,7 @@ class Sender {
   /// Sends a message of the owner's: see Overlay::send().
   [[nodiscard]] SendResult send(const NodeId& to, const Message& message);
   [[nodiscard]] SendResult post(Link& link, Channel channel, const Frames& frames);
-  /// Sends a message that may be lost: it is said again later, or need not be heard.
+  /// Sends a message that may be lost, because it is said again later or need not be heard.
   void say(Link& link, Channel channel, const ControlMessage& message) { (void)post(link, channel, encode(message)); }
   void ping(Link& link);
   void set_broken(Link& link, std::string why);

@@ -8,7 +8,7 @@
 namespace gossamer::peer {
 namespace {
 
-/// Removes the prefix of ::ffff:1.2.3.4, as which an IPv6 socket sees an IPv4 peer.
+/// Removes the prefix from ::ffff:1.2.3.4, the form in which an IPv6 socket shows an IPv4 address.
 std::string plain_host(std::string host) {
   const std::string mapped = "::ffff:";
   const bool is_mapped = host.rfind(mapped, 0) == 0 && host.find('.') != std::string::npos;
@@ -30,7 +30,7 @@ void Strangers::receive(Arrival&& arrival) {
   const auto* hello = control ? std::get_if<Hello>(control) : nullptr;
   const auto* claim = control ? std::get_if<InvitationClaim>(control) : nullptr;
   if (hello == nullptr && claim == nullptr) {
-    ++self_.counters.strangers;  // the last messages of a link that has just ended count, too
+    ++self_.counters.strangers;  // also counts the last messages of a link that has just ended
     return;
   }
   if (!key_throttle_.take(arrival.user_id, self_.now()) || !host_throttle_.take(arrival.host, self_.now())) {
@@ -127,7 +127,7 @@ std::optional<Strangers::Refusal> Strangers::admit_bulk(const Hello& hello, cons
     return Refusal{RejectReason::duplicate, "the link that we dial is kept"};
   }
   if (!welcome(hello, arrival, link)) return Refusal{RejectReason::bad_proof, "the key cannot be used"};
-  // The link comes up with the dialler's first message, which shows that the dialler has heard of it.
+  // The link comes up with the dialler's first message, which shows that the dialler has got the welcome.
   return std::nullopt;
 }
 

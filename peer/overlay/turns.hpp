@@ -51,7 +51,7 @@ class Turns : public std::enable_shared_from_this<Turns> {
 
   /// When this turn began.
   [[nodiscard]] TimeUs now() const { return now_; }
-  /// For calls of the owner's, which may come at any time.
+  /// Reads the clock anew, for calls by the owner, which may come at any time.
   TimeUs read_clock() { return now_ = clock_(); }
   [[nodiscard]] bool stopped() const { return stopped_; }
 
@@ -91,8 +91,8 @@ class Turns : public std::enable_shared_from_this<Turns> {
   OverlayClock clock_;
   OverlayEvents& owner_;
   TimeUs now_ = 0;
-  std::deque<OverlayEvent> events_;  ///< of one turn: those of one message and of the links that it ends
-  bool telling_ahead_ = false;       ///< tell() will be called without being asked for once more
+  std::deque<OverlayEvent> events_;  ///< the events of one turn: of one message, and of the links that it ends
+  bool telling_ahead_ = false;       ///< a call of tell() is already due
   bool stopped_ = false;
 };
 

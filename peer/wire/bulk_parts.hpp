@@ -2,9 +2,9 @@
 // (docs/reference/wire.md, bulkPart).
 //
 // A large message would occupy the connection and the link's queue for as long as it takes to send. So it goes in parts
-// whose size follows the link's rate (peer/links/pacing.hpp). A message that is no larger than a part goes whole.
-// The parts are slices of the message's own memory: nothing is copied on the sending side. A message's parts follow
-// each other, none of another message between them, so that a receiver has at most one message in the making.
+// whose size follows the link's rate (peer/links/pacing.hpp). A message that is no larger than a part goes whole. The
+// parts are slices of the message's own memory: nothing is copied on the sending side. No part of another message comes
+// between a message's parts, so that a receiver puts together at most one message at a time.
 //
 // One owner, one thread: the overlay's loop.
 
@@ -27,7 +27,7 @@ class BulkQueue {
   /// The bytes that wait, without those of the first message that have been sent.
   [[nodiscard]] std::size_t bytes() const { return bytes_; }
   /// The frames to send next: the first message if it is no larger than 1.5 times `part_bytes`, else its next part,
-  /// with about that many bytes of payload. Not empty().
+  /// with about that many bytes of payload. The queue must not be empty.
   [[nodiscard]] Frames next(std::size_t part_bytes) const;
   /// `next` was sent: takes it out. True if a message is complete with it.
   bool pop(const Frames& next);
@@ -36,7 +36,7 @@ class BulkQueue {
   std::deque<Frames> waiting_;
   std::size_t bytes_ = 0;
   std::size_t offset_ = 0;    ///< payload bytes of the first message that have been sent
-  std::uint64_t number_ = 0;  ///< of the last message that was cut
+  std::uint64_t number_ = 0;  ///< the number of the last message that was cut
 };
 
 class BulkAssembly {

@@ -4,8 +4,8 @@
 #include <kj/string.h>
 
 #if defined(__clang__) && CAPNP_VERSION < 1'000'000
-// Since C++20 these come from the members, reversed; newer compilers do not reverse what has an operator!= beside it
-// (P2468), and Cap'n Proto's own headers no longer compile.
+// C++20 makes these operators by reversing the members of StringPtr. Newer compilers do not reverse an operator== that
+// has an operator!= beside it (P2468), and without these two Cap'n Proto's own headers would not compile.
 namespace kj {
 inline bool operator==(const char* a, const StringPtr& b) {
   return b == StringPtr(a);

@@ -40,7 +40,7 @@ void write_tracer(const std::optional<TracerValues>& tracer, Builder out) {
   for (unsigned i = 0; i < values.size(); ++i)
     values.set(i, tracer->values[i]);
 }
-/// Another number of values comes from a later build, and is ignored.
+/// A list with another number of values comes from a later build, and is ignored.
 template <class Reader>
 std::optional<TracerValues> read_tracer(Reader in) {
   const auto values = in.getTracer();

@@ -32,7 +32,7 @@ using Packet = std::variant<ControlMessage, Message, MembershipMessage, BulkPart
 struct DecodeError {
   enum class Kind {
     malformed,  ///< against the protocol
-    unknown,    ///< of a kind that only newer nodes know; to be ignored
+    unknown,    ///< a kind that only newer nodes know; to be ignored
   };
   Kind kind = Kind::malformed;
   std::string text;

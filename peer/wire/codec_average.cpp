@@ -58,7 +58,7 @@ void write_list(const std::vector<Item>& items, auto out) {
   for (unsigned i = 0; i < out.size(); ++i)
     write(items[i], out[i]);
 }
-/// False: it is too long.
+/// False if the list is too long.
 template <class Item>
 bool read_list(auto in, std::size_t most, std::vector<Item>& out) {
   if (in.size() > most) return false;
@@ -165,7 +165,7 @@ std::optional<decltype(AverageMessage::body)> read_body(wire::Average::Reader in
   return std::nullopt;
 }
 
-/// What both kinds of message say first.
+/// Writes the fields with which both kinds of message begin.
 void write_envelope(const auto& message, auto out) {
   auto collective = out.initCollective();
   collective.setNameHash(message.collective.name_hash);

@@ -13,7 +13,7 @@ void write_certificate(const std::optional<Certificate>& certificate, Set set) {
   const auto bytes = bytes_of(*certificate);
   set(capnp::Data::Reader(bytes.data(), bytes.size()));
 }
-/// False if these are bytes and no certificate.
+/// False if there are bytes that are no certificate.
 [[nodiscard]] bool read_certificate(capnp::Data::Reader in, std::optional<Certificate>& certificate) {
   if (in.size() == 0) return true;
   certificate = parse_certificate({in.begin(), in.size()});

@@ -117,7 +117,7 @@ std::optional<MembershipBody> read_sync(wire::Membership::Sync::Reader in) {
   return sync;
 }
 
-/// Reads a body that is only a record.
+/// Reads the record of a body whose other fields are set already.
 template <class Body>
 std::optional<MembershipBody> with(Body body, MemberRecord Body::*member, wire::MemberRecord::Reader in) {
   if (!read(in, body.*member)) return std::nullopt;

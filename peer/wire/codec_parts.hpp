@@ -29,7 +29,7 @@ template <std::size_t n>
   std::ranges::copy(data, bytes.begin());
   return true;
 }
-/// No bytes are nothing.
+/// An empty field is read as nothing.
 template <std::size_t n>
 [[nodiscard]] bool read_optional(capnp::Data::Reader data, std::optional<std::array<std::uint8_t, n>>& bytes) {
   if (data.size() == 0) return true;

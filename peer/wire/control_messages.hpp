@@ -37,8 +37,8 @@ struct Hello {
   std::string name;
   std::uint64_t features = 0;
   Proof proof{};
-  std::optional<Certificate> certificate = {};  ///< of the dialler; proves itself, and is not in the proof
-  DeputyList deputies = {};                     ///< likewise; at most max_deputies_in_hello
+  std::optional<Certificate> certificate = {};  ///< the dialler's; it is signed, so the proof does not cover it
+  DeputyList deputies = {};                     ///< signed, too, and not in the proof; at most max_deputies_in_hello
 };
 
 struct Welcome {
@@ -49,7 +49,7 @@ struct Welcome {
   std::string name;
   std::uint64_t features = 0;
   Proof proof{};
-  std::optional<Certificate> certificate = {};  ///< as in Hello, of the listener
+  std::optional<Certificate> certificate = {};  ///< the listener's; as in Hello
   DeputyList deputies = {};
 };
 
@@ -116,7 +116,7 @@ struct RetiredKey {
   friend bool operator==(const RetiredKey&, const RetiredKey&) = default;
   [[nodiscard]] Statement statement() const { return retirement_statement(fingerprint, retired_at); }
 };
-/// What the cluster's authority asks for of nodes that want a link, besides a cluster key.
+/// What the cluster's authority demands of nodes that want a link, besides a cluster key.
 struct AdmissionRule {
   static constexpr Power power = Power::none;
   bool certificates = false;
@@ -160,8 +160,8 @@ struct BulkAck {
   TimeUs received_at = 0;  ///< when the last of them came, by the sender's own clock; 0: not told
 };
 
-/// Follows the welcome on the control channel where both ends seal bulk: the listener's part of the link's keys
-/// (peer/admission/bulk_keys.hpp). The dialler's is its hello's nonce.
+/// The listener's part of the link's keys (peer/admission/bulk_keys.hpp). It follows the welcome on the control channel
+/// where both ends seal bulk. The dialler's part is the nonce of its hello.
 struct BulkOffer {
   Nonce nonce{};
 };

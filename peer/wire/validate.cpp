@@ -37,7 +37,7 @@ std::size_t count_bits(std::span<const std::byte> bitmap) {
   return count;
 }
 
-/// The bits of the last byte that stand for no block are zero.
+/// True if the bits of the last byte that stand for no block are zero.
 bool is_tail_clear(std::span<const std::byte> bitmap, std::size_t blocks) {
   return blocks % 8 == 0 || (std::to_integer<unsigned>(bitmap.back()) >> blocks % 8) == 0;
 }
@@ -50,7 +50,7 @@ bool is_side_sound(const ExchangeRequest& request) {
 
 bool is_sound(const std::optional<TracerValues>& tracer) {
   return !tracer || (tracer->round > 0 && std::ranges::all_of(tracer->values, [](double value) {
-                       return std::abs(value) <= max_tracer_value;  // false for what is no number
+                       return std::abs(value) <= max_tracer_value;  // false for NaN
                      }));
 }
 
@@ -209,7 +209,7 @@ Fault check(const Summaries& summaries) {
   return {};
 }
 
-/// Each is larger than the one before.
+/// True if each item is larger than the one before.
 bool is_ascending(const auto& items) {
   return std::ranges::adjacent_find(items, std::greater_equal{}) == items.end();
 }
@@ -332,7 +332,7 @@ Fault check(const BulkOffer&) {
   return {};
 }
 Fault check(const BulkAck& ack) {
-  // Differences between two such times must be numbers, too.
+  // The bound keeps differences between two such times from overflowing.
   constexpr TimeUs most = std::numeric_limits<TimeUs>::max() / 4;
   if (ack.received_at < 0 || ack.received_at > most) return "a time out of range";
   return {};

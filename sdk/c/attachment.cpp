@@ -27,7 +27,7 @@ using layout::AttachStatus;
 
 constexpr int min_pause_ms = 100;
 constexpr int max_pause_ms = 2'000;
-/// ThreadSanitizer takes equal numbers in two tables of descriptors for the same file.
+/// ThreadSanitizer believes that equal numbers in two tables of descriptors mean the same file.
 #ifdef __SANITIZE_THREAD__
 constexpr bool wants_private_descriptors = false;
 #else
@@ -35,9 +35,9 @@ constexpr bool wants_private_descriptors = true;
 #endif
 /// A daemon maps and checks the memory before it answers. A daemon that takes longer counts as dead.
 constexpr int reply_timeout_ms = 10'000;
-/// The daemon is told of a word that a GPU has stored within this time, which is short beside the time between two
-/// steps, and with as few looks as that allows. The first look is soon, because the launched pass may be next on the
-/// GPU.
+/// The thread looks for words that a GPU has stored after these times, each time twice the last. The first look is
+/// soon, because the launched pass may be next on the GPU. The longest time is still short beside the time between two
+/// steps.
 constexpr std::chrono::microseconds first_look{200};
 constexpr std::chrono::microseconds longest_look{2'000};
 constexpr std::chrono::nanoseconds no_look{-1};
@@ -60,7 +60,7 @@ void drain(const FileDescriptor& event) {
                                 "it is stopping",
                                 "it cannot work in this GPU's memory",
                                 "it is opening this GPU",
-                                "it may not"};  // by the number of the status
+                                "it may not"};  // indexed by the number of the status
   return as_number(status) < names.size() ? names[as_number(status)] : "unknown reason";
 }
 
@@ -409,13 +409,13 @@ void Attachment::wait_for_close(int socket) {
   status_.message = "gossamerd went away: training goes on alone until it is back";
 }
 
-/// After its answer the daemon says what keeps the run apart from other nodes, and that nothing does any more. False:
-/// it has closed the connection.
+/// Receives a message that the daemon sends after its answer: what keeps the run apart from other nodes, or nothing
+/// once nothing does. False: the daemon has closed the connection.
 bool Attachment::hear(int socket) {
   AttachReply said{};
   const ssize_t received = recv(socket, &said, sizeof said, MSG_DONTWAIT | MSG_TRUNC);
   if (received <= 0) return received < 0 && errno == EAGAIN;
-  if (received != sizeof said || said.magic != layout::attach_magic) return true;  // a later version's
+  if (received != sizeof said || said.magic != layout::attach_magic) return true;  // a message of a later version
   said.message[sizeof said.message - 1] = '\0';
   set_message(said.message[0] == '\0' ? why_pinned_ : said.message);
   return true;

@@ -51,7 +51,7 @@ struct AttachmentStatus {
 /// The further things that a run on a GPU sends.
 struct DeviceDescriptors {
   WordsUnderWay* under_way = nullptr;  ///< null: the tensors are in host memory. It must outlive the attachment
-  FileDescriptor memory;               ///< of the GPU memory; none: the buffers are in the run's memory
+  FileDescriptor memory;               ///< descriptor of the GPU memory; empty: the buffers are in the run's memory
   layout::DeviceOffer offer{};
   layout::Plan plan{};
   std::string why_pinned;  ///< why there is no `memory`
@@ -75,17 +75,17 @@ class Attachment {
   [[nodiscard]] AttachmentStatus status() const;
   /// For a child after fork(), where the thread does not exist: nothing is stopped or closed.
   void abandon();
-  // --- of a run on a GPU
+  // --- for a run on a GPU
   /// Tells the thread that there are new words under way. This is the only system call of a step that has launched a
   /// pass.
   void watch() { add_one(wake_.get()); }
-  /// The daemon cannot work in the GPU's memory. The run's own memory now has pages for its buffers, and nobody is
-  /// attached until offer_host_memory(). The signal has been set.
+  /// True: the daemon cannot work in the GPU's memory. The run's own memory now has pages for its buffers, and no
+  /// daemon is attached until offer_host_memory(). `attached_signal` has been set.
   [[nodiscard]] bool wants_host_memory() const {
     return host_memory_.load(std::memory_order_acquire) == HostMemory::wanted;
   }
   void offer_host_memory();
-  /// Ends the attachment for good, because the run is of no more use.
+  /// Ends the attachment for good, because the run cannot be used any more.
   void end(const std::string& message);
 
   /// Ends the thread. The run stays as it is, without a daemon. Does nothing in a child after fork(). Idempotent.
@@ -134,7 +134,7 @@ class Attachment {
   FileDescriptor stop_;        ///< eventfd: readable once the run is being closed
   FileDescriptor wake_;        ///< eventfd: there are words under way, or something else to offer
   int thread_memory_ = -1;     ///< the memfd in the thread's own table; used by the thread only
-  int thread_device_ = -1;     ///< the GPU's memory; -1: not offered, or not any more; used by the thread only
+  int thread_device_ = -1;     ///< the GPU's memory; -1: it is not offered (any more); used by the thread only
   int thread_kept_ = -1;       ///< the descriptor that the daemon has given to keep; used by the thread only
   std::string why_pinned_;     ///< used by the thread only
   bool device_opens_ = false;  ///< the daemon's last answer was that it opens the device; used by the thread only

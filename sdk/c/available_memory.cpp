@@ -39,7 +39,7 @@ constexpr int max_group_depth = 32;
 
 /// The place where a version of control groups is mounted, below /sys/fs/cgroup, and the names of its files.
 struct Hierarchy {
-  std::string_view controller;  ///< in /proc/self/cgroup
+  std::string_view controller;  ///< its name in /proc/self/cgroup
   const char* folder;
   const char* maximum;
   const char* current;

@@ -1,7 +1,7 @@
 // How much memory this process may still take, so that a model too large for the machine is refused before anything is
 // taken. The kernel does not refuse shared memory; it kills a process when memory runs out.
 //
-// Called once by gossamer_open(). The result is an estimate, because others take memory, too.
+// Called once by gossamer_open(). The result is an estimate, because other processes take memory, too.
 
 #pragma once
 

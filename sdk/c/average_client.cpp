@@ -33,8 +33,8 @@ int milliseconds_until(steady_clock::time_point until) {
   return static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, 1 << 30));
 }
 
-/// Before the next try. False: there is no time for it. It waits all the same, because its caller may try again at
-/// once.
+/// Waits before the next try. False: `until` comes before that. The call waits in this case, too, because the program
+/// may call again at once.
 bool pause_before(steady_clock::time_point until) {
   const auto next = steady_clock::now() + connect_again;
   std::this_thread::sleep_until(std::min(next, until));
@@ -103,7 +103,7 @@ Result<void> AverageClient::average(std::span<float> values, const gossamer_aver
   }
 }
 
-/// The values' own, if the daemon can map it.
+/// Chooses the memory that the values are in, if the daemon can map it.
 Result<void> AverageClient::choose_memory(std::span<float> values) {
   const auto here = AverageMemory::at(values.data());
   if (memory_ == nullptr && here != nullptr && here->values().size() == values.size()) memory_ = here;
@@ -162,7 +162,7 @@ Result<void> AverageClient::begin() {
   copy_text(name_, open.name, sizeof open.name);
   int descriptor = memory_->show().get();
   iovec data{.iov_base = &open, .iov_len = sizeof open};
-  // If the daemon refuses, its reply says why; receive() finds it, or that the connection has ended.
+  // If the daemon refuses, its reply says why. receive() finds that reply, or the end of the connection.
   [[maybe_unused]] const ssize_t sent = send_datagram(socket_.get(), {&data, 1}, {&descriptor, 1});
   return {};
 }
@@ -184,7 +184,8 @@ Result<bool> AverageClient::receive(AverageReply& reply, Time until) {
     if (ready == 0) return fail(GOSSAMER_TIMEOUT, "the average is not there yet" + why_not());
     if (ready < 0) continue;
     const ssize_t size = recv(socket_.get(), &reply, sizeof reply, MSG_DONTWAIT);
-    // Linux tells of a reset once, before what the daemon had written when it closed with our call unread.
+    // If the daemon has closed the connection with our call unread, Linux reports a reset once, and only then returns
+    // what the daemon had written before.
     if (size < 0 && (errno == EAGAIN || errno == EINTR || errno == ECONNRESET)) continue;
     if (size != static_cast<ssize_t>(sizeof reply)) {
       disconnect();
@@ -224,7 +225,7 @@ std::string AverageClient::why_not() const {
   return waits_for_.empty() ? "" : ": " + waits_for_;
 }
 
-/// Child processes may hold the socket, too, so it is shut down.
+/// Child processes may hold the socket, too, so closing it alone would not end the connection.
 void AverageClient::disconnect() {
   if (socket_) shutdown(socket_.get(), SHUT_RDWR);
   socket_.reset();

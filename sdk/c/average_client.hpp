@@ -1,6 +1,6 @@
 // One of a run's averages: its memory, and the connection to the daemon (sdk/layout/average.hpp).
 //
-// It connects with the first call and again if the daemon goes away. One thread at a time, the caller's.
+// The client connects in the first call, and again if the daemon goes away. One thread at a time, the caller's.
 
 #pragma once
 
@@ -18,7 +18,7 @@ namespace gossamer::client {
 
 class AverageClient {
  public:
-  /// `socket_path`: the daemon's client socket; empty: where it is by default.
+  /// `socket_path` is the daemon's client socket; if it is empty, the usual places are tried.
   AverageClient(std::string job, std::string name, std::string socket_path)
       : job_(std::move(job)), name_(std::move(name)), socket_path_(std::move(socket_path)) {}
   ~AverageClient() { disconnect(); }
@@ -38,7 +38,7 @@ class AverageClient {
   [[nodiscard]] Result<void> begin();
   void call(std::span<const float> values, const gossamer_average_options& options);
   [[nodiscard]] std::string why_not() const;
-  /// False: the connection has ended.
+  /// Returns false if the connection has ended.
   [[nodiscard]] Result<bool> receive(layout::AverageReply& reply, Time until);
   void tell_wait(gossamer_average_info& info) const;
   void forget_wait();
@@ -50,7 +50,7 @@ class AverageClient {
   std::string socket_path_;
   FileDescriptor socket_;
   std::shared_ptr<AverageMemory> memory_;  ///< null: none yet
-  std::size_t count_ = 0;                  ///< of values; 0: not known yet
+  std::size_t count_ = 0;                  ///< number of values; 0: not known yet
   layout::AverageFormWord form_;
   std::uint32_t layout_ = 0;
   std::uint64_t number_ = 0;

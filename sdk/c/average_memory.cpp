@@ -16,7 +16,7 @@ struct Kept {
   std::map<const float*, std::shared_ptr<AverageMemory>> memory;
 };
 
-/// Never destroyed: a program may free its memory while it ends.
+/// The list is never destroyed, because a program may free its memory while it ends.
 Kept& kept() {
   static Kept* const kept = new Kept;
   return *kept;
@@ -32,7 +32,7 @@ Result<FileDescriptor> make_file(std::size_t bytes) {
   return file;
 }
 
-/// `at` null: anywhere; else in the place of what is there.
+/// Maps the file anywhere if `at` is null, otherwise at `at`, in place of what is mapped there.
 Result<float*> map(const FileDescriptor& file, std::size_t bytes, float* at = nullptr) {
   const int flags = MAP_SHARED | (at == nullptr ? 0 : MAP_FIXED);
   void* const mapped = mmap(at, bytes, PROT_READ | PROT_WRITE, flags, file.get(), 0);

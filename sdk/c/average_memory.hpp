@@ -1,9 +1,11 @@
 // Memory for values that are averaged, which the daemon maps as well.
 //
-// It stays where it is as long as the object lives. A daemon that was shown it may read it after its process has gone
-// on to other things. renew() then puts other memory with the same values in its place, and leaves that to the daemon.
+// The address of the values stays the same as long as the object lives. A daemon that has received the memory may read
+// it even after the client has left it. renew() then maps new memory with the same values at the same address, and
+// leaves the old memory to the daemon.
 //
-// The program's own (gossamer_average_memory()) is found by its address. One thread at a time, but for that: any.
+// Memory that the program got from gossamer_average_memory() is found by its address, from any thread. An object is
+// used by one thread at a time.
 
 #pragma once
 
@@ -23,19 +25,19 @@ class AverageMemory {
   AverageMemory& operator=(const AverageMemory&) = delete;
 
   [[nodiscard]] std::span<float> values() const { return values_; }
-  /// For the daemon.
+  /// The descriptor to send to the daemon.
   [[nodiscard]] const FileDescriptor& show() {
     shown_ = true;
     return file_;
   }
-  /// Does nothing if no daemon was shown it.
+  /// Does nothing if show() was not called since the last renewal.
   [[nodiscard]] Result<void> renew();
 
-  // --- the program's own
-  /// Kept until forget().
+  // --- memory of the program's own
+  /// Keeps the memory until forget().
   static void keep(std::shared_ptr<AverageMemory> memory);
   static void forget(const float* begin);
-  /// Null: there is none there.
+  /// Null: no kept memory begins at this address.
   [[nodiscard]] static std::shared_ptr<AverageMemory> at(const float* begin);
 
  private:

@@ -49,7 +49,7 @@ constexpr const char* dtype_names[dtype_count] = {"float32", "float64", "float16
   return {};
 }
 
-/// How many bits from this one on are like it, at most `most`.
+/// How many bits from `first` on equal bit `first`, at most `most`.
 [[nodiscard]] std::uint32_t alike(std::span<const std::uint64_t> bits, std::uint64_t first, std::uint32_t most) {
   const bool set = (bits[first / 64] >> first % 64 & 1) != 0;
   std::uint64_t count = 0;
@@ -225,10 +225,10 @@ void ClientReplica::cut_pieces() {
   for (std::uint32_t index = 0; index < tensors_.size(); ++index) {
     const ClientTensor& tensor = tensors_[index];
     if (tensor.role == Role::local || tensor.held == 0) continue;
-    // The slice is made of runs, which follow each other in the tensor: over the dimensions that it has wholly, and the
-    // next further out.
+    // The slice is made of runs of contiguous elements. A run covers the innermost dimensions that the slice holds
+    // whole, and the slice's range in the next outer dimension.
     std::size_t inner = tensor.shape.size();
-    std::uint64_t stride = 1;  // of the dimension `inner`
+    std::uint64_t stride = 1;  // elements of the tensor in the dimensions from `inner` on
     std::uint64_t run = 1;
     while (inner > 0 && run == stride) {
       --inner;
@@ -250,7 +250,7 @@ void ClientReplica::cut_pieces() {
   index_pieces();
 }
 
-/// `position` is in the replica, and `at` in the slice.
+/// `position` is an index in the replica, and `at` an index in the slice.
 void ClientReplica::cut_run(std::uint32_t tensor, std::uint64_t position, std::uint64_t count, std::uint64_t at) {
   while (count > 0) {
     const auto offset = static_cast<std::uint32_t>(position % fragment_elements_);
@@ -263,7 +263,7 @@ void ClientReplica::cut_run(std::uint32_t tensor, std::uint64_t position, std::u
   }
 }
 
-/// Until now `first_piece_` has the fragment of each piece, in order.
+/// Before the call, `first_piece_` holds the fragment of each piece, in order.
 void ClientReplica::index_pieces() {
   const std::vector<std::uint32_t> fragments = std::move(first_piece_);
   const std::uint64_t count = (elements_ + fragment_elements_ - 1) / fragment_elements_;

@@ -28,10 +28,10 @@ struct ClientTensor {
   layout::Dtype dtype{};
   layout::Role role{};
   std::vector<std::uint64_t> shape;
-  std::uint64_t first_element = 0;  ///< in the replica; 0 for local
+  std::uint64_t first_element = 0;  ///< index in the replica; 0 for a local tensor
   std::uint64_t elements = 0;
   void* data = nullptr;               ///< the caller's memory
-  std::vector<std::uint64_t> offset;  ///< of the slice that is at `data`, in each dimension
+  std::vector<std::uint64_t> offset;  ///< where the slice at `data` begins, in each dimension
   std::vector<std::uint64_t> size;    ///< the slice's shape
   std::uint64_t held = 0;             ///< elements of the slice
 
@@ -62,19 +62,21 @@ class ClientReplica {
     std::uint32_t fragment_offset;  ///< elements from the fragment's start
     std::uint32_t count;
     std::uint64_t tensor_offset;  ///< elements from the start of the tensor's slice
-    bool publishes = true;        ///< false: another process, which holds it too, does
+    bool publishes = true;        ///< false: another process holds this piece, too, and publishes it
   };
   [[nodiscard]] std::span<const Piece> pieces(std::uint32_t fragment) const {
     return std::span(pieces_).subspan(first_piece_[fragment], first_piece_[fragment + 1] - first_piece_[fragment]);
   }
 
-  /// For a replica in parts: what is not yet taken in `taken`, which has a bit for each element of the replica, is
-  /// taken and published by this process; of the rest it only gets the corrections.
+  /// For a replica in parts. `taken` has a bit for each element of the replica. This process takes and will publish
+  /// those of its elements whose bits are clear, and sets the bits. For its other elements it only gets the
+  /// corrections.
   void take(std::span<std::uint64_t> taken);
 
   /// The tensor's values are at `data` from now on.
   [[nodiscard]] Result<void> set_data(std::size_t index, void* data);
-  /// Whether tensors share memory since some were moved. Two may change places, one after the other.
+  /// Fails if tensors share memory after some were moved. set_data() does not check this, because two tensors may swap
+  /// places one after the other.
   [[nodiscard]] Result<void> check_moved();
 
   [[nodiscard]] std::span<const ClientTensor> tensors() const { return tensors_; }
@@ -98,12 +100,12 @@ class ClientReplica {
   void index_pieces();
 
   std::vector<ClientTensor> tensors_;
-  bool moved_ = false;  ///< some, since check_moved() found nothing
+  bool moved_ = false;  ///< tensors were moved since check_moved() last found no overlap
   std::uint64_t elements_ = 0;
   std::uint32_t fragment_elements_ = 0;
   std::vector<Piece> pieces_;               ///< in the order of the replica
   std::vector<std::uint32_t> first_piece_;  ///< index of each fragment's first piece, and one past the last piece
-  /// Where a pass puts the snapshot of what another process publishes.
+  /// A pass writes the snapshot of pieces that another process publishes here. Nobody reads it.
   mutable std::vector<float> not_published_;
 };
 

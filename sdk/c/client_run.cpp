@@ -53,7 +53,7 @@ void wait_to_look_again() {
   return Placed{std::move(*memory), nullptr, {}, nullptr};
 }
 
-/// Waits for the other parts.
+/// Makes or maps the memory of a replica in parts, and waits for the other parts.
 [[nodiscard]] Result<Placed> place_part(ClientReplica& replica, const gossamer_options& options) {
   if (options.part == 0) {
     auto parts = ReplicaParts::found(options, replica);
@@ -187,8 +187,8 @@ Result<std::unique_ptr<ClientRun>> ClientRun::open(const gossamer_options& optio
   return run;
 }
 
-/// Part 0 counts for all, and looks for fragments that are due; each part makes its pass over those that have their
-/// turn.
+/// All parts add their samples to one clock. Part 0 also looks for fragments that are due, and every part looks for
+/// turns that it has to make.
 Result<bool> ClientRun::count_step_with_parts(std::uint64_t samples) {
   if (samples > layout::max_clock_samples - parts_->clock())
     return fail(GOSSAMER_BAD_ARGUMENT, "the number of samples is negative, or brings the clock beyond 2^53");
@@ -205,7 +205,7 @@ Result<bool> ClientRun::count_step_with_parts(std::uint64_t samples) {
   return due || parts_->has_turns();
 }
 
-/// What part 0 does for all, and what each does for itself, at each step and while it waits.
+/// Called at each step and while a call waits: does what each part does for itself, and what part 0 does for all.
 void ClientRun::tend_parts() {
   const std::string gone = parts_->gone(false);
   // If two parts store their clocks in the wrong order, part 0 stores the right one later.
@@ -246,7 +246,8 @@ AttachmentStatus ClientRun::attachment_status() const {
   return status;
 }
 
-/// Passes over what this part holds of fragments whose turn it is. False: something could not be loaded, and stays.
+/// Makes this part's passes over the fragments whose turn it is. False: some values could not be loaded, and their
+/// turns stay.
 bool ClientRun::make_turns(bool waits) {
   bool loaded = true;
   parts_->make_turns(trained_steps_, waits, [&](std::uint32_t fragment, const layout::Word& word) {
@@ -257,7 +258,8 @@ bool ClientRun::make_turns(bool waits) {
   return loaded;
 }
 
-/// Parts that hold the same elements round their bfloat16 alike.
+/// The dither depends only on the fragment and its generation, so that parts that hold the same elements round their
+/// bfloat16 alike.
 ClientRun::Served ClientRun::make_turn(std::uint32_t fragment, const layout::Word& word) {
   if (!(word.correction_valid && word.replace) && !load(fragment)) return Served::not_loaded;
   pass(fragment, word, mix(mix(fragment) + word.generation));
@@ -481,7 +483,7 @@ void ClientRun::serve_the_last() {
     if (parts_ == nullptr) {
       (void)serve_due(no_budget);
     } else {
-      (void)make_turns(true);  // the others may have gone, so none is begun
+      (void)make_turns(true);  // the other parts may have gone, so no new turn is begun
     }
     return;
   }
@@ -523,7 +525,7 @@ bool ClientRun::load(std::uint32_t fragment) const {
   });
 }
 
-/// This comes after the word, so that no correction is added twice whatever happens here.
+/// Called after the word was stored, so that no correction is added twice whatever the program's function does.
 void ClientRun::store(std::uint32_t fragment) const {
   if (store_ == nullptr) return;
   for (const ClientReplica::Piece& piece : replica_.pieces(fragment))
@@ -626,7 +628,8 @@ void ClientRun::info(gossamer_run_info& info) const {
   info.client_index = std::min(static_cast<std::uint32_t>(place), info.clients - 1);
 }
 
-/// Whether the daemon that this run is attached to stands still. One that is of an older version is not known to.
+/// Whether the attached daemon has stopped working. A daemon of an older version has no heartbeat and never counts as
+/// silent.
 bool ClientRun::is_silent() const {
   const auto now = std::chrono::steady_clock::now();
   const std::uint64_t heartbeat = memory_.header().heartbeat.load(std::memory_order_relaxed);
@@ -642,7 +645,7 @@ std::uint64_t ClientRun::clock() const {
   return own + std::min(base, layout::max_clock_samples - own);
 }
 
-/// `clock` is clock() as the caller has read it: the daemon may raise it at any time.
+/// `clock` is what the caller has read from clock(), which the daemon may raise at any time.
 std::uint64_t ClientRun::global_clock(std::uint64_t clock) const {
   const std::uint64_t told = memory_.header().global_clock.load(std::memory_order_relaxed);
   global_clock_ = std::max({global_clock_, clock, std::min(told, layout::max_clock_samples)});
@@ -742,7 +745,8 @@ gossamer_finish_info ClientRun::finish_so_far(const AttachmentStatus& status, bo
   info.clock_samples = global_clock(clock());
   if (parts_ != nullptr) {
     const PartsFinish told = parts_->finish();
-    // What part 0 has once told as the end stays so: the others may go before it looks again.
+    // Once part 0 has told the others that finishing has ended, this does not change: they may go before part 0 looks
+    // again.
     const bool is_end = told.number == finishing_ && (told.info.agreed != 0 || told.spoiled);
     if (attaches() ? is_end : told.number > last_finishing_) {
       spoiled = told.spoiled;
@@ -759,8 +763,8 @@ gossamer_finish_info ClientRun::finish_so_far(const AttachmentStatus& status, bo
     info.saver = answer.saver;
     spoiled = answer.spoiled;
     info.members = answer.members;
-    // Stored before the answer, and the same for all. This process alone may have trained further: several at a node
-    // train on the mean of what they do.
+    // The daemon stores this clock before the answer, and it is the same for all. This process's own clock is not used:
+    // where several clients train at a node, it may be ahead of the model that they share.
     info.clock_samples = std::min(header.global_clock.load(std::memory_order_relaxed), layout::max_clock_samples);
     info.distance = distance >= 0 ? distance : 0;
   } else if (is_alone(status)) {
@@ -792,7 +796,7 @@ Result<void> ClientRun::finish(std::int64_t timeout_ms, gossamer_finish_info& in
     }
     const bool over = ended || (timeout_ms >= 0 && Clock::now() - begin >= std::chrono::milliseconds(timeout_ms));
     if (!served || over) {
-      seen_due_sequence_.store(look_again, std::memory_order_relaxed);  // the next step ends finishing
+      seen_due_sequence_.store(look_again, std::memory_order_relaxed);  // so that the next step ends finishing
       return served ? end_finish(info, spoiled) : served;
     }
     wait_to_look_again();

@@ -87,7 +87,8 @@ class ClientRun {
   static constexpr std::uint64_t look_again = std::uint64_t{1} << 32;
   static constexpr const char* default_average = "average";
 
-  /// For calls that wait, and serve all that is due. In a replica in parts a turn's step is not waited for then.
+  /// The budget of calls that wait: they serve all that is due. In a replica in parts such a call makes turns at once,
+  /// without waiting for the turns' step.
   static constexpr std::uint64_t no_budget = UINT64_MAX;
 
   enum class Served { nothing, fragment, impossible, not_loaded, no_memory };
@@ -128,7 +129,7 @@ class ClientRun {
   [[nodiscard]] static bool is_alone(const AttachmentStatus& status);
   [[nodiscard]] gossamer_finish_info finish_so_far(const AttachmentStatus& status, bool& spoiled) const;
   [[nodiscard]] Result<void> end_finish(gossamer_finish_info& info, bool spoiled);
-  /// Header::clock: what this process has counted, or all parts have.
+  /// The value of Header::clock: the samples that this process has counted, or all parts together.
   [[nodiscard]] std::uint64_t counted() const { return parts_ == nullptr ? clock_ : parts_->clock(); }
   [[nodiscard]] std::uint64_t clock() const;
   [[nodiscard]] std::uint64_t global_clock(std::uint64_t clock) const;
@@ -138,15 +139,15 @@ class ClientRun {
   std::unique_ptr<OpenTensors> open_tensors_;
   RunMemory memory_;
   std::unique_ptr<DevicePass> device_;  ///< null: the tensors are in host memory
-  bool given_up_ = false;               ///< the device has failed, and the daemon was left
+  bool given_up_ = false;               ///< the device has failed, and the attachment was ended
   ForkGuard guard_;
   FileDescriptor doorbell_;              ///< eventfd: wakes the daemon
   std::unique_ptr<ReplicaParts> parts_;  ///< null: this process holds all of the model
-  const std::uint64_t layout_hash_;      ///< this copy counts, because the daemon could write the shared one
+  const std::uint64_t layout_hash_;      ///< this copy is used, because the daemon could change the shared one
   const std::uint64_t step_budget_bytes_;
   const std::uint64_t initial_clock_;
-  /// Header::clock, in samples; this copy counts, because the daemon could write the shared one. It lacks what a model
-  /// that was taken over had seen.
+  /// Header::clock, in samples. This copy is used, because the daemon could change the shared one. It does not include
+  /// the samples that a model that was taken over had seen.
   std::uint64_t clock_ = initial_clock_;
   std::uint64_t steps_ = 0;
   std::uint64_t publications_ = 0;
@@ -158,14 +159,15 @@ class ClientRun {
   /// sets.
   std::atomic<std::uint64_t> seen_due_sequence_{look_again};
   std::uint32_t finishing_ = 0;  ///< Header::finishing as it was last stored
-  /// The last number that was not 0. For a part that is not part 0, the number of the last end that it knows of.
+  /// The last value of finishing_ that was not 0. In a part other than part 0: the number of the last finish whose end
+  /// it knows.
   std::uint32_t last_finishing_ = 0;
-  std::uint64_t trained_steps_ = 0;  ///< of a part: steps with samples
-  std::uint64_t turns_at_ = 0;       ///< turns that begin now are made in this one of them
-  std::uint32_t verdict_of_ = 0;     ///< the finish at whose end this part has said whether it is finite
-  /// Header::job_cursor when the program set its own cursor; a later value is newer
+  std::uint64_t trained_steps_ = 0;  ///< in a part: number of steps with samples
+  std::uint64_t turns_at_ = 0;       ///< turns that begin now are made in the step of this number
+  std::uint32_t verdict_of_ = 0;     ///< number of the last finish for which this part has told its verdict
+  /// Header::job_cursor when the program set its own cursor; if it differs now, the job's cursor is newer
   std::uint64_t job_cursor_then_ = 0;
-  mutable std::uint64_t heartbeat_ = 0;  ///< the daemon's, when info() last looked
+  mutable std::uint64_t heartbeat_ = 0;  ///< Header::heartbeat when info() last looked
   mutable std::chrono::steady_clock::time_point heard_at_ = std::chrono::steady_clock::now();
   mutable std::uint64_t global_clock_ = 0;  ///< the largest value reported; it never goes back
   std::string last_error_;

@@ -206,7 +206,7 @@ DevicePass::Launch DevicePass::launch() {
   Launch result;
   std::size_t begin = 0;
   std::uint32_t pieces_begin = 0;
-  news_.reserve(added_.size());  // before anything is launched
+  news_.reserve(added_.size());  // so that adding to news_ after a launch cannot fail
   while (begin < added_.size() && !result.problem) {
     std::size_t end = begin;
     std::uint32_t pieces_end = pieces_begin;
@@ -230,7 +230,7 @@ DevicePass::Launch DevicePass::launch() {
     }
     pieces_begin = pieces_end;
   }
-  for (std::size_t i = begin; i < added_.size(); ++i) {  // the daemon may have these back until the next step
+  for (std::size_t i = begin; i < added_.size(); ++i) {  // the daemon may recall these until the next step
     layout::Word due = layout::Word::unpack(added_[i].due);
     due.serving = false;
     entry(added_[i].fragment).word.store(due.pack(), std::memory_order_release);

@@ -81,7 +81,7 @@ class DevicePass {
   /// The passes work in the run's memory from now on.
   void end_move();
 
-  /// Never touches anything again: work is under way that will not end, or this is a child after fork().
+  /// Never touches the device or its memory again: work under way will not end, or this is a child after fork().
   void abandon();
 
  private:
@@ -105,7 +105,7 @@ class DevicePass {
   std::byte* memory_ = nullptr;  ///< the run's memory
   layout::Plan plan_{};          ///< the plan of the run's memory
   cuda::SharedMemory shared_{};  ///< the base is null if there is none
-  FileDescriptor descriptor_;    ///< of the shared memory, until it is handed over
+  FileDescriptor descriptor_;    ///< descriptor of the shared memory, until it is handed over
   std::string why_;
   std::vector<void*> pinned_;
   std::byte* words_ = nullptr;           ///< the run's memory before the buffers, at the device's address

@@ -13,7 +13,8 @@ namespace gossamer::client {
 /// The plug-in's functions. Errors say what to install.
 [[nodiscard]] Result<const cuda::ClientPluginTable*> load_device_plugin();
 
-/// Calls one of the functions. The last two parameters of each receive the text of an error.
+/// The result of call_device(), which calls one of the plug-in's functions. The last two parameters of each function
+/// receive the text of an error.
 struct DeviceOutcome {
   cuda::PassStatus status = cuda::PassStatus::done;
   std::string error;

@@ -5,8 +5,8 @@
  * daemon, or when it dies, training goes on alone and the library attaches by itself when a daemon is there.
  *
  * Conventions
- *  1. Everything returns a gossamer_status; GOSSAMER_OK is 0. Nothing throws, prints, exits or installs signal
- * handlers.
+ *  1. Every call returns a gossamer_status; GOSSAMER_OK is 0. No call throws, prints, exits or installs a signal
+ *     handler.
  *  2. A run is opaque and independent of other runs. The library only compares their memory, and refuses a tensor that
  *     is in another open run. One thread at a time may use a run.
  *  3. Tensors stay the caller's. Their memory must stay valid and in place from gossamer_open() to gossamer_close(), or
@@ -31,7 +31,8 @@
 extern "C" {
 #endif
 
-/* In C++ an enumeration without a type may hold no other values than those named, so they could not be checked. */
+/* In C++ an enumeration without a fixed type may hold only values near the named ones, so that others could not be
+   checked for. */
 #ifdef __cplusplus
 #define GOSSAMER_ENUM_TYPE : int
 #else
@@ -157,8 +158,8 @@ typedef struct gossamer_options {
   /* A replica may be in the memory of several processes of this machine: shards, tensor-parallel parts, stages of a
      pipeline. Each opens the run as one of its parts, and lists all tensors of the whole model, each with the slice
      that it holds; what several hold counts once. Other nodes may cut the model otherwise, or not at all. The processes
-     step together: each calls gossamer_step() as often as the others, with the samples that none of them counts, too.
-   */
+     step together: each calls gossamer_step() as often as the others, with its own share of the samples, which are
+     added up. */
   uint32_t parts;      /* 0 or 1: this process holds all of the model. At most 64; gossamer_open() waits for all */
   uint32_t part;       /* index of this process among them */
   const char* replica; /* with more than one part: a name, with the rules for a job's, that the parts of this replica
@@ -332,11 +333,11 @@ GOSSAMER_API gossamer_status gossamer_set_tensor_data(gossamer_run* run, size_t 
  * the former stream. */
 GOSSAMER_API gossamer_status gossamer_set_stream(gossamer_run* run, void* stream);
 
-/* For tensors whose values live elsewhere than at `data`, which is then a copy in host memory: on a device, in arrays
- * that cannot be changed, or in float16. Calls on the run name the elements that they read or change, and
- * only those. Both are called inside gossamer_step(), gossamer_wait_ready() and gossamer_close(), by the same thread,
- * must not call functions of this run, and may be called several times for a tensor, for `count` elements from
- * `first`, counted in row-major order.
+/* For tensors whose values live elsewhere than at `data`, which then holds a copy in host memory. The values may be
+ * on a device, in arrays that cannot be changed, or in float16. Calls on the run name the elements that they read or
+ * change, and only those. Both are called inside gossamer_step(), gossamer_wait_ready() and gossamer_close(), by the
+ * same thread, must not call functions of this run, and may be called several times for a tensor, for `count` elements
+ * from `first`, counted in row-major order.
  *
  * gossamer_open() reads `data` itself: all values must be there then.
  *
@@ -366,7 +367,7 @@ GOSSAMER_API gossamer_status gossamer_get_cursor(gossamer_run* run, void* buffer
  * large cluster a node knows only some of the others. */
 GOSSAMER_API gossamer_status gossamer_members(gossamer_run* run, uint8_t (*ids)[16], size_t capacity, size_t* count);
 
-/* Tells a number of the program's, such as its loss, under a name of 1 to 31 bytes; at most 8 names in a run. The
+/* Reports one of the program's numbers, such as its loss, under a name of 1 to 31 bytes; at most 8 names in a run. The
  * daemon shows the latest value, and the mean over the job's nodes. It takes no system call. GOSSAMER_BAD_ARGUMENT for
  * a name that cannot be, or one too many. */
 GOSSAMER_API gossamer_status gossamer_log(gossamer_run* run, const char* name, double value);
@@ -378,7 +379,7 @@ GOSSAMER_API gossamer_status gossamer_logged(gossamer_run* run, const char* name
                                              uint32_t* nodes);
 
 /* The program has stopped training: exchanges with the others as fast as the links allow, until all replicas in reach
- * have finished, too, and agree. Their mean is then in the tensors, and one of them is told to save it. It
+ * have finished, too, and agree. Their mean is then in the tensors, and one of them is told to save it. The call
  * serves due fragments while it waits; timeout_ms < 0 waits for ever. It waits for replicas that still train, but not
  * for one that dies. Without others it ends within two seconds, as they might be back. Without a daemon it ends at
  * once; but if one has gone away, ten seconds after that, as it might be restarted. GOSSAMER_OK; GOSSAMER_TIMEOUT: not
@@ -396,7 +397,8 @@ GOSSAMER_API gossamer_status gossamer_finish(gossamer_run* run, int64_t timeout_
  * left out within the time in which its node is known to be dead, and nobody rolls back. At most 256 processes.
  * GOSSAMER_OK: the mean is in `values`. GOSSAMER_TIMEOUT: not yet; the message says whom it waits for. The contribution
  * stays: call again with the same count to go on waiting, or gossamer_average_leave(). GOSSAMER_NO_DAEMON: no daemon
- * within the time. GOSSAMER_REJECTED: never; the message says why. `options` and `info` may be NULL. */
+ * within the time. GOSSAMER_REJECTED: the call can never succeed; the message says why. `options` and `info` may be
+ * NULL. */
 GOSSAMER_API gossamer_status gossamer_average(gossamer_run* run, float* values, size_t count,
                                               const gossamer_average_options* options, gossamer_average_info* info);
 

@@ -32,8 +32,8 @@ bool OpenTensors::counts(const ClientTensor& tensor) {
   return tensor.role != layout::Role::local && tensor.held > 0;
 }
 
-/// The ranges of a run do not overlap each other, so among those that begin before the end only the last can reach
-/// further.
+/// The ranges of a run do not overlap each other, so of the ranges that begin before `end` the last one reaches
+/// furthest.
 bool OpenTensors::overlaps(std::uintptr_t begin, std::uintptr_t end) const {
   const auto behind = ranges_.lower_bound(end);
   return behind != ranges_.begin() && std::prev(behind)->second > begin;

@@ -27,15 +27,16 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::uint64_t hello_magic = 0x7374726170'2d67;  // "g-parts"
-/// Whether libraries of two versions understand each other: of the messages below and of parts_memory.hpp.
+/// The version of the messages below and of parts_memory.hpp. Libraries with different versions of them cannot work
+/// together.
 constexpr std::uint32_t hello_version = 1;
 constexpr std::chrono::seconds meeting_limit{60};
 constexpr std::chrono::milliseconds meet_again{5};
 constexpr std::chrono::milliseconds look_again_after{100};
-/// A meeting that fails is kept open for so long, to tell those that have not come yet.
+/// After a meeting has failed, part 0 accepts parts for this time, to tell those that have not come yet.
 constexpr std::chrono::seconds refusal_time{2};
-/// A turn is had so many steps after it was seen, if the part's own count of steps does not say so before; or after so
-/// many calls without samples, while nobody trains.
+/// A part makes a turn this many steps after it has seen it at the latest, even if its own count of steps has not
+/// reached the turn's. While nobody trains, it makes the turn after this many calls without samples.
 constexpr std::uint64_t most_steps_later = 2;
 constexpr std::uint32_t most_idle_calls = 3;
 
@@ -50,8 +51,8 @@ struct PartHello {
   char job[layout::max_job_bytes + 1];
 };
 
-/// What follows, either way: with the descriptors from part 0; that it has published, from the part; that the replica
-/// is whole, from part 0. Or what is wrong, which ends the meeting.
+/// The messages after the first. Part 0 sends one with the descriptors, the part answers when it has published, and
+/// part 0 sends another when the replica is whole. Either may say instead what is wrong, which ends the meeting.
 struct Say {
   std::uint32_t status;  ///< a gossamer_status
   char message[252];     ///< zero-terminated
@@ -79,7 +80,7 @@ void to_slot(std::atomic<std::uint64_t>& word, std::byte* slots, const T& value)
   layout::store_slot(word, slots, std::as_bytes(std::span(&value, 1)));
 }
 
-/// In the abstract namespace, which is of one network namespace and needs no folder.
+/// An address in the abstract namespace, which needs no folder. It is visible in one network namespace only.
 [[nodiscard]] std::pair<sockaddr_un, socklen_t> address_of(const std::string& replica) {
   const std::string name = "gossamer-parts-" + std::to_string(geteuid()) + "-" + replica;
   sockaddr_un address{};
@@ -94,7 +95,7 @@ void to_slot(std::atomic<std::uint64_t>& word, std::byte* slots, const T& value)
   return socket;
 }
 
-/// Milliseconds for poll().
+/// The milliseconds until the deadline, for poll().
 [[nodiscard]] int until(Clock::time_point deadline) {
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
   return static_cast<int>(std::max<std::int64_t>(left.count(), 0));
@@ -118,7 +119,7 @@ template <class Message>
   return {};
 }
 
-/// Receives a message of just this size, with just as many descriptors.
+/// Receives a message of exactly this size, with exactly as many descriptors as `descriptors` has room for.
 template <class Message>
 [[nodiscard]] Result<Message> receive_message(int socket, Clock::time_point deadline,
                                               std::span<FileDescriptor> descriptors = {}) {
@@ -195,7 +196,7 @@ ReplicaParts::ReplicaParts(const gossamer_options& options, const ClientReplica&
 
 ReplicaParts::~ReplicaParts() {
   if (base_ == nullptr) return;  // a child: the connections are the parent's
-  // A child of this process may have the sockets, too.
+  // A child of this process may have the sockets, too, so closing them is not enough.
   for (const Other& other : others_)
     shutdown(other.socket.get(), SHUT_RDWR);
   munmap(base_, plan_.total_bytes);
@@ -304,7 +305,7 @@ Result<void> ReplicaParts::meet(const ClientReplica& replica, int memory, int do
   return check_cover(replica);
 }
 
-/// What the part is wrong about is said to it, too, and to all others.
+/// If the part does not fit, it is told why, and so are all others.
 Result<void> ReplicaParts::accept_one(FileDescriptor socket, int memory, int doorbell) {
   auto hello = receive_message<PartHello>(socket.get(), deadline_);
   if (!hello) return std::unexpected(hello.error());
@@ -333,7 +334,7 @@ Result<void> ReplicaParts::accept_one(FileDescriptor socket, int memory, int doo
   }
   const std::array<int, 3> descriptors = {memory, file_.get(), doorbell};
   if (auto sent = send_message(socket.get(), Say{}, descriptors); !sent) return sent;
-  // One part after the other: what is taken twice is then taken by the first.
+  // The parts take their elements one after the other. Elements that several parts hold are taken by the first of them.
   if (auto published = receive_message<Say>(socket.get(), deadline_); !published) {
     const ClientError& error = published.error();
     const bool its_own = error.status == GOSSAMER_BAD_ARGUMENT;
@@ -368,7 +369,7 @@ std::string ReplicaParts::absent() const {
   return names;
 }
 
-/// Watches the connection, and the process: its children may have the connection, too.
+/// Watches the connection, and also the process, because its children may hold the connection open.
 Result<void> ReplicaParts::keep(Other other) {
   const auto peer = credentials(other.socket.get());
   if (peer) other.process = FileDescriptor(static_cast<int>(syscall(SYS_pidfd_open, peer->pid, 0)));
@@ -386,7 +387,7 @@ Result<ReplicaParts::Joined> ReplicaParts::join(const gossamer_options& options,
   auto socket = new_socket();
   if (!socket) return std::unexpected(socket.error());
   const auto [address, bytes] = address_of(parts->replica_);
-  // Another user may have taken the address, and never accept anybody.
+  // The socket must not block: another user may have taken the address, and never accept anybody.
   fcntl(socket->get(), F_SETFL, O_NONBLOCK);
   while (connect(socket->get(), reinterpret_cast<const sockaddr*>(&address), bytes) != 0) {
     if (errno != ECONNREFUSED && errno != ENOENT && errno != EINTR && errno != EAGAIN)
@@ -433,7 +434,7 @@ Result<ReplicaParts::Joined> ReplicaParts::join(const gossamer_options& options,
 Result<void> ReplicaParts::all_met() {
   const int socket = others_.front().socket.get();
   if (auto sent = send_message(socket, Say{}); !sent) return sent;
-  // Part 0 waits for the others as long, and may have begun later.
+  // Part 0 waits for the others for the same time, and may have begun to wait later.
   if (auto whole = receive_message<Say>(socket, Clock::now() + 2 * meeting_limit); !whole)
     return std::unexpected(whole.error());
   return {};

@@ -40,7 +40,7 @@ class ReplicaParts {
   /// Checks the options of a replica in parts.
   [[nodiscard]] static Result<void> check(const gossamer_options& options);
 
-  /// For part 0. Takes what it holds, before the others can.
+  /// For part 0, which takes the elements that it holds before the others can.
   [[nodiscard]] static Result<std::unique_ptr<ReplicaParts>> found(const gossamer_options& options,
                                                                    ClientReplica& replica);
   /// Waits for the other parts, which map the run's memory, publish what they hold in it, and get the doorbell.
@@ -51,9 +51,10 @@ class ReplicaParts {
     FileDescriptor memory;
     FileDescriptor doorbell;
   };
-  /// For the other parts. Waits for part 0, and takes what nobody has taken. After publish(), all_met().
+  /// For the other parts. Waits for part 0, and takes those of its elements that no part has taken. The caller then
+  /// publishes them, and calls all_met().
   [[nodiscard]] static Result<Joined> join(const gossamer_options& options, ClientReplica& replica);
-  /// What this part publishes is in the memory. Waits until the replica is whole.
+  /// Call this once what this part publishes is in the memory. Waits until the replica is whole.
   [[nodiscard]] Result<void> all_met();
 
   ReplicaParts(const ReplicaParts&) = delete;
@@ -65,18 +66,18 @@ class ReplicaParts {
   [[nodiscard]] std::uint32_t part() const { return part_; }
 
   // --- turns
-  /// Part 0: the fragment has its turn at this step of all parts.
+  /// For part 0: begins the fragment's turn, which all parts make at this step.
   void begin_turn(std::uint32_t fragment, const layout::Word& marked, std::uint64_t at_step);
   /// Whether there may be a turn that this part has to make now or later.
   [[nodiscard]] bool has_turns() const {
     return !to_make_.empty() || state().turns.load(std::memory_order_acquire) != seen_turns_;
   }
-  /// Calls `pass(fragment, word)` for each turn that is due at this step, the number of those with samples, or for all
-  /// if the caller waits for something. If it returns false, the turn stays.
+  /// Calls `pass(fragment, word)` for each turn that is due at this step, or for all turns if the caller waits for
+  /// something. `step` counts the steps with samples. If `pass` returns false, the turn stays.
   void make_turns(std::uint64_t step, bool waits, const std::function<bool(std::uint32_t, layout::Word)>& pass);
-  /// After this part's pass over the fragment. True: it was the last.
+  /// Call this after this part's pass over the fragment. True: all other parts have made theirs.
   [[nodiscard]] bool is_last(std::uint32_t fragment);
-  /// Part 0: no turn is under way.
+  /// For part 0: whether no turn is under way.
   [[nodiscard]] bool quiet();
 
   // --- what the parts know together
@@ -84,11 +85,11 @@ class ReplicaParts {
   [[nodiscard]] std::uint64_t clock() const { return state().clock.load(std::memory_order_relaxed); }
   std::uint64_t add_publication() { return state().publications.fetch_add(1) + 1; }
   void add_serving(std::uint64_t ns) { state().serving_ns.fetch_add(ns, std::memory_order_relaxed); }
-  /// The mean of all parts.
+  /// The mean over all parts.
   [[nodiscard]] std::uint64_t serving_ns() const { return state().serving_ns.load(std::memory_order_relaxed) / parts_; }
   void set_ready() { state().ready.store(1, std::memory_order_release); }
   [[nodiscard]] bool ready() const { return state().ready.load(std::memory_order_acquire) != 0; }
-  /// Returns what it was.
+  /// Returns the former value.
   bool set_finishing(bool finishing) { return state().finishing[part_].exchange(finishing); }
   [[nodiscard]] bool all_finish() const;
   void set_verdict(std::uint32_t finish, bool finite) {
@@ -102,8 +103,8 @@ class ReplicaParts {
   [[nodiscard]] AttachmentStatus attachment() const;
   [[nodiscard]] PartsFinish finish() const;
 
-  /// Which part has gone, for people; empty: none. What one part has found out, all know. Looks for itself at most
-  /// every tenth of a second, or always if it is urgent.
+  /// A message that says which part has gone; empty: none. The parts share what one of them has found out. This part
+  /// itself looks at most every tenth of a second, or at every call that is urgent.
   [[nodiscard]] std::string gone(bool urgent);
   /// A descriptor that becomes readable when a part goes.
   [[nodiscard]] int watch() const { return watch_.get(); }
@@ -148,13 +149,13 @@ class ReplicaParts {
   const std::string job_;
   const std::uint64_t layout_hash_;
   const PartsPlan plan_;
-  std::chrono::steady_clock::time_point deadline_;  ///< for meeting
+  std::chrono::steady_clock::time_point deadline_;  ///< the parts must have met by then
   FileDescriptor listener_;
   FileDescriptor file_;
   std::byte* base_ = nullptr;
   std::vector<Other> others_;
   FileDescriptor watch_;
-  AttachmentStatus told_;  ///< part 0: what the others know
+  AttachmentStatus told_;  ///< in part 0: the status that the others were told last
   std::chrono::steady_clock::time_point looked_{};
 
   std::vector<bool> held_;           ///< for each fragment, whether this part holds something of it

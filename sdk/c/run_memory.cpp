@@ -53,8 +53,8 @@ constexpr layout::Word first_publication{.generation = 1, .publication = 0, .cor
                                       " of memory are available: " + advice);
 }
 
-/// A memfd of this size that neither side can resize, with this many pages taken. `hint` says what to do if there are
-/// no pages.
+/// A memfd of the plan's size that neither side can resize, with pages for its first `taken_bytes`. `hint` says what to
+/// do if there are no pages.
 [[nodiscard]] Result<FileDescriptor> make_file(const layout::Plan& plan, std::uint64_t taken_bytes, const char* hint) {
   FileDescriptor file(memfd_create("gossamer", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!file) return fail_errno("could not create shared memory");
@@ -75,7 +75,8 @@ constexpr layout::Word first_publication{.generation = 1, .publication = 0, .cor
   void* base = mmap(nullptr, plan.total_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
   if (base == MAP_FAILED) return fail_errno("could not map shared memory");
   madvise(base, plan.total_bytes, MADV_DONTFORK);
-  // The pages exist already; mapping them now spares the steps. Kernels before 5.14 do not know this call.
+  // The pages exist already. Mapping them now saves the steps from page faults. Kernels before 5.14 do not know this
+  // call.
   if (populate) madvise(base, layout::most_bytes(plan, 0), MADV_POPULATE_WRITE);
   return static_cast<std::byte*>(base);
 }

@@ -3,7 +3,7 @@
 // processor time counts: on a busy machine most of the elapsed time belongs to other threads, and gossip would seem
 // many times dearer than it is.
 //
-// It takes a few system calls. One owner, one thread: the one that works.
+// Measuring takes a few system calls. An object is used by one thread, the one that works.
 
 #pragma once
 

@@ -1,5 +1,5 @@
 // Words of fragments that a step has handed to a device and that the device has not stored yet. The training thread
-// adds them; the attachment's thread looks which have been stored, in order to ring for them.
+// adds them; the attachment's thread looks which have been stored, and rings the daemon's doorbell for them.
 //
 // Any thread. The mutex is held only while the words are looked at.
 
@@ -37,7 +37,7 @@ class WordsUnderWay {
         entries_, [](const Entry& entry) { return entry.word->load(std::memory_order_acquire) != entry.bits; });
     return {stored, entries_.size()};
   }
-  /// No word will be stored any more.
+  /// Forgets all words, because the device will not store them any more.
   void forget() {
     const std::lock_guard lock(mutex_);
     entries_.clear();

@@ -49,7 +49,8 @@ struct Tensor {
   gossamer_role role = GOSSAMER_PARAM;
   std::vector<std::uint64_t> shape;
   void* data = nullptr;  ///< the caller's memory, contiguous
-  /// If this process holds a slice of the tensor: the whole's shape, and where the slice, of `shape`, begins in it.
+  /// Given if this process holds a slice of the tensor: the shape of the whole tensor, and where the slice begins in
+  /// it. `shape` is then the shape of the slice.
   std::vector<std::uint64_t> whole = {};
   std::vector<std::uint64_t> offset = {};
 };
@@ -151,10 +152,10 @@ class AverageArray {
 struct AverageOptions {
   std::string name = "average";
   std::uint32_t at_least = 1;
-  std::chrono::milliseconds grace{0};                               ///< 0: for ever
-  std::optional<std::chrono::milliseconds> timeout = std::nullopt;  ///< without one: for ever
+  std::chrono::milliseconds grace{0};                               ///< 0: waits without limit
+  std::optional<std::chrono::milliseconds> timeout = std::nullopt;  ///< none: waits without limit
   gossamer_average_codec codec = GOSSAMER_AVERAGE_F32;
-  std::uint32_t exact = 0;   ///< with GOSSAMER_AVERAGE_Q8: so many of the first values travel in fp32
+  std::uint32_t exact = 0;   ///< with GOSSAMER_AVERAGE_Q8: this many of the first values travel in fp32
   std::uint32_t layout = 0;  ///< what the values are, for instance a hash of their names and shapes
 };
 
@@ -178,7 +179,7 @@ class Run {
     std::vector<gossamer_tensor> c_tensors;
     c_tensors.reserve(tensors.size());
     std::vector<gossamer_slice> slices;
-    slices.reserve(tensors.size());  // they are pointed at
+    slices.reserve(tensors.size());  // c_tensors points to them, so they must not move
     for (const Tensor& tensor : tensors) {
       gossamer_tensor& c_tensor = c_tensors.emplace_back();  // with the reserved fields zero
       c_tensor.name = tensor.name.c_str();
@@ -199,9 +200,9 @@ class Run {
     run_.reset(run);
   }
 
-  /// Waits until the run takes part in the training, without a timeout for ever. Returns GOSSAMER_OK, or
-  /// GOSSAMER_NO_DAEMON, GOSSAMER_BUSY, GOSSAMER_TIMEOUT or GOSSAMER_REJECTED. Training may go on alone after each of
-  /// these; last_error() explains.
+  /// Waits until the run takes part in the training; without a timeout, for as long as that takes. Returns GOSSAMER_OK,
+  /// or GOSSAMER_NO_DAEMON, GOSSAMER_BUSY, GOSSAMER_TIMEOUT or GOSSAMER_REJECTED. Training may go on alone after each
+  /// of these; last_error() explains.
   gossamer_status wait_ready(std::optional<std::chrono::milliseconds> timeout = std::nullopt) {
     const gossamer_status status = gossamer_wait_ready(run_.get(), timeout ? timeout->count() : -1);
     const bool expected = status == GOSSAMER_OK || status == GOSSAMER_NO_DAEMON || status == GOSSAMER_BUSY ||
@@ -213,7 +214,7 @@ class Run {
   /// Call after each optimiser step with the number of samples it trained on.
   void step(std::uint64_t samples) { check(gossamer_step(run_.get(), samples)); }
 
-  /// step() in two: counts the step and reads no tensor. True: serve_due() has work.
+  /// step() in two calls. count_step() counts the step and reads no tensor. True: serve_due() has work.
   [[nodiscard]] bool count_step(std::uint64_t samples) {
     const gossamer_status status = gossamer_count_step(run_.get(), samples);
     if (status != GOSSAMER_DUE) check(status);
@@ -234,7 +235,7 @@ class Run {
   /// Later calls launch on this CUDA stream: see gossamer_set_stream().
   void set_stream(void* stream) { check(gossamer_set_stream(run_.get(), stream)); }
 
-  /// Tells a number of the program's, such as its loss: see gossamer_log().
+  /// Reports one of the program's numbers, such as its loss: see gossamer_log().
   void log(const std::string& name, double value) { check(gossamer_log(run_.get(), name.c_str(), value)); }
   /// The program's place in the data, at most 4096 bytes: see gossamer_set_cursor().
   void set_cursor(std::span<const std::byte> cursor) {
@@ -256,8 +257,8 @@ class Run {
     ids.resize(std::min(count, ids.size()));
     return ids;
   }
-  /// Training is over. Waits until the replicas agree or the time is up; `agreed` says which. A daemon that has gone
-  /// away is waited for until ten seconds after that, also without a timeout. See gossamer_finish().
+  /// Training is over. Waits until the replicas agree or the time is up; `agreed` says which. If the daemon goes away,
+  /// the call waits for its return for ten seconds at most, also without a timeout. See gossamer_finish().
   gossamer_finish_info finish(std::optional<std::chrono::milliseconds> timeout = std::nullopt) {
     gossamer_finish_info info{};
     info.size = sizeof info;
@@ -284,11 +285,11 @@ class Run {
     check(gossamer_average(run_.get(), values.data(), values.size(), &c_options, &info));
     return info;
   }
-  /// The others wait for this process no more.
+  /// Leaves the average, so that the other processes no longer wait for this one.
   void leave_average(const std::string& name = "average") { check(gossamer_average_leave(run_.get(), name.c_str())); }
 
   [[nodiscard]] std::string last_error() const { return gossamer_last_error(run_.get()); }
-  /// For calls of the C ABI. This object still owns it.
+  /// The handle of the run, for calls of the C ABI. This object still owns the run.
   [[nodiscard]] gossamer_run* handle() const noexcept { return run_.get(); }
 
  private:

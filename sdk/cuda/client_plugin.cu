@@ -19,7 +19,8 @@
 namespace gossamer::client::cuda {
 namespace {
 
-/// This many passes can be under way at once. Each step with something due adds one, and the device may be behind.
+/// This many passes can be under way at once. Each step with due fragments adds one, and the device may be several
+/// steps behind.
 constexpr std::size_t max_passes = 8;
 /// Each part of the tables begins at a multiple of this.
 constexpr std::size_t alignment = 16;
@@ -32,7 +33,8 @@ void say(char* error, std::size_t error_bytes, const std::string& text) {
   if (error != nullptr && error_bytes > 0) std::snprintf(error, error_bytes, "%s", text.c_str());
 }
 
-/// Makes a device this thread's current one for as long as it lives. It protects a graph that the program is capturing.
+/// Makes a device this thread's current one for as long as the object lives. Calls in that time do not disturb a graph
+/// that the program is capturing.
 class CurrentDevice {
  public:
   explicit CurrentDevice(int device) {
@@ -88,7 +90,7 @@ struct Context {
   cudaEvent_t copied = nullptr;
   bool copying = false;
   std::uint64_t pass_ns = 0;
-  std::string failure;  ///< empty: none
+  std::string failure;  ///< the device's first error; empty: none
 
   /// Reports an error of the device. The caller's text goes to `error`.
   [[nodiscard]] PassStatus fail(const char* what, cudaError_t result, char* error, std::size_t error_bytes) {
@@ -121,7 +123,7 @@ PassStatus locate(const void* address, std::int32_t* device, char* error, std::s
   return PassStatus::done;
 }
 
-/// Frees all that a context has; null where it was not made.
+/// Frees all that a context has. A part that was not made is null.
 void free_all(Context& context) {
   for (Tables& tables : context.tables) {
     if (tables.host != nullptr) (void)cudaFreeHost(tables.host);
@@ -165,7 +167,7 @@ void free_all(Context& context) {
   if (result != cudaSuccess) return result;
   result = cudaEventCreateWithFlags(&context.copied, cudaEventDisableTiming);
   if (result != cudaSuccess) return result;
-  return cudaDeviceSynchronize();  // the counters are zero now
+  return cudaDeviceSynchronize();  // so that the counters are zero from now on
 }
 
 PassStatus open(std::int32_t device, PassLimits limits, Context** context, char* error,
@@ -186,8 +188,8 @@ PassStatus open(std::int32_t device, PassLimits limits, Context** context, char*
   return result == cudaErrorMemoryAllocation ? PassStatus::no_memory : PassStatus::failed;
 }
 
-// Memory is given back whatever has failed. The current device is set only so that the runtime does not make a context
-// on another GPU.
+// Memory is given back even if the device has failed. The current device is set only so that the runtime does not make
+// a context on another GPU.
 
 void close(Context* context) noexcept {
   if (context == nullptr) return;

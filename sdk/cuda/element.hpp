@@ -37,14 +37,14 @@ GOSSAMER_CLIENT_ANYWHERE std::uint32_t mixed(std::uint32_t x) {
 /// Element i of a piece takes its random number from mixed(dither) + i · golden_ratio.
 inline constexpr std::uint32_t golden_ratio = 0x9e3779b9;
 
-/// A random number of sixteen bits. It uses one multiplication of the hash above and the better half of its bits, over
-/// a sequence that is already spread evenly, because a pass should cost no more than its memory traffic.
+/// A random number of sixteen bits. A pass should cost no more than its memory traffic. So this takes only one
+/// multiplication of the hash above, and the better half of its bits; the sequence itself is already spread evenly.
 GOSSAMER_CLIENT_ANYWHERE std::uint32_t random_of(std::uint32_t sequence) {
   return ((sequence ^ sequence >> 15) * 0x846ca68bU) >> 16;
 }
 
-/// The bits of a bfloat16 value next to `value`, rounded up or down by 16 random bits. Infinity has a zero lower half
-/// and so stays. NaN is made quiet, so that it does not become infinity.
+/// The bits of a bfloat16 value next to `value`, rounded up or down by 16 random bits. The lower half of infinity is
+/// zero, so it stays infinity. NaN is made quiet, so that it does not become infinity.
 GOSSAMER_CLIENT_ANYWHERE std::uint32_t rounded_at_random(float value, std::uint32_t random) {
   constexpr std::uint32_t lower_half = 0xffff;
   constexpr std::uint32_t quiet = 0x00400000;
@@ -56,7 +56,7 @@ GOSSAMER_CLIENT_ANYWHERE float to_float(Bfloat16 x) {
   return __builtin_bit_cast(float, std::uint32_t{x.bits} << 16);
 }
 
-/// The result of adding, in the precision of x, and the value to take over.
+/// The sum in the precision of x, or in fp32 for bfloat16.
 GOSSAMER_CLIENT_ANYWHERE float sum(float x, float correction) {
   return x + correction;
 }
@@ -75,9 +75,9 @@ GOSSAMER_CLIENT_ANYWHERE T between(T value, T a, T b) {
   return value < low ? low : value > high ? high : value;
 }
 
-/// The sum, kept between x and what x was to become: `before` + correction, of the last snapshot. A buffer such as the
-/// running variance of batch norm follows the data by itself. If it has left its snapshot far behind, the correction
-/// alone would carry it past both, and below zero.
+/// The sum, kept between x and `before` + correction, where `before` is the last snapshot of x. A buffer such as the
+/// running variance of batch norm follows the data by itself. If it is far from its snapshot by now, adding the
+/// correction could carry it beyond both values, and below zero.
 GOSSAMER_CLIENT_ANYWHERE float sum_within(float x, float correction, float before) {
   return between(sum(x, correction), x, before + correction);
 }

@@ -9,7 +9,7 @@ template <class Function>
 void find(const char* name, Function& function, const char*& missing) {
   void* address = nullptr;
 #if CUDART_VERSION >= 12050
-  constexpr unsigned since = 11000;  // this version has all of them, in the form of cuda.h
+  constexpr unsigned since = 11000;  // CUDA 11.0 has all of these functions, in the form of cuda.h
   cudaDriverEntryPointQueryResult found{};
   const cudaError_t result = cudaGetDriverEntryPointByVersion(name, &address, since, cudaEnableDefault, &found);
 #else
@@ -82,7 +82,7 @@ CUresult Mapping::make(int device, CUmemGenericAllocationHandle memory, std::siz
 }
 
 void* Mapping::address() const {
-  // NOLINTNEXTLINE(performance-no-int-to-ptr): an address of the device, as the runtime has it
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): the runtime takes the device's addresses as pointers
   return reinterpret_cast<void*>(at_);
 }
 

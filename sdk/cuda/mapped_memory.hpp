@@ -11,7 +11,7 @@
 
 namespace gossamer::cuda {
 
-/// All of the driver's functions, or in `missing` the name of one that it lacks.
+/// The driver's functions. If the driver lacks one, `missing` is its name.
 struct Driver {
   decltype(&cuGetErrorString) error_string = nullptr;
   decltype(&cuDeviceGetAttribute) attribute = nullptr;
@@ -35,8 +35,8 @@ struct Driver {
 /// The properties of memory that can be exported as a descriptor.
 [[nodiscard]] CUmemAllocationProp shareable_memory(int device);
 
-/// An allocation at an address of its own, for one device to read and write. The mapping keeps the allocation alive.
-/// The destructor undoes what has been done, unless the mapping is kept.
+/// The mapping of an allocation at an address of its own, where one device can read and write. The mapping keeps the
+/// allocation alive. The destructor undoes what has been done, unless the mapping is kept.
 class Mapping {
  public:
   Mapping() = default;
@@ -58,7 +58,7 @@ class Mapping {
   const char* what_ = "";
 };
 
-/// Undoes a mapping that was kept. False if the driver refuses.
+/// Undoes a mapping after Mapping::keep(). False if the driver refuses.
 bool unmap(void* address, std::size_t bytes);
 
 }  // namespace gossamer::cuda

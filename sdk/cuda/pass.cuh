@@ -1,5 +1,5 @@
-// The kernel of a pass: all pieces of all fragments that are due, in one launch. A group of threads has up to
-// group_elements elements of one piece, which it finds by its number in `first_group`.
+// The kernel of a pass: all pieces of all fragments that are due, in one launch. A group of threads works on up to
+// group_elements elements of one piece. It finds the piece by looking up its own number in `first_group`.
 //
 // Launched by sdk/cuda/client_plugin.cu on the training stream. Invariant: a fragment's word is stored once, after all
 // its pieces are done and can be seen by the whole system; `ended` is zero before a pass and after it. Compiled with
@@ -41,7 +41,7 @@ template <class T>
   return reinterpret_cast<std::uintptr_t>(address) % alignof(Four<T>) == 0;
 }
 
-/// Processes element i of the piece: x and its snapshot.
+/// Processes element i of a piece: changes x, and returns its snapshot.
 template <Mode mode, class T>
 [[nodiscard]] __device__ inline float serve(T& x, float correction, float before, std::uint32_t random,
                                             std::uint32_t i) {

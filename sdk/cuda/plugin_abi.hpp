@@ -84,14 +84,14 @@ struct ClientPluginTable {
 
   /// Finds the GPU that an address is on; -1: host memory.
   PassStatus (*locate)(const void* address, std::int32_t* device, char* error, std::size_t error_bytes);
-  /// Takes the tables for passes, so that no launch has to.
+  /// Allocates the tables for passes, so that no launch has to.
   PassStatus (*open)(std::int32_t device, PassLimits limits, Context** context, char* error, std::size_t error_bytes);
   /// Frees all that the context holds, except shared and pinned memory. Nothing may be under way, unless the device has
   /// failed.
   void (*close)(Context* context);
   void (*uuid)(const Context* context, std::uint8_t uuid[16]);
 
-  /// The memory is filled with zeros. The caller gets the descriptor.
+  /// Makes memory that another process can map, filled with zeros. The caller owns the descriptor.
   PassStatus (*share)(Context* context, std::uint64_t bytes, SharedMemory* memory, char* error,
                       std::size_t error_bytes);
   void (*unshare)(Context* context, const SharedMemory* memory);
@@ -105,12 +105,12 @@ struct ClientPluginTable {
   PassStatus (*launch)(Context* context, void* stream, const Piece* pieces, std::uint32_t piece_count,
                        const Publication* publications, std::uint32_t publication_count, char* error,
                        std::size_t error_bytes);
-  /// Begins a copy between addresses of the device, beside all streams.
+  /// Begins a copy between addresses of the device, on a stream of its own.
   PassStatus (*copy)(Context* context, void* to, const void* from, std::uint64_t bytes, char* error,
                      std::size_t error_bytes);
   /// Whether all passes and copies have ended. Never waits. `failed`: the device has failed.
   PassStatus (*idle)(Context* context, bool* idle, char* error, std::size_t error_bytes);
-  /// The total time that passes took on the device, of those whose end launch() and idle() have seen.
+  /// The total time on the device of the passes whose end launch() or idle() has seen.
   std::uint64_t (*pass_ns)(const Context* context);
 };
 

@@ -14,7 +14,7 @@ namespace {
 
 using gossamer::cuda::driver;
 
-/// Writes what went wrong, for people, where the caller wants it.
+/// Writes to the caller's buffer what went wrong, for people.
 struct Report {
   char* error;
   std::size_t error_bytes;
@@ -43,7 +43,7 @@ class Allocation {
   Allocation& operator=(const Allocation&) = delete;
   ~Allocation() {
     if (descriptor_ >= 0) ::close(descriptor_);
-    // The mapping keeps the memory alive, and so does the descriptor.
+    // After this release the mapping and the descriptor still keep the memory alive.
     if (created_) (void)driver().release(memory_);
   }
 

@@ -27,7 +27,7 @@ for step in range(steps):
     weights -= 0.5 / 32 * x.T @ probabilities  # in place
     bias -= 0.5 / 32 * probabilities.sum(axis=0)
     run.step(samples=32)  # <- Gossamer
-    time.sleep(0.002)  # stands for the time that a larger model takes
+    time.sleep(0.002)  # a larger model would take about this long
 
 run.close()  # <- Gossamer
 accuracy = ((test_images @ weights + bias).argmax(axis=1) == test_labels).mean()

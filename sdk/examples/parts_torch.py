@@ -62,7 +62,8 @@ elif options.how == "pipeline":
     group = dist.group.WORLD
 
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-# In shards each process has a batch of its own. Otherwise all have the same, and each counts its part of it.
+# In shards each process has a batch of its own. Otherwise all processes work on the same batch, and each counts its
+# share.
 samples = BATCH if options.how in ("whole", "shards") else BATCH // parts
 run = gossamer.attach(model, optimizer, job="parts-torch", samples_per_step=samples, group=group)  # <- Gossamer
 

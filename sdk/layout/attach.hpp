@@ -3,10 +3,9 @@
 //   client → daemon: AttachRequest, with SCM_RIGHTS carrying [memfd, eventfd]; for a model in GPU memory, AttachRequest
 //                    and DeviceOffer in one datagram, with [memfd, eventfd, device memory]. After these comes the
 //                    descriptor that a daemon has given the client to keep, if there is one
-//   daemon → client: AttachReply, with SCM_RIGHTS carrying the descriptor that the client keeps from then on (the
-//   node's
-//                    memory of the job, which only the daemon uses). On failure there is no descriptor, and the daemon
-//                    then closes the socket
+//   daemon → client: AttachReply, with SCM_RIGHTS carrying the descriptor that the client keeps from then on
+//                    (the node's memory of the job, which only the daemon uses). On failure there is no descriptor, and
+//                    the daemon then closes the socket
 //
 // While attached the socket carries nothing else from the client; its end of file is how each side learns that the
 // other is gone. The eventfd wakes the daemon: the client adds 1 after it has published fragments. Bytes are host
@@ -24,13 +23,13 @@ inline constexpr std::uint32_t attach_version = 1;
 struct AttachRequest {
   std::uint64_t magic;
   std::uint32_t version;
-  std::uint32_t flags;         ///< bits of attach_…
+  std::uint32_t flags;         ///< attach_resume, attach_device and attach_kept
   std::uint64_t memory_bytes;  ///< the size of the memfd
   std::uint64_t process_id;    ///< for messages to people; the daemon asks the kernel for the real one
 };
 static_assert(sizeof(AttachRequest) == 32);
 
-/// A daemon has had the memory before: its words, corrections and clock are to be taken over as they are.
+/// A daemon has had the memory before: the next daemon takes over its words, corrections and clock as they are.
 inline constexpr std::uint32_t attach_resume = 1;
 /// The buffers are in GPU memory (Header::buffers_in), and a DeviceOffer follows.
 inline constexpr std::uint32_t attach_device = 2;
@@ -41,7 +40,7 @@ inline constexpr std::uint32_t attach_kept = 4;
 /// allocation (cuMemExportToShareableHandle). The memory lives until both sides have released it, whichever dies first.
 struct DeviceOffer {
   std::uint8_t uuid[16];  ///< the GPU's, as the driver and NVML report it
-  std::uint64_t bytes;    ///< of the allocation: at least device_bytes() of sdk/layout/shared_memory.hpp
+  std::uint64_t bytes;    ///< size of the allocation: at least device_bytes() of sdk/layout/shared_memory.hpp
 };
 static_assert(sizeof(DeviceOffer) == 24);
 
@@ -54,7 +53,7 @@ enum class AttachStatus : std::uint32_t {
   stopping = 5,         ///< the daemon is going down; try again
   no_device = 6,        ///< the daemon cannot work in that GPU's memory: offer buffers in the memfd instead
   device_opening = 7,   ///< the daemon has not opened that GPU yet; try again
-  not_permitted = 8,    ///< by the certificate of the daemon's node, or to this user; `message` says what is
+  not_permitted = 8,    ///< the node's certificate, or this user's rights, forbid it; `message` says what is allowed
 };
 
 struct AttachReply {

@@ -17,7 +17,7 @@ namespace gossamer {
 /// Room for more descriptors than a request has, so that too many are noticed; the kernel closes the rest.
 inline constexpr std::size_t descriptor_room = 8;
 
-/// Owns all of them, so that those that nobody wants are closed.
+/// Returns owners of all received descriptors, so that those that nobody uses are closed.
 [[nodiscard]] inline std::vector<FileDescriptor> take_descriptors(msghdr& message) {
   std::vector<FileDescriptor> taken;
   for (cmsghdr* part = CMSG_FIRSTHDR(&message); part != nullptr; part = CMSG_NXTHDR(&message, part)) {
@@ -54,7 +54,7 @@ inline constexpr std::size_t descriptor_room = 8;
 struct ReceivedDatagram {
   ssize_t size = 0;  ///< as recvmsg() returned it: below 0, errno says why
   std::vector<FileDescriptor> descriptors = {};
-  bool some_lost = false;  ///< there were more, or this process has no room for them
+  bool some_lost = false;  ///< more descriptors were sent than arrived, because there was no room for them
 };
 
 /// Does not wait. `into` has one byte more than a datagram may have, so that a longer one is noticed.

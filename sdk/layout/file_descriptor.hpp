@@ -1,4 +1,4 @@
-// The owner of one file descriptor, which it closes. It moves and does not copy. Any thread, one at a time.
+// Owns one file descriptor and closes it. The owner can be moved but not copied. Any thread, one at a time.
 
 #pragma once
 

@@ -23,7 +23,7 @@ namespace gossamer::layout {
   return true;
 }
 
-/// 1 to 255 bytes of plain text. Other nodes are told of it, so it is what they believe.
+/// 1 to 255 bytes of plain text. Other nodes are told of the name, and accept only plain text.
 [[nodiscard]] constexpr bool is_tensor_name(std::string_view name) {
   return !name.empty() && is_plain_text(name, max_name_bytes);
 }

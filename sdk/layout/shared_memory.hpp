@@ -1,9 +1,10 @@
-// The shared-memory contract between a training process (the client) and gossamerd. Owned here, obeyed by the daemon.
+// The shared-memory contract between a training process (the client) and gossamerd. The contract is owned here and
+// obeyed by the daemon.
 //
 // The client makes one memfd per run, sized for its model and sealed against resizing, and hands it to the daemon over
-// the Unix socket (sdk/layout/attach.hpp). The model moves only through it. Nothing in it is a lock: each 64-bit word
-// has one writer at a time (but a fragment that is due may be taken by either side), and a death of either side at any
-// instruction leaves words that tell the survivor what is valid. Everything read from the other side is validated.
+// the Unix socket (sdk/layout/attach.hpp). The model moves only through this memory. The memory has no locks: each
+// 64-bit word has one writer at a time (except that either side may take a fragment that is due). If either side dies
+// at any instruction, the words tell the survivor what is valid. Everything read from the other side is validated.
 // docs/reference/shared-memory.md describes the same for readers.
 //
 // The memory, in this order, every part aligned to 4096 bytes:
@@ -36,10 +37,10 @@
 // The client's pass is then a kernel on the training stream, whose last thread stores the word when the pass is done;
 // until then the fragment is due.
 //
-// In *lean* memory (Header::window_bytes is not 0) a fragment that nothing is done with is `empty`: there is no
-// publication, and its buffers have no pages. Before the daemon offers an empty fragment, it provides pages for all
-// three buffers, so that the client's pass never takes memory; when nothing is done with the fragment any more it
-// stores an empty word and gives the pages back.
+// In *lean* memory (Header::window_bytes is not 0) a fragment that is not in use is `empty`: there is no publication,
+// and its buffers have no pages. Before the daemon offers an empty fragment, it provides pages for all three buffers,
+// so that the client's pass never takes memory; when the fragment is not in use any more, it stores an empty word and
+// gives the pages back.
 
 #pragma once
 
@@ -113,14 +114,14 @@ enum class Role : std::uint8_t {
 };
 
 struct TensorEntry {
-  std::uint64_t name_offset;  ///< from the start of the mapping
+  std::uint64_t name_offset;  ///< in bytes from the start of the mapping
   std::uint32_t name_bytes;
   std::uint8_t dtype;
   std::uint8_t role;
   std::uint8_t dimensions;
   std::uint8_t reserved;
   std::uint64_t shape[max_dimensions];
-  std::uint64_t first_element;  ///< in the replica; 0 for local
+  std::uint64_t first_element;  ///< index in the replica; 0 for a local tensor
   std::uint64_t elements;
 };
 static_assert(sizeof(TensorEntry) == 96 && alignof(TensorEntry) == 8);
@@ -135,7 +136,7 @@ struct Word {
   bool correction_valid = false;  ///< otherwise the correction is zero
   bool replace = false;           ///< the correction holds values that replace the fragment's
   bool with_client = false;       ///< owner: false the daemon, true the client (due)
-  bool empty = false;             ///< only in lean memory: there is neither a publication nor a correction
+  bool empty = false;             ///< only in lean memory: no publication, and no correction but one that replaces
   bool serving = false;           ///< the client has begun its pass over a fragment that is due
   std::uint32_t commits = 0;      ///< corrections that the daemon has committed, modulo 2^23
 
@@ -146,7 +147,7 @@ struct Word {
            std::uint64_t{correction_valid} << 1 | std::uint64_t{replace} << 2 | std::uint64_t{empty} << 3 |
            std::uint64_t{with_client} | std::uint64_t{serving} << 8 | std::uint64_t{commits} << 9;
   }
-  /// The word that `bits` hold; if they hold none, valid() is false for it.
+  /// Unpacks `bits`. If they are not a proper word, valid() is false for the result.
   [[nodiscard]] static constexpr Word unpack(std::uint64_t bits) {
     Word word;
     word.generation = static_cast<std::uint32_t>(bits >> 32);
@@ -171,9 +172,9 @@ static_assert(Word::unpack(Word{7, 2, 0, true, true, true}.pack()).generation ==
 static_assert(Word::unpack(Word{.serving = true, .commits = 5}.pack()).commits == 5);
 static_assert(!Word::unpack(0).valid() && Word::unpack(Word{}.pack()).valid());
 
-/// The content of a receipt beside the copy's number.
+/// What a receipt says, apart from the copy's number.
 struct ReceiptMark {
-  std::uint32_t generation = 0;  ///< of the publication that the receipt is about
+  std::uint32_t generation = 0;  ///< generation of the publication that the receipt is about
   bool corrected = false;        ///< the client was given a correction with the publication
   bool alone = false;            ///< this client's memory is the copy: no other client shares it
   bool replaced = false;         ///< the client was given the copy itself, to replace its own values
@@ -192,8 +193,9 @@ struct ReceiptMark {
 
 static_assert(ReceiptMark::unpack(ReceiptMark{7, false, false, true}.pack()).replaced);
 
-/// Tells a daemon that takes over from a dead one which of the dead daemon's copies of a fragment contains a
-/// publication, and was or will be handed out for it. The number is stored before the mark, and both before the word.
+/// A daemon that takes over from a dead one reads here which of the dead daemon's copies of a fragment contains a
+/// publication, and was or will be given to the client for it. The number is stored before the mark, and both before
+/// the word.
 struct Receipt {
   std::atomic<std::uint64_t> number;  ///< the copy's number; 0: none
   std::atomic<std::uint64_t> mark;    ///< a ReceiptMark
@@ -228,9 +230,9 @@ enum class Method : std::uint8_t {
 /// What the job's settings ask of its programs, beside the outer momentum.
 struct MethodWord {
   Method method = Method::gossip;
-  std::uint8_t codec = 0;     ///< with `average`, of gradients: 0 fp32, 1 rounded to 8 bits
-  std::uint16_t members = 1;  ///< with `average`: so many processes at least take part in a mean
-  std::uint32_t steps = 1;    ///< with `average`: between two means. 1: gradients before each step; more: models
+  std::uint8_t codec = 0;     ///< with `average`: how gradients travel: 0 in fp32, 1 rounded to 8 bits
+  std::uint16_t members = 1;  ///< with `average`: at least this many processes take part in a mean
+  std::uint32_t steps = 1;    ///< with `average`: steps between two means. 1: means of gradients; more: of models
 
   [[nodiscard]] constexpr std::uint64_t pack() const {
     return std::uint64_t{steps} << 32 | std::uint64_t{members} << 16 | std::uint64_t{codec} << 8 |
@@ -249,7 +251,7 @@ struct FinishAnswer {
   std::uint32_t number = 0;   ///< the number of the request that it answers
   std::uint16_t members = 0;  ///< replicas in reach that finish, with this one
   bool agreed = false;        ///< all replicas in reach finish and agree; their mean is in the tensors
-  bool saver = false;         ///< this client's node has the smallest id of them
+  bool saver = false;         ///< this client's node has the smallest id of all these replicas' nodes
   bool spoiled = false;       ///< the model holds NaN or infinity, so the others finish without it and it never agrees
 
   [[nodiscard]] constexpr std::uint64_t pack() const {
@@ -274,7 +276,7 @@ enum class BuffersIn : std::uint64_t {
 /// Header::flags: nobody trains with the run, which holds the model for the other nodes.
 inline constexpr std::uint64_t flag_keeps = 1;
 /// Header::flags: these bits are the number of processes that hold the replica together; 0 means 1. The daemon only
-/// shows it: they attach as one client, and have an understanding of their own.
+/// shows the number: the processes attach as one client, and agree among themselves.
 inline constexpr std::uint64_t flags_parts = 0xff00;
 inline constexpr int flags_parts_shift = 8;
 
@@ -298,8 +300,8 @@ struct Header {
   char job[64];                  ///< zero-terminated
   std::uint64_t window_bytes;    ///< 0: all buffers have pages. Otherwise lean: at most this much has pages
   std::uint64_t buffers_in;      ///< a BuffersIn
-  std::uint64_t settings_bytes;  ///< of the settings' text; 0: the program gives none
-  std::uint64_t flags;           ///< flag_keeps, or 0
+  std::uint64_t settings_bytes;  ///< length of the settings' text; 0: the program gives none
+  std::uint64_t flags;           ///< flag_keeps, and the bits of flags_parts
 
   // The client writes these while it trains.
   alignas(64) std::atomic<std::uint64_t> clock;  ///< samples trained
@@ -338,8 +340,8 @@ struct Header {
   std::atomic<std::uint64_t> finish_answer;           ///< a FinishAnswer to the number in `finishing`
   std::atomic<std::uint64_t> place;   ///< low half: this client's index among the job's here; high: their number
   std::atomic<std::uint64_t> method;  ///< a MethodWord
-  std::atomic<std::uint64_t> outer_momentum;  ///< a double: of outer steps after exact means of models; 0: none
-  std::atomic<std::uint64_t> heartbeat;       ///< raised several times a second; 0: by a daemon that does not know it
+  std::atomic<std::uint64_t> outer_momentum;  ///< a double: momentum of outer steps after means of models; 0: none
+  std::atomic<std::uint64_t> heartbeat;       ///< raised several times a second; 0: the daemon is too old to raise it
 };
 static_assert(sizeof(Header) <= page_bytes);
 static_assert(offsetof(Header, window_bytes) == 160 && offsetof(Header, buffers_in) == 168 &&
@@ -348,14 +350,14 @@ static_assert(offsetof(Header, window_bytes) == 160 && offsetof(Header, buffers_
               offsetof(Header, version) == 320 && offsetof(Header, job_cursor) == 384 && sizeof(Header) == 512);
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free && std::atomic<std::uint32_t>::is_always_lock_free);
 
-/// Numbers that the program tells of itself (gossamer_log()). The client writes a name once, and then raises `count`
-/// with release; it stores values as it likes. The daemon answers with their means over the nodes that it knows of.
+/// Numbers that the program reports (gossamer_log()). The client writes a name once, and then raises `count` with
+/// release; it may store values at any time. The daemon answers with their means over the nodes that it knows of.
 inline constexpr std::size_t max_logged = 8;
 inline constexpr std::size_t max_logged_name_bytes = 31;
 struct LoggedEntry {
   char name[max_logged_name_bytes + 1];  ///< zero-terminated
   std::atomic<std::uint64_t> value;      ///< a double
-  std::atomic<std::uint64_t> mean;       ///< a double; of as many nodes as `nodes` says
+  std::atomic<std::uint64_t> mean;       ///< a double: the mean over `nodes` nodes
   std::atomic<std::uint64_t> nodes;
 };
 struct Logged {
@@ -363,8 +365,7 @@ struct Logged {
   std::uint32_t reserved;
   LoggedEntry entries[max_logged];
 
-  /// The entries that are in use. A count that is too large, which only a wrong client writes, is taken for all of
-  /// them.
+  /// The entries that are in use. A count that is too large, which only a faulty client writes, means all entries.
   [[nodiscard]] std::span<LoggedEntry> known() {
     return std::span(entries).first(std::min<std::size_t>(count.load(std::memory_order_acquire), max_logged));
   }

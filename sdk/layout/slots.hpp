@@ -2,9 +2,9 @@
 // in shared memory (docs/reference/shared-memory.md).
 //
 // The value has two slots, and a word that names the slot with the present value, its length and a sequence number. The
-// writer fills the slot that the word does not name and then stores the word, so that a death in between leaves the
-// value before. The reader copies the slot and reads the word again. If the word has changed, the copy may be torn, and
-// the reader tries again. Slots are copied by words of eight bytes, stored with release and loaded with acquire, so
+// writer fills the slot that the word does not name and then stores the word, so that a death between the two leaves
+// the former value. The reader copies the slot and reads the word again. If the word has changed, the copy may be torn,
+// and the reader tries again. Slots are copied by words of eight bytes, stored with release and loaded with acquire, so
 // that a reader that sees a part of a newer value also sees that the word has changed. There is no lock and no system
 // call, and the reader tries a bounded number of times.
 //

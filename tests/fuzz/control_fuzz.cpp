@@ -17,7 +17,7 @@ namespace {
 
 using namespace gossamer::daemon;
 
-/// Only "join" would write there, so the folder is removed again.
+/// The state of a cluster without files. The folder is removed at once, because only "join" would write to it.
 struct EmptyState {
   std::filesystem::path place =
       std::filesystem::temp_directory_path() / ("gossamer-fuzz-" + std::to_string(::getpid()));
@@ -31,7 +31,7 @@ struct Nobody final : peer::OverlayEvents {
   void link_down(const NodeId&, const std::string&) override {}
   void node_dead(const NodeId&) override {}
   void received(const NodeId&, Message&&) override {}
-  /// So a ring never changes: the listener, which is not open, would have to use it.
+  /// Refuses every new ring, because a change needs the listener, which is not open here.
   std::expected<void, std::string> keep_key_ring(const peer::KeyRing&) override { return std::unexpected("no room"); }
 };
 

@@ -1,6 +1,6 @@
 // The numbers that other nodes send: requests are answered and replies concluded on a small fragment, as a job does
-// with what the wire codec has accepted. The kernels are held to their definition, and what an answer says to what
-// others accept.
+// with what the wire codec has accepted. The kernels must agree with their definition, and other nodes must accept each
+// answer.
 
 #include <cmath>
 
@@ -16,7 +16,7 @@ using namespace gossamer::gossip;
 
 constexpr std::size_t most_blocks = 16;
 
-/// A fragment in the daemon's hands.
+/// A fragment as the daemon holds it.
 struct Fragment {
   std::array<std::vector<float>, 3> memory;
   FragmentBuffers buffers;
@@ -75,7 +75,7 @@ void receive(const ExchangeRequest& request) {
   fragment.finish(result.commit);
 }
 
-/// `reply` to a request of all blocks that it could be the answer to.
+/// Concludes `reply` as the answer to a request for all of its blocks.
 void receive(const ExchangeReply& reply) {
   if (reply.status != ReplyStatus::done || reply.block_count > most_blocks) return;
   Fragment fragment(reply.block_count);
@@ -91,7 +91,7 @@ void receive(const ExchangeReply& reply) {
   fragment.finish(result.commit);
 }
 
-/// Any bytes can be read. What has been rounded once is not changed when it is rounded again.
+/// Rounding any bytes must work. A value that has been rounded once does not change when it is rounded again.
 void receive(const AverageValues& message) {
   const std::size_t size = message.values.size();
   const std::size_t count = size - (size + eight_bits_block) / (eight_bits_block + 1);

@@ -3,7 +3,7 @@
 // reports as a crash, and keeps the input.
 //
 // libFuzzer calls a target from one thread, one input after the other. A target keeps nothing from one input to the
-// next, so that an input alone shows again what it has shown once.
+// next, so a failing input fails again when it is run alone.
 
 #pragma once
 
@@ -30,7 +30,8 @@ class Messages {
  public:
   Messages(const std::uint8_t* data, std::size_t size) : rest_(data, size) {}
   [[nodiscard]] bool ended() const { return rest_.empty(); }
-  /// The number of payload frames (1 byte), then the header frame and these: size (2 bytes, little endian), bytes.
+  /// Reads the number of payload frames (1 byte), then the header frame and the payload frames. Each frame is a size (2
+  /// bytes, little endian) and its bytes.
   [[nodiscard]] peer::Frames next() {
     peer::Frames frames;
     frames.payload_count = byte() % (peer::max_payload_frames + 1);
@@ -47,7 +48,7 @@ class Messages {
     rest_ = rest_.subspan(1);
     return first;
   }
-  /// In memory of its own, so that the address sanitizer sees whoever reads beyond its end.
+  /// Reads a frame into memory of its own, so that the address sanitizer sees a read beyond its end.
   [[nodiscard]] Bytes frame() {
     const std::size_t low = byte();
     const auto taken = rest_.first(std::min<std::size_t>(low | std::size_t{byte()} << 8, rest_.size()));
@@ -62,7 +63,8 @@ class Messages {
   return std::visit([](const auto& message) { return peer::encode(message); }, packet);
 }
 
-/// The recorded key rings hold this key, filled with 30, and 31 (tests/unit/peer/wire/recorded_test.cpp).
+/// A key of which all bytes are `value`. The recorded key rings hold those of 30 and 31
+/// (tests/unit/peer/wire/recorded_test.cpp).
 [[nodiscard]] inline peer::ClusterKey cluster_key(std::uint8_t value) {
   std::array<std::uint8_t, peer::key_bytes> bytes{};
   bytes.fill(value);

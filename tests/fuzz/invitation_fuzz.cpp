@@ -1,5 +1,5 @@
-// Invitations that somebody pastes: as a line, and as the bytes in a line whose check is right, which chance would not
-// find. What is accepted is written down and read again as the same.
+// Invitations that somebody pastes. An input is read as a line, and as the bytes inside a line with a correct check,
+// which the fuzzer would not find by chance. Accepted input is written down and read again as the same.
 
 #include <sodium.h>
 
@@ -32,7 +32,7 @@ void read(std::string_view line) {
   (void)date_text(invitation->expires_at);
 }
 
-/// The bytes of a certificate, whose signatures nobody checks here: one meaning has one form.
+/// Reads the bytes of a certificate. Nobody checks its signatures here. A certificate has only one form in bytes.
 void read_certificate(std::span<const std::uint8_t> bytes) {
   const auto certificate = parse_certificate(bytes);
   if (!certificate) return;

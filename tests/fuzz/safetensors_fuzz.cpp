@@ -1,5 +1,5 @@
-// Model files from anywhere: as a header of its own, which the first 8 bytes give a size of the data, and as a file
-// whose first 8 bytes are the header's length.
+// Model files from anywhere. An input is read as a header alone, where the first 8 bytes are the size of the data, and
+// as a file, where they are the header's length.
 
 #include <sys/mman.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
-// Messages of other nodes, one after the other on one link: what is accepted can be said again, and has no fault in it
-// for the key ring and the denials, which take it as it is.
+// Messages of other nodes, one after the other on one link. An accepted message can be encoded again. The key ring and
+// the denials take accepted messages without checks of their own, and must stay sound.
 
 #include "peer/admission/denials.hpp"
 #include "peer/admission/key_ring.hpp"

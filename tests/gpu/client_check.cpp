@@ -5,8 +5,8 @@
 //
 //   client_check PLUGIN [--small]
 //
-// Needs nothing of CUDA itself: memory and copies are the plug-in's. With the fake plug-in the same is run
-// on host memory (--small: no bandwidth), so that this program is known to work.
+// The program itself calls nothing of CUDA: the plug-in provides memory and copies. A test runs the program with the
+// fake plug-in on host memory (--small: no bandwidth), so that the program is known to work.
 
 #include <dlfcn.h>
 #include <sys/mman.h>
@@ -316,7 +316,7 @@ std::string pieces_are_as_on_the_processor(const Gpu& gpu, bool in_gpu_memory, b
 
 // ---- many passes
 
-/// The values that a word announces are there when the word is, although nothing but the word was waited for.
+/// When a word is visible, its values are visible, too, although the test waits for the word only.
 std::string words_are_stored_last(const Gpu& gpu, bool small) {
   constexpr std::uint32_t count = 50'000;
   const int rounds = small ? 50 : 1'000;
@@ -392,11 +392,11 @@ std::string a_lack_of_tables_is_told(const Gpu& gpu) {
 struct Kind {
   const char* name;
   Element element;
-  std::uint32_t x_bytes;       ///< of an element
+  std::uint32_t x_bytes;       ///< bytes of an element of x
   std::uint32_t first;         ///< the element of each array that the piece begins with
-  double least_share_of_copy;  ///< 0: only told
+  double least_share_of_copy;  ///< 0: the share is shown, not judged
 };
-/// Where no piece begins at an address of 16 bytes, elements are read one by one.
+/// Elements are read one by one where pieces do not begin at a multiple of 16 bytes.
 constexpr Kind kinds[] = {
     {"float", Element::f32, 4, 0, 0.85},
     {"float, addresses of 4 bytes", Element::f32, 4, 1, 0},
@@ -408,7 +408,8 @@ void measure(const Gpu& gpu) {
   constexpr std::uint32_t count = 128u << 20;
   constexpr std::size_t bytes = std::size_t{count} * sizeof(float);
   constexpr int rounds = 10;
-  const Shared memory(gpu.plugin, gpu.context, 4 * bytes);  // two of them for x, which may be of doubles
+  // x takes two of the four parts, because its elements may be doubles.
+  const Shared memory(gpu.plugin, gpu.context, 4 * bytes);
   const Pinned word(gpu.plugin, gpu.context, page_bytes);
   const auto pass = [&](const Kind& kind) {
     for (int i = 0; i < rounds; ++i) {
@@ -469,7 +470,7 @@ const ClientPluginTable* load(const char* path) {
 }  // namespace
 
 int main(int argument_count, char** arguments) {
-  std::setvbuf(stdout, nullptr, _IOLBF, 0);  // what hangs has told what it was about
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);  // each line is written at once: a hang shows where it is
   const bool small = argument_count == 3 && std::string_view(arguments[2]) == "--small";
   if (argument_count != 2 && !small) {
     std::fprintf(stderr, "usage: client_check PLUGIN [--small]\n");
@@ -481,7 +482,7 @@ int main(int argument_count, char** arguments) {
     for (;; ++devices) {
       char text[512] = "";
       cuda::Context* context = nullptr;
-      if (small && devices == 1) break;  // a fake GPU number one would be the same again
+      if (small && devices == 1) break;  // a second fake GPU would show nothing new
       if (plugin.open(devices, Gpu::limits, &context, text, sizeof text) != PassStatus::done) {
         if (devices > 0) break;
         std::printf("SKIPPED: no GPU to check the client's plug-in on: %s\n", text);

@@ -38,7 +38,7 @@ WORKER = Path(__file__).with_name("worker.py")
 USES = Path(__file__).with_name("uses.py")
 EXIT_SKIPPED = 77
 PARTS = ("accuracy", "ways", "uses", "device", "pinned", "averages", "rates", "deaths", "tools")
-# So many uses at a time.
+# How many uses run at a time.
 USES_AT_ONCE = 5
 # The plug-ins of the daemon and of the clients.
 PLUGINS = ("libgossamer_cuda.so", "libgossamer_client_cuda.so")
@@ -75,7 +75,7 @@ class Scale(NamedTuple):
     pairs: int
     window_s: float
     most_ratio: Optional[float]  # None: not checked
-    deaths: int  # of clients
+    deaths: int  # how many clients die
 
 
 MEASURED = Scale(1500, 0.95, 4096, 1024, 15, 2.0, 1.02, 5)
@@ -255,12 +255,12 @@ class EndToEnd:
 
     def ways(self) -> None:
         nodes = self.start_pair("ways", self.gpu_section(True))
-        # A rehearsal has no streams and graphs, and compiling takes long without saying anything.
+        # A rehearsal has no streams and no graphs, and compiling takes long there and shows nothing new.
         for way in ("plain",) if self.options.rehearse else ("streams", "graph", "compile", "full"):
             found, one = self.accuracy_on(nodes, "gpu", f"digits-{way}", way)
             right = min(found) >= self.scale.least_accuracy and one["path"] == "device"
             texts = ", ".join(f"{value:.4f}" for value in found)
-            if way == "full":  # what the daemon keeps from before may be enough for it
+            if way == "full":  # memory that the daemon has kept may be enough for it
                 told = any("has no room" in node.program.log_text() for node in nodes)
                 texts = f"{texts}; the daemon {'needed host memory' if told else 'had what it needed'}"
             self.table.row(f"digits on {self.where}, {way}: likewise", texts, right)

@@ -340,7 +340,7 @@ std::string mean_with_nccl(const std::vector<std::shared_ptr<CudaDevice>>& devic
   return summed ? "" : "it did not go over NCCL: " + sums->status().trouble;
 }
 
-/// Two contexts of one GPU are enough for this.
+/// One GPU is enough for this check: it is opened as two contexts.
 std::string mean_through_host(const Plugin& plugin, std::vector<std::shared_ptr<CudaDevice>> devices) {
   if (devices.size() == 1) {
     auto again = CudaDevice::open(plugin, 0);
@@ -460,7 +460,8 @@ class Bandwidth {
         if (!device_.upload(array->get() + first, fragment)) throw std::runtime_error(device.failure());
       }
     }
-    // A lattice codec's reply is also made as long as an array, in bytes.
+    // The reply of a lattice codec is also measured at an array's length in bytes, so it has more blocks than the
+    // array.
     exponents_.resize(blocks_.size() * most_per_byte);
     outcomes_.resize(blocks_.size() * most_per_byte);
     checks_.resize(blocks_.size());
@@ -500,7 +501,7 @@ class Bandwidth {
   }
 
  private:
-  /// The elements of q4 in a byte.
+  /// Four bytes, the size of an f32 element, hold this many elements of q4.
   static constexpr std::size_t most_per_byte = 8;
 
   struct Range {
@@ -558,7 +559,7 @@ class Bandwidth {
     time_fragments(what, codec, work);
   }
 
-  /// Measures it as a worker calls it, on one fragment after the other.
+  /// Measures a kernel as a worker calls it, on one fragment after the other.
   template <class Work>
   void time_fragments(const char* what, const char* codec, const Work& work) {
     std::vector<double> calls_us;
@@ -745,7 +746,7 @@ int check(const char* path, const Extent& extent) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::setvbuf(stdout, nullptr, _IOLBF, 0);  // what hangs has told what it was about
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);  // each line is written at once: a hang shows where it is
   Extent extent = all_of_it;
   bool right = argc >= 2;
   std::string_view only;

@@ -172,7 +172,7 @@ def compiled_optimizer(orders: Orders) -> Dict[str, Any]:
 def again_and_again(orders: Orders) -> Dict[str, Any]:
     task = Digits(orders.device, orders.seed)
     used: List[int] = []
-    for number in range(10):  # only at first it waits for the other, who may have ended
+    for number in range(10):  # only the first waits for the other, which may end early
         run = attached(task, orders) if number == 0 else gossamer.attach(task.model, task.optimizer, job=orders.job)
         for _ in range(STEPS // 10):
             task.train()
@@ -181,7 +181,7 @@ def again_and_again(orders: Orders) -> Dict[str, Any]:
             free, total = torch.cuda.mem_get_info(orders.device)
             used.append(total - free)
     result = ended(task, run)
-    # Other programs use the GPU meanwhile, so this is only told.
+    # Other programs use the GPU meanwhile, so the number is shown and not checked.
     result["found"] += f", {(used[-1] - used[0]) / (1 << 20):+.0f} MiB on the GPU"
     return result
 
@@ -434,7 +434,7 @@ def jax_model(orders: Orders) -> Dict[str, Any]:
 class Use(NamedTuple):
     does: Callable[[Orders], Dict[str, Any]]
     environment: Dict[str, str] = {}
-    on_first: int = 1  # so many processes on the first node
+    on_first: int = 1  # how many processes run on the first node
 
 
 def plain(orders: Orders) -> Dict[str, Any]:

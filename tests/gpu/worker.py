@@ -37,9 +37,10 @@ import gossamer.torch as gossamer  # noqa: E402
 from fake_gpu import FakeGpu  # noqa: E402
 
 BATCH = 32
-# Waits this long for another replica, and for the first exchange; a busy machine takes its time.
+# The longest wait for another replica, and for the first exchange, on a busy machine.
 PATIENCE_S = 120.0
-PEER_STEP_S = 0.01  # also of a client that holds a model beside a fake GPU, which nothing else would pace
+# Seconds between the steps of a peer, and of a client beside a fake GPU, where nothing else limits the speed.
+PEER_STEP_S = 0.01
 WARM_UP_STEPS = 20
 
 
@@ -185,7 +186,7 @@ def take_room(task: Digits) -> None:
         task.train()
     task.accuracy()
     task.model.train()
-    torch.empty(256 << 20, dtype=torch.uint8, device=task.images.device)  # stays in its cache
+    torch.empty(256 << 20, dtype=torch.uint8, device=task.images.device)  # PyTorch keeps this memory in its cache
     torch.cuda.synchronize()
 
 
@@ -204,7 +205,8 @@ WAYS: Dict[str, Callable[[Digits, gossamer.Run, int], None]] = {
 
 
 def train_digits(options: argparse.Namespace) -> None:
-    # Small arrays find room on any GPU: the driver takes memory by 2 MiB.
+    # The way "full" needs a large model: the driver takes memory by 2 MiB, so small arrays find room on a full GPU,
+    # too.
     task = Digits(options.device, options.seed, hidden=8192 if options.way == "full" else 0)
     optimizer = None if options.way == "graph" else task.optimizer
     if options.way == "full":
@@ -233,7 +235,7 @@ def train_digits(options: argparse.Namespace) -> None:
 def hold_digits(options: argparse.Namespace) -> None:
     task = Digits(options.device, options.seed)
     run = gossamer.attach(task.model, task.optimizer, job=options.job, samples_per_step=BATCH)
-    told = 0  # attachments in which it has exchanged
+    told = 0  # the last attachment in which it has exchanged
     exchanges, attachments = 0, 0
     while True:
         task.train()

@@ -106,7 +106,7 @@ void arithmetic(Calls& calls, const device::CudaDevice& gpu) {
   gossip::LocalMeanOutcome outcome;
   calls.good(gpu.local_mean({&client, 1}, {out.get(), elements}, {&outcome, 1}));
   calls.good(gpu.download(values, out.get()));
-  // The step has doubled it, and the mean has made the other as large.
+  // The step has doubled `y`, and the mean has made `out` as large.
   if (calls.all_good()) CHECK(values == std::vector<float>(elements, 3));
 }
 
@@ -139,7 +139,7 @@ const client::cuda::ClientPluginTable& client_plugin() {
   return *loaded;
 }
 
-/// Calls one of its functions. Returns whether it is done.
+/// Calls a function of the plug-in. Returns whether the work is done.
 template <class Function, class... Arguments>
 bool done(Calls& calls, Function function, Arguments... arguments) {
   char text[256] = "";
@@ -203,7 +203,7 @@ void client_life(Calls& calls, const std::function<void(int, std::size_t)>& expo
 
 // ---- each call failing in turn
 
-/// `made_up_for`: functions without which the life goes on.
+/// `made_up_for`: functions that may fail without ending the life, because something else takes their place.
 void each_call_fails(const std::function<void(Calls&)>& life, const std::set<std::string>& made_up_for = {}) {
   host_cuda::reset();
   Calls clean;

@@ -23,8 +23,8 @@ thread_local constinit uint3 group_count{};
 namespace {
 
 constexpr std::size_t stack_bytes = 64 << 10;
-/// From time to time nothing goes on for this long after a group's end, so that others can look at memory in between;
-/// about this often in a grid.
+/// After the end of some groups, about this many in a grid, the grid pauses this long, so that other threads can look
+/// at memory in between.
 constexpr std::chrono::microseconds pause{100};
 constexpr unsigned pauses_a_grid = 3;
 
@@ -36,12 +36,12 @@ struct GpuThread {
   State state = State::ended;
   unsigned number = 0;
   Group* group = nullptr;
-  // where it meets other lanes
+  // The call at which the thread meets other lanes, with its mask and values.
   Meeting meeting{};
   std::uint32_t mask = 0;
   std::uint32_t value = 0;
   LaneValues values{};
-  // whether it is in its own stack
+  // Whether the thread has begun to run on its own stack.
   bool begun = false;
   jmp_buf here{};
   ucontext_t first{};
@@ -158,7 +158,7 @@ void start(Group& group, unsigned number, unsigned threads) {
   }
 }
 
-/// After a fault no thread goes on from where it was.
+/// After a fault, no GPU thread continues where it stopped.
 void forget_all(Scheduler& s) {
   s.can_run.clear();
   for (Group& group : s.groups) {

@@ -28,7 +28,7 @@ inline constexpr std::size_t page_bytes = std::size_t{2} << 20;
 
 struct Machine;
 
-/// The stream's thread keeps it alive, and ends when all work is done that was enqueued before the end.
+/// The stream's own thread keeps the object alive, and ends when all work is done that was enqueued before end().
 class Stream {
  public:
   /// A blocking stream comes after the earlier work of the default stream, and the default stream comes after it.
@@ -83,7 +83,7 @@ struct Range {
   int device;
 };
 
-/// Memory that can be shared, of this process's handles and mappings.
+/// Memory that processes can share. The handles and mappings of this process keep it alive.
 struct Allocation {
   ~Allocation();
   int descriptor = -1;

@@ -38,7 +38,7 @@ struct ncclComm {
 
 namespace {
 
-/// The state is asked for this often before an operation shows.
+/// An operation shows only after the state was read this often.
 constexpr int questions = 2;
 
 struct World {
@@ -65,7 +65,8 @@ std::uint64_t number_of(const ncclUniqueId& id) {
 void add_up(const std::shared_ptr<Clique>& clique, const float* send, float* receive, std::size_t count) {
   std::unique_lock lock(world().mutex);
   Clique& c = *clique;
-  world().changed.wait(lock, [&] { return c.aborted || c.left == 0; });  // those of the previous sum
+  // A sum begins when all ranks have left the previous one.
+  world().changed.wait(lock, [&] { return c.aborted || c.left == 0; });
   if (c.aborted) return;
   c.sum.resize(count);
   for (std::size_t e = 0; e < count; ++e)

@@ -88,7 +88,7 @@ Machine::Machine()
       seed(number_of("HOST_CUDA_SEED", 1)) {}
 
 Machine& machine() {
-  // It lives for ever, because the streams' threads may outlive everything else.
+  // The machine is never destroyed, because the streams' threads may outlive everything else.
   static auto* const the_machine = new Machine;
   return *the_machine;
 }
@@ -195,7 +195,8 @@ bool Machine::has_room(int device, std::size_t bytes) {
 
 namespace {
 
-/// Whether copies of this memory are left to the stream. All of it is in one range, or none of it.
+/// Whether the stream does copies of this memory later, which is so for memory that CUDA knows. The memory must not go
+/// beyond one range.
 bool is_asynchronous(const void* address, std::size_t bytes) {
   const Machine& m = machine();
   const Range* const range = m.find(address);
@@ -535,7 +536,7 @@ cudaError_t cudaStreamCreate(cudaStream_t* stream) {
   return cudaStreamCreateWithFlags(stream, cudaStreamDefault);
 }
 
-/// The work that it has begun goes on.
+/// Work that was enqueued on the stream still runs.
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   Entry entry;
   if (entry.fails()) return told(entry.error());

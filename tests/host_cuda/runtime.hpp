@@ -34,12 +34,12 @@ void fail_call(std::uint64_t n, cudaError_t error, bool for_good);
 [[nodiscard]] std::string failed_call();
 /// The resources that have not been given back, in words; empty: none.
 [[nodiscard]] std::string held();
-/// Does what the end of a process does: nothing is handed out any more, and nothing fails.
+/// Gives everything back, as the end of a process does. No call fails any more.
 void reset();
 
 }  // namespace host_cuda
 
-// ---- for tests in Python (tests/python/fake_gpu.py), by the names that the other plug-in which plays a GPU has
+// ---- for tests in Python (tests/python/fake_gpu.py); the other fake plug-in has functions of the same names
 
 extern "C" {
 

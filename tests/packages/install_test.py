@@ -34,7 +34,7 @@ while not select.select([sys.stdin], [], [], 0)[0]:
 run.close()
 print("ended", flush=True)
 """
-# This runs without a driver, which such a machine does not have.
+# The plug-in must load on a machine that has no driver.
 LOAD_PLUG_IN = """
 import ctypes, glob
 for path in glob.glob("/usr/lib/*/gossamer/*.so"):

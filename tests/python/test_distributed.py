@@ -26,7 +26,7 @@ import gossamer.torch as gossamer
 from contract_daemon import JOB, ContractDaemon, eventually
 
 RANKS = 2
-LOADING_S = 100  # for all of them: PyTorch takes long to be loaded where others want the processor, too
+LOADING_S = 100  # for all ranks; PyTorch is slow to load on a busy machine
 BROADCAST_EVERY = 4
 
 
@@ -78,7 +78,7 @@ def shards(rank, socket, folder):
 def parts(rank, socket, folder):
     """The shards of a model are one replica in parts. A correction of 1 is due at the first step."""
     torch.manual_seed(1)
-    model = torch.nn.Sequential(torch.nn.Linear(3, 5), torch.nn.BatchNorm1d(5))  # in shards as one
+    model = torch.nn.Sequential(torch.nn.Linear(3, 5), torch.nn.BatchNorm1d(5))  # one group of shards
     fully_shard(model, mesh=init_device_mesh("cpu", (RANKS,)))
     before = model[0].weight.full_tensor().detach().clone()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0)

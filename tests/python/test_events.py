@@ -163,7 +163,7 @@ class Events(unittest.TestCase):
             self.assertEqual((calls.count("closes"), calls.count("after")), (1, 1))
             self.assertTrue(eventually(daemon.client().is_gone))
             calls.clear()
-            attach().close()  # nothing is left of the first
+            attach().close()  # the first attachment has left nothing behind
             self.assertEqual(calls, ["before", "closes", "after", True])
             self.assertTrue(eventually(daemon.client(1).is_gone))
 

@@ -15,7 +15,7 @@ import unittest
 import warnings
 from unittest import mock
 
-# Nobody is told of these runs, nor waited for.
+# The loggers contact no server and wait for none.
 os.environ.update(WANDB_MODE="offline", WANDB_SILENT="true", WANDB_ERROR_REPORTING="false")
 os.environ.update(MLFLOW_ALLOW_FILE_STORE="true", MLFLOW_DISABLE_TELEMETRY="true", DO_NOT_TRACK="true")
 
@@ -45,7 +45,7 @@ def attached():
 
 class Written(unittest.TestCase):
     def setUp(self):
-        warnings.simplefilter("ignore", gossamer.GossamerWarning)  # of steps that change nothing
+        warnings.simplefilter("ignore", gossamer.GossamerWarning)  # these steps change nothing in the model
 
     def train(self, log):
         """Lets `log` write the figures of a run, twice while it trains and then when it is closed. Returns its clocks."""

@@ -101,7 +101,7 @@ class Training(unittest.TestCase):
                     warnings.simplefilter("always")
                     for step in range(200):
                         params = {"w": params["w"] - 0.1 * (params["w"] - 1)}
-                        if step % 10 == 0:  # others want 3
+                        if step % 10 == 0:  # other replicas pull towards 3
                             client.make_due((0.5 * (3 - np.asarray(params["w"]))).tolist())
                         returned = run.step(params)
                         params = returned if keeps else params
@@ -234,7 +234,7 @@ class OnADevice(unittest.TestCase):
             np.testing.assert_array_equal(params[0], [5, 6])
             self.assertEqual(client.publication(2), [5, 6])
             self.done = True
-            client.make_due([1, 1])  # not with the earlier snapshot
+            client.make_due([1, 1])  # must not be published with the earlier snapshot
             params = self.step(run, params, 3)
             self.assertEqual(client.publication(2), [6, 7])
             np.testing.assert_array_equal(params[0], [6, 7])
@@ -319,7 +319,8 @@ class OnADevice(unittest.TestCase):
             np.testing.assert_array_equal(params[0], [0, 3])
 
 
-# Process ARGUMENT 1 of two with one model, which trains on data of both. The first gets a correction before that.
+# The program of one of two processes that hold one model and train it on the data of both. Argument 1 is the number of
+# the process. Process 0 gets a correction before it trains.
 PROCESS = """
 import sys
 import jax, numpy as np

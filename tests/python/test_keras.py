@@ -129,7 +129,7 @@ class Training(unittest.TestCase):
         model.compile(keras.optimizers.SGD(0.0), "mse", steps_per_execution=2)
         clocks = []
         ours = gossamer.GossamerCallback(job="test", samples_per_step=8, socket=NOWHERE, wait=False)
-        for _ in range(2):  # the second goes on where the first has ended
+        for _ in range(2):  # the second fit continues the clock of the first
             fit(model, [keras.callbacks.LambdaCallback(on_epoch_end=lambda *_: clocks.append(ours.run.clock)), ours])
         self.assertEqual(clocks, [32, 64])
 

@@ -106,7 +106,7 @@ class Training(unittest.TestCase):
                 for _ in range(300):
                     w += 1
                     run.step()
-            a = w + 1  # the program has a model of its own from now on
+            a = w + 1  # a new array, which the run does not know
             with self.assertWarnsRegex(gossamer.GossamerWarning, "50 steps have changed nothing in the model"):
                 for _ in range(150):
                     a += 1
@@ -118,11 +118,11 @@ class Training(unittest.TestCase):
         w = np.zeros(1000, np.float32)
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            with alone({"w": w}) as run:  # as gradients of a few rows do
+            with alone({"w": w}) as run:  # only one row changes, as with gradients of a few rows
                 for step in range(2000):
                     w[0] += step % 7 == 0
                     run.step()
-                for step in range(11):  # a learning rate that ends at 0
+                for step in range(11):  # nothing changes, as with a learning rate of 0 at the end
                     run.step()
 
     def told_that_corrections_do_not_last(self, overwrites, steps):
@@ -152,7 +152,7 @@ class Training(unittest.TestCase):
             )
             return self.told_that_corrections_do_not_last(overwrites, steps)
 
-        for size in (0.001, 0.1, 0.3):  # of the updates, beside corrections of 0.1
+        for size in (0.001, 0.1, 0.3):  # size of the updates; corrections have 0.1
             self.assertEqual(trained(True, size), 1)
             self.assertEqual(trained(False, size), 0)
 
@@ -205,7 +205,7 @@ class Training(unittest.TestCase):
         with alone([w]) as run, warnings.catch_warnings():
             warnings.simplefilter("error")
             for step in range(200):
-                w += step // 40  # a learning rate that is 0 at first
+                w += step // 40  # w stays 0 at first, as with a learning rate of 0
                 run.step()
 
     def test_a_joiner_takes_over_the_model(self):
@@ -519,7 +519,7 @@ class Arguments(unittest.TestCase):
                 gossamer.attach([np.zeros(4, np.float32)], **options)
 
     def test_samples(self):
-        with alone(np.zeros(4, np.float32)) as run:  # one array is a model, too
+        with alone(np.zeros(4, np.float32)) as run:  # a single array is a model, too
             for bad, pattern in (
                 *((beyond, "from 0 to") for beyond in (-1, 2**63, 2**64 + 7, 5 - 2**64)),
                 (2.5, "whole number, not 2.5"),
@@ -621,7 +621,8 @@ class Lifetime(unittest.TestCase):
         with self.assertRaisesRegex(gossamer.GossamerError, r"attached to the job 'test' already.*close that run first") as caught:
             gossamer.attach([weights], job="other", socket=NOWHERE, wait=False)
         self.assertEqual(caught.exception.status, "GOSSAMER_BAD_ARGUMENT")
-        with self.assertRaisesRegex(gossamer.GossamerError, "Close that run first"):  # a part of the model
+        # This array is a part of the attached model.
+        with self.assertRaisesRegex(gossamer.GossamerError, "Close that run first"):
             gossamer.attach([weights[1:]], job="other", socket=NOWHERE, wait=False)
         run.step()
         run.itself = run  # a reference cycle

@@ -89,7 +89,7 @@ class DataLoaders(unittest.TestCase):
                 raise AssertionError("a run of the parent trained in the child")
 
             def exits():
-                # with the C library's exit handlers, but not Python's, which belong to the test
+                # Runs the C library's exit handlers, but not Python's, which belong to the test.
                 ctypes.CDLL(None).exit(0)
 
             for action in (closes, steps, exits):

@@ -204,7 +204,7 @@ class Sharded(unittest.TestCase):
         samplers = [ShardedSampler(size, run) for run in runs]
         loops = [iter(sampler) for sampler in samplers]
         seen = []
-        # Each goes to the middle of the common order, through its own part.
+        # Each sampler goes through its own part up to the middle of the common order.
         for sampler, run, loop in zip(samplers, runs, loops):
             for _ in range(sum(1 for place in sampler._places(0, 0) if place < size // 2)):
                 seen.append(next(loop))

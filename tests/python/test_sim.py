@@ -79,7 +79,7 @@ class Simulated(unittest.TestCase):
         slow = simulate(settings=settings, step_jitter=0, speeds=[0.25])
         self.assertEqual(even.records[-1]["consensus_rms"], 0)
         self.assertAlmostEqual(slow.records[-1]["samples"] / even.records[-1]["samples"], 0.25, delta=0.03)
-        # 2 (n - 1) / n of the model's bytes, after every four steps.
+        # A node sends 2 (n - 1) / n of the model's bytes after every four steps.
         rounds = even.records[-1]["clocks"][0] / (2 * 4)
         self.assertAlmostEqual(even.records[-1]["bytes_per_node"], rounds * 1.5 * 4 * ELEMENTS)
         gossip = simulate(step_jitter=0, speeds=[0.25])
@@ -96,7 +96,7 @@ class Simulated(unittest.TestCase):
         for settings in ({}, {"method": "average"}):
             started.clear()
             result = gossamer.sim.run(make, train, loss_of, nodes=4, seconds=20, faults=faults, settings=settings)
-            self.assertEqual(started, [0, 0, 1, 2, 3, 1])  # the first is evaluated
+            self.assertEqual(started, [0, 0, 1, 2, 3, 1])  # the first replica is made for the evaluation
             clocks = [len(record["clocks"]) for record in result.records]
             self.assertIn(3, clocks)
             self.assertEqual(clocks[-1], 4)
@@ -145,11 +145,11 @@ class Simulated(unittest.TestCase):
 
     def test_the_share_of_training_is_at_most_all(self):
         for settings in ({}, {"method": "average"}, {"method": "alone"}):
-            result = simulate(nodes=2, seconds=1, settings=settings)  # whose steps happen to be short ones
+            result = simulate(nodes=2, seconds=1, settings=settings)  # the steps of this run are short
             self.assertLessEqual(result.summary["computing_share"], 1)
 
     def test_ctrl_c_that_a_function_keeps_ends_the_run(self):
-        # A shell that runs this in the background has it ignored, and so has what this starts.
+        # A shell that runs this test in the background ignores SIGINT, and child processes inherit that.
         self.addCleanup(signal.signal, signal.SIGINT, signal.signal(signal.SIGINT, signal.default_int_handler))
         started = []
         popen = subprocess.Popen
@@ -159,7 +159,7 @@ class Simulated(unittest.TestCase):
             return started[-1]
 
         def interrupted(replica: Quadratic, node: int) -> None:
-            started[0].send_signal(signal.SIGINT)  # as the terminal does, to all programs in front
+            started[0].send_signal(signal.SIGINT)  # a terminal sends it to all programs in the foreground
             started[0].wait()
 
         with mock.patch("subprocess.Popen", begin), self.assertRaises(KeyboardInterrupt):
@@ -169,7 +169,7 @@ class Simulated(unittest.TestCase):
         often, seldom = simulate(settings={"period_ms": numpy.int64(50)}, speeds=numpy.ones(2), step_ms=numpy.float32(100)), simulate(settings={"period_ms": 2000})
         self.assertGreater(often.records[-1]["bytes_per_node"], 2 * seldom.records[-1]["bytes_per_node"])
         scaled = simulate(model_scale=1000, network={"mbit": 10, "latency_ms": 10, "topology": "ring"})
-        self.assertLess(scaled.records[-1]["bytes_per_node"], 0.6 * 20 * 10e6 / 8)  # of half of it
+        self.assertLess(scaled.records[-1]["bytes_per_node"], 0.6 * 20 * 10e6 / 8)  # half of the rate, and some room
 
     def test_models_by_functions_and_more_measures(self):
         class Functional:

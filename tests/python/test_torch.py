@@ -135,7 +135,7 @@ class Training(unittest.TestCase):
             count = int(net[1].num_batches_tracked)
             daemon.client().make_due([0.0] * (ELEMENTS - 8) + [1.0] * 8)
             run.step()
-            # From the snapshots 0 and 1 to the targets 1 and 2, and no further.
+            # Each buffer moves from its snapshot (0 or 1) towards its target (1 or 2), and not beyond the target.
             self.assertTrue(torch.equal(net[1].running_mean, torch.minimum(mean + 1, mean.clamp(min=1))))
             self.assertTrue(torch.equal(net[1].running_var, torch.minimum(variance + 1, variance.clamp(min=2))))
             self.assertEqual(int(net[1].num_batches_tracked), count)
@@ -167,7 +167,7 @@ class Training(unittest.TestCase):
             self.assertEqual(run.info().steps, 1)
 
     def test_an_optimizer_that_another_object_stands_for(self):
-        class Prepared(torch.optim.Optimizer):  # as Accelerate's: without what torch.optim.Optimizer sets up
+        class Prepared(torch.optim.Optimizer):  # like Accelerate's: it lacks what the base class sets up
             def __init__(self, optimizer):
                 self.optimizer = optimizer
                 self.due = False
@@ -242,7 +242,7 @@ class Training(unittest.TestCase):
                 run = gossamer.attach(net, optimizer, job="other", socket=daemon.path)
                 train(net, optimizer)
                 self.assertEqual(run.info().steps, 1)
-                del optimizer  # first, as by a cell that makes a new one
+                del optimizer  # it ends before the run, as when a cell makes a new one
                 del run
             self.assertEqual([str(one.message) for one in warned], [])
 
@@ -297,7 +297,7 @@ class Training(unittest.TestCase):
         with unittest.mock.patch("gossamer.torch._FOREIGN_S", 0.0), alone(net, optimizer) as run:
             with warnings.catch_warnings():
                 warnings.simplefilter("error")
-                for step in range(600):  # they take turns, as those of adversaries do
+                for step in range(600):  # the models take turns, as in adversarial training
                     train(*((net, optimizer) if step % 100 == 0 else (other, others)))
             with self.assertWarnsRegex(gossamer.GossamerWarning, "only other models are trained here"):
                 for _ in range(200):
@@ -307,7 +307,7 @@ class Training(unittest.TestCase):
                 for _ in range(300):
                     train(other, others)
                 run.finish()
-        with alone(net, optimizer) as run:  # at the end at the latest
+        with alone(net, optimizer) as run:  # the warning comes at the end at the latest
             train(net, optimizer)
             for _ in range(200):
                 train(other, others)
@@ -345,7 +345,7 @@ class Training(unittest.TestCase):
         def train_with_a_fused_optimizer(net, optimizer, run):
             try:
                 other = torch.optim.Adam(net.parameters(), lr=0.1, fused=True)
-            except (RuntimeError, TypeError):  # not for CPUs yet
+            except (RuntimeError, TypeError):  # this version has none for CPUs
                 other = torch.optim.Adam(net.parameters(), lr=0.1)
             train_with_both(net, optimizer, other, run)
 
@@ -396,7 +396,7 @@ class Training(unittest.TestCase):
         with warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always")
             with alone(net) as run:
-                net[2] = torch.nn.Linear(4, 5)  # another head
+                net[2] = torch.nn.Linear(4, 5)  # the program replaces the head
                 optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
                 for _ in range(60):
                     train(net, optimizer)
@@ -496,7 +496,7 @@ class Training(unittest.TestCase):
             daemon.client().make_due([1.0] * ELEMENTS)
             train(net, optimizer)
             self.assertEqual(run.info().steps, 1)
-            self.assertTrue(torch.equal(net[1].weight.detach(), before[2] + 1))  # it is in no group
+            self.assertTrue(torch.equal(net[1].weight.detach(), before[2] + 1))  # this weight is in no parameter group
             self.assertFalse(torch.equal(net[2].weight.detach(), before[4] + 1))
         with self.assertRaisesRegex(gossamer.GossamerError, "updates none of the tensors.*masters="):
             alone(net, torch.optim.SGD(model().parameters(), lr=0.1))
@@ -720,7 +720,7 @@ class Tensors(unittest.TestCase):
             with alone(net) as run:
                 return run.info().layout_hash
 
-        compiled = torch.nn.Module()  # as torch.compile() does it
+        compiled = torch.nn.Module()  # wraps the model as torch.compile() does
         compiled._orig_mod = model()
         self.assertEqual(layout(model()), layout(compiled))
         self.assertEqual(layout(model()), layout(torch.nn.DataParallel(model())))
@@ -740,7 +740,7 @@ class Tensors(unittest.TestCase):
         net = model()
         with ContractDaemon() as daemon, gossamer.attach(net, job="test", socket=daemon.path) as run:
             client = daemon.client()
-            run._stillness = run._overwriting = None  # they look at the first steps
+            run._stillness = run._overwriting = None  # these check the first steps only
             run.step()
             with mock.patch.object(run, "_follow_tensors", wraps=run._follow_tensors) as looks:
                 run.step()
@@ -793,7 +793,7 @@ class Tensors(unittest.TestCase):
         try:
             gossamer.attach(net, torch.optim.SGD(model().parameters(), lr=0.1), job="resent", socket=NOWHERE)
         except gossamer.GossamerError as error:
-            kept = error  # with its frames
+            kept = error  # an exception keeps its frames alive
         self.assertIn("updates none", str(kept))
         gossamer.attach(net, job="resnet", socket=NOWHERE, wait=False).close()
 
@@ -845,7 +845,7 @@ class Partitioning(unittest.TestCase):
 
     def test_layers_are_cut_by_what_they_take(self):
         self.addCleanup(torch.set_num_threads, torch.get_num_threads())
-        torch.set_num_threads(1)  # two that wait for each other on a busy machine take a hundred times as long
+        torch.set_num_threads(1)  # on a busy machine, two threads that wait for each other take a hundred times as long
         net = torch.nn.Sequential(
             torch.nn.Linear(8, 1024), torch.nn.BatchNorm1d(1024), torch.nn.Linear(1024, 1024), torch.nn.Linear(1024, 2)
         )
@@ -857,7 +857,7 @@ class Partitioning(unittest.TestCase):
             self.assertEqual(max(cut.costs), cut.costs[cut.stages.index(("2",))])
             self.assertEqual([name for stage in cut.stages for name in stage], ["0", "1", "2", "3"])
         names = [name for stage in range(3) for name in cut.module(stage).state_dict()]
-        self.assertEqual(names, list(before))  # those of the uncut model, so that replicas of both meet
+        self.assertEqual(names, list(before))  # the uncut model's names, so that both kinds of replicas meet
         values = torch.randn(64, 8)
         torch.set_rng_state(state)
         net.eval()

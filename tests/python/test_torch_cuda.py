@@ -48,7 +48,7 @@ class FakeMachine:
         self.elsewhere = {}
         self.stream = 0x10
         self.capturing = False
-        self.ordered = []  # (GPU, stream before)
+        self.ordered = []  # (GPU, earlier stream) of each call of order()
 
     @contextlib.contextmanager
     def patched(self):
@@ -69,7 +69,7 @@ class FakeLibrary:
         self._real = _library.library()
         self._path = _library.PATHS.index(path)
         self.opened = []  # (device, stream) of each run
-        self.streams = []  # set_stream
+        self.streams = []  # the arguments of set_stream()
 
     def __getattr__(self, name):
         return getattr(self._real, name)
@@ -138,7 +138,7 @@ class OnTheGpu(CudaTest):
             self.machine.stream = 0x30
             run.finish(timeout_s=0)
             self.machine.stream = 0x40
-        self.assertEqual(library.streams[2:], [0x30, 0x40])  # and closed on that stream
+        self.assertEqual(library.streams[2:], [0x30, 0x40])  # the run was also closed on that stream
 
     def test_a_step_inside_a_graph_is_refused(self):
         self.play_library()

@@ -16,8 +16,8 @@ except ImportError as error:
 import gossamer.torch as gossamer
 from contract_daemon import NOWHERE, ContractDaemon
 
-# What its tensors hold is in host memory. A parameter is another object than the tensor it is made of, with the same
-# storage.
+# The data of the fake device's tensors are in host memory. A parameter is another object than the tensor it is made of,
+# with the same storage.
 set_up_device("fake")
 fallback = torch.library.Library("_", "IMPL")
 hosts = {}
@@ -36,7 +36,7 @@ def on_host(value):
 def on_device(value, inputs):
     if not isinstance(value, torch.Tensor):
         return value
-    for given in inputs:  # of an operation in place
+    for given in inputs:  # an operation in place returns one of its inputs
         if on_host(given) is value:
             return given
     result = torch._C._acc.create_empty_tensor(value.shape, value.dtype)

@@ -73,7 +73,7 @@ class Adapter:
             try:
                 self.train(first, fail, rate=0.0)
             except ArithmeticError as error:
-                kept = error  # as a notebook does
+                kept = error  # a notebook keeps the last exception, too
             with warnings.catch_warnings(record=True) as told:
                 warnings.simplefilter("always")
                 self.train(second, lambda step: self.assertTrue(first.run.closed), rate=0.0)

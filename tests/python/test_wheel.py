@@ -63,7 +63,7 @@ class Wheel(unittest.TestCase):
         self.assertIn(f"-{version}-", wheel_file.name)
         self.assertEqual(clock, "1")
         self.assertTrue((target / "gossamer" / "py.typed").exists())
-        # Commands would come before those of a Debian package.
+        # Commands in the wheel would be found before those of a Debian package.
         self.assertFalse((target / "bin").exists())
 
 

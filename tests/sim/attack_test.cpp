@@ -11,7 +11,7 @@ namespace gossamer::sim {
 namespace {
 
 /// ‖x − b‖² with b = 0 for everyone, from x = initial: the loss falls to the noise. Steps are so large that averaging
-/// does not outweigh one that goes uphill.
+/// does not outweigh a node that goes uphill.
 Experiment experiment_with(AttackKind attack, std::size_t nodes = 8) {
   Experiment experiment{.nodes = nodes, .samples = nodes * 250, .learning_rate = 0.2, .seed = 5};
   experiment.attack = attack;

@@ -1,5 +1,5 @@
-// How the period follows the network: replicas over links of every speed, and links that change, with the shipped
-// window (peer/links/pacing.hpp) between them, which measures what the cadence keeps to a share of.
+// How the period follows the network: replicas over links of every speed, and over links that change. The shipped
+// window (peer/links/pacing.hpp) runs between them and measures the rate of which the cadence takes a share.
 
 #include <deque>
 #include <map>
@@ -13,12 +13,12 @@ namespace {
 
 constexpr double mbit = 1e6 / 8;
 constexpr std::size_t elements = 16 * 512;
-constexpr std::size_t fragment_payload = 512 + 4;  // of an exchange in q8, about
+constexpr std::size_t fragment_payload = 512 + 4;  // about the bytes of an exchange in q8
 constexpr std::size_t bulk_from = 1'000;
 constexpr std::size_t ack_bytes = 100;
 constexpr TimeUs look_us = 1'000;
 constexpr TimeUs ping_us = 500'000;
-constexpr TimeUs clock_begin_us = us_per_s;  // of the windows, for which 0 means never
+constexpr TimeUs clock_begin_us = us_per_s;  // the time at the beginning: 0 means never to a window
 constexpr double share = 0.5;
 
 /// Bulk between two nodes, in one direction: it waits until the window lets its next part go.
@@ -44,7 +44,7 @@ class Line {
     });
   }
 
-  /// As peer/overlay/sender.cpp tells it.
+  /// Computes the load as peer/overlay/sender.cpp does.
   [[nodiscard]] gossip::LinkLoad load() const {
     if (!pacing_.measured() || pacing_.rate() <= 0) return {};
     const double takes_us = static_cast<double>(waiting_bytes_) / pacing_.rate() * us_per_s;
@@ -103,7 +103,7 @@ class World {
         cluster_({.elements = elements,
                   .replica = {.period_us = 1'000},
                   .task_us = 10,
-                  .task_bytes_per_s = 1e13,  // links are to be what is slow, also those of 100 Gbit/s
+                  .task_bytes_per_s = 1e13,  // fast, so that even links of 100 Gbit/s are the slow part
                   .byte_scale = scale_},
                  schedule_, network_) {
     cluster_.transport = [this](std::size_t from, std::size_t to, std::size_t bytes, std::function<void()> arrive) {
@@ -133,7 +133,8 @@ class World {
     return *line;
   }
 
-  /// As the daemon's loop: what is known of the links, for each replica, in the bytes that the replica knows of.
+  /// Tells each replica what is known of its links, as the daemon's loop does. Rates are scaled to the small model's
+  /// bytes.
   void look() {
     for (std::size_t i = 0; i < cluster_.size(); ++i) {
       gossip::Replica& replica = *cluster_.node(i).replica;
@@ -151,14 +152,14 @@ class World {
     schedule_.after(look_us, [this] { look(); });
   }
 
-  double scale_;  ///< of the bytes of a message to those that the small model has
+  double scale_;  ///< the bytes of a message on the wire over those of the small model
   Schedule schedule_;
   Network network_;
   Cluster cluster_;
   std::map<std::pair<std::size_t, std::size_t>, std::unique_ptr<Line>> lines_;
 };
 
-/// Of each node's link, over some seconds in a row.
+/// Checks the share that is used of each node's link, over several windows in a row.
 void check_use(World& world, double bytes_per_s) {
   constexpr int windows = 4;
   constexpr TimeUs window_us = 5 * us_per_s;

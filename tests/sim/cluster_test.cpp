@@ -99,7 +99,8 @@ TEST_CASE("A paused daemon handles everything when it goes on") {
 
 namespace {
 
-/// Of what node 0 alone had learned when it left, or else only drained: how much the others' sum has gained.
+/// Node 0 alone has learned something, and then leaves or only drains. Returns the share of it that the others' sum has
+/// gained.
 double handed_over(bool leaves, int seed) {
   CAPTURE(leaves, seed);
   World world(4, seed);
@@ -143,12 +144,13 @@ TEST_CASE("What a leaver learned stays with the others", "[figures]") {
       sum += handed_over(leaves, seed);
     return sum / seeds;
   };
-  // Of four, three quarters would leave the mean of the others where the mean of all was. It is less, since the second
-  // partner has had some of it from the first when it is asked, and since an exchange may have been under way.
+  // If a leaver handed over three quarters of it, the mean of the three others would be the earlier mean of all four.
+  // It is less, because the second partner already has a part from the first, and because an exchange may have been
+  // under way.
   const double left = mean(true);
   CHECK(left > 0.4);
   CHECK(left < 0.75);
-  CHECK(mean(false) < 0.15);  // what was under way
+  CHECK(mean(false) < 0.15);  // only what exchanges under way have moved
 }
 
 TEST_CASE("What was learned while drained is handed over whole, however far it is from what was expected") {
@@ -156,7 +158,7 @@ TEST_CASE("What was learned while drained is handed over whole, however far it i
   CAPTURE(seed);
   World world(2, seed);
   Cluster& cluster = world.cluster;
-  cluster.run_until(3 * us_per_s);  // they agree, and expect to
+  cluster.run_until(3 * us_per_s);  // they agree, and their steps are fine
   cluster.drain(0);
   cluster.run_until(4 * us_per_s);
   for (float& value : cluster.node(0).client.model)

@@ -1,5 +1,5 @@
-// Faults drawn from fixed seeds break no invariant. That each oracle sees the rule it watches broken is what the test
-// sim_sabotage is for (tools/sim/hunt/sabotage.hpp).
+// Faults drawn from fixed seeds break no invariant. The test sim_sabotage checks that each oracle notices when its rule
+// is broken (tools/sim/hunt/sabotage.hpp).
 
 #include <cstdint>
 
@@ -27,8 +27,9 @@ Swarm quiet(std::uint64_t seed, Codec codec = Codec::q8) {
 }  // namespace
 
 TEST_CASE("Faults of a fixed set of seeds break no invariant") {
-  // Beside the first few, seeds that once broke one: an answer that waited for its fragment when its link came up again
-  // was asked for anew; a leaver in lean memory had two exchanges under way, of one allowed.
+  // After the first few come seeds that once broke an invariant. In one, a link came up again, and an answer that
+  // waited for its fragment was asked for anew. In the other, a leaver in lean memory had two exchanges under way where
+  // one is allowed.
   const auto seed = GENERATE(range<std::uint64_t>(1, 9), 100'047, 62'681'368'690'991);
   Swarm swarm = draw_swarm(static_cast<std::uint64_t>(seed));
   swarm.faults_us = std::min<TimeUs>(swarm.faults_us, 2 * us_per_s);
@@ -50,7 +51,8 @@ TEST_CASE("In lean memory every fragment has its turn, however many requests the
 }
 
 TEST_CASE("A client that comes to the node of one that died answers nothing of what that one has answered") {
-  // Its replica was new and took a repeated request for a fresh one; and who had asked never counted what was lost.
+  // The new replica once took a repeated request for a fresh one, and the node that had asked never counted what was
+  // lost.
   const auto seed = GENERATE(range<std::uint64_t>(0, 4));
   Swarm swarm = quiet(40 + seed);
   swarm.path = {.latency_us = 1'000, .loss = 0.1};
@@ -65,7 +67,7 @@ TEST_CASE("A client that comes to the node of one that died answers nothing of w
 
 namespace {
 
-/// A calm cluster whose links and deaths are the membership's.
+/// A calm cluster in which the membership decides about links and deaths.
 Swarm with_membership(std::uint64_t seed) {
   Swarm swarm = quiet(seed);
   swarm.nodes = 4;

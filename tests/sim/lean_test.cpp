@@ -12,7 +12,7 @@ namespace {
 
 constexpr double rounding = 2e-6;
 constexpr std::size_t elements = 16 * 256;
-constexpr std::size_t window = 4;  // of 16 fragments
+constexpr std::size_t window = 4;  // how many of the 16 fragments may have memory
 
 /// How many fragments have memory: what was given back is NaN.
 std::size_t provided(const Cluster::Node& node) {
@@ -44,7 +44,7 @@ struct World {
       value = static_cast<float>(random.uniform() - 0.5);
     return values;
   }
-  /// What has memory keeps to the window, and what has none is not read.
+  /// Checks that no fragment without memory is read, and notes how many have memory at most.
   void look(std::size_t i) {
     const Cluster::Node& node = cluster.node(i);
     if (!node.replica) return;
@@ -149,7 +149,7 @@ TEST_CASE("A daemon over lean memory that dies and comes back costs its client n
   for (int time = 0; time < 20; ++time) {
     world.cluster.run_until(now_us += 200'000 + time * 777);
     world.cluster.kill_daemon(1);
-    // What was under way ends at the others.
+    // The other nodes end the exchanges that were under way with it.
     world.cluster.declare_dead(0, 1);
     world.cluster.declare_dead(2, 1);
     world.cluster.run_until(now_us += 50'000);

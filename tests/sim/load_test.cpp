@@ -1,9 +1,9 @@
-// The standard load: replicas whose clients all add noise at a steady rate, and no faults. They stay apart by what
-// noise and averaging lead to, and that is known: pairs by chance that meet in the middle take 1 / (n - 1) of the sum
-// of squared distances an exchange, so that the mean square distance an element settles at
+// The standard load: replicas whose clients all add noise at a steady rate, and no faults. Noise and averaging keep
+// them apart by a known distance. An exchange of a random pair that meets in the middle takes 1 / (n - 1) of the sum of
+// squared distances, so the mean square distance an element settles at
 //   noise a step · steps a second · (1 - 1/n) · (n - 1) / exchanges a second.
-// Replicas exchange what was published some steps ago, and at smaller weights where exchanges overlap: they do not
-// reach it, but they come within the bounds here. A rule of mixing that is broken shows as distance.
+// Replicas exchange what was published some steps ago, and at smaller weights where exchanges overlap. So they stay
+// farther apart than that, but within the bounds here. A broken rule of mixing shows as distance.
 
 #include "catch.hpp"
 #include "tools/sim/cluster.hpp"

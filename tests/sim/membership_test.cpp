@@ -13,7 +13,7 @@ namespace {
 
 using Change = gossip::Membership::Change;
 
-/// A cluster that has found together, and what its nodes say.
+/// A cluster whose nodes have found each other, and what its nodes say.
 struct LearningRun {
   explicit LearningRun(std::size_t nodes, gossip::MembershipOptions options = {}, std::uint64_t seed = 1)
       : network(schedule, gossip::Random(seed), nodes, {.latency_us = 250, .jitter_us = 500}),
@@ -98,8 +98,9 @@ TEST_CASE("A crash is known to every node, in the same time in small and large c
 }
 
 TEST_CASE("A crash is suspected one probe interval later on average, and the length of a probe") {
-  // Das et al. 2002, section 3.1: the first of n - 1 others to probe it does so in an interval with probability
-  // 1 - 1 / e. Counted in whole intervals that is e / (e - 1) of them; as nodes probe out of step, the wait is one.
+  // Das et al. 2002, section 3.1: in an interval, at least one of the n - 1 others probes it with probability 1 - 1 /
+  // e. Counted in whole intervals, that takes e / (e - 1) of them. Nodes probe out of step, so the mean wait is one
+  // interval.
   double sum = 0;
   constexpr int crashes = 60;
   LearningRun run(24);
@@ -123,7 +124,7 @@ TEST_CASE("A crash is suspected one probe interval later on average, and the len
   CHECK(sum / crashes == Approx(2).margin(0.35));
 }
 
-/// Of live nodes, in an hour in which one message of twenty is lost.
+/// Counts the live nodes that are declared dead in an hour in which one message of twenty is lost.
 std::size_t deaths_under_loss(bool refutation) {
   LearningRun run(16);
   run.start();
@@ -197,7 +198,7 @@ TEST_CASE("Halves that were cut off from each other for a minute become one agai
 
 TEST_CASE("Without the addresses of the dead, halves do not find together") {
   gossip::MembershipOptions options;
-  options.reconnect_interval_us = 24 * 3600 * us_per_s;  // negative control: nobody tries them
+  options.reconnect_interval_us = 24 * 3600 * us_per_s;  // negative control: nobody dials the dead
   LearningRun run(16, options);
   run.start();
   run.halve();
@@ -260,7 +261,7 @@ TEST_CASE("Nodes that can only dial out are members, and never paired with each 
       for (const gossip::Membership::Dial& dial : actions.dial)
         CHECK_FALSE(run.network.behind_nat(MembershipCluster::number(dial.node)));
     };
-    // Through those who can be dialled: the first is one.
+    // All nodes join through the first one, which can be dialled.
     for (std::size_t node = 0; node < nodes; ++node) {
       run.cluster.start(node, {0});
       run.run_for(0.1);
@@ -280,7 +281,8 @@ TEST_CASE("Nodes that can only dial out are members, and never paired with each 
   }
 }
 
-/// What the nodes that only dial out, those from `hosts` on, have come to.
+/// The smallest member list among the nodes that only dial out (from `hosts` on), and how many of them know only a
+/// part.
 struct Guests {
   std::size_t fewest = std::numeric_limits<std::size_t>::max();
   std::size_t partial = 0;

@@ -54,7 +54,7 @@ TEST_CASE("Messages lost on a standing link are said again, and nothing is lost 
   const auto before = world.cluster.total();
   world.cluster.run_until(10 * us_per_s);
   CHECK(world.cluster.count(&ReplicaCounters::repeats_sent) > 50);
-  CHECK(world.cluster.distance() < 1e-5);  // below which they rest
+  CHECK(world.cluster.distance() < 1e-5);  // below this distance replicas rest
   world.network.set_default({.latency_us = 2'000});
   world.cluster.run_until(18 * us_per_s);
   world.cluster.settle();
@@ -110,7 +110,7 @@ TEST_CASE("Partners follow the rule, and the replicas agree whichever it is", "[
   CHECK(world.cluster.distance() < 1e-4 * apart);
   if (policy == PartnerPolicy::random) CHECK(pairs.size() == 56);
   if (policy == PartnerPolicy::hub) {
-    // What is not with the hub was a second choice, after it was busy.
+    // An exchange without the hub was a second choice, made when the hub was busy.
     CHECK(pairs.contains({7, 0}));
     CHECK(pairs.contains({0, 7}));
   }
@@ -132,12 +132,12 @@ TEST_CASE("A fragment is exchanged with its owner only, also after an owner's de
     ++exchanges[event.fragment];
   };
   const double apart = world.cluster.distance();
-  world.cluster.run_until(50'000);  // until all know of all
+  world.cluster.run_until(50'000);  // by then every node knows of all others
   world.cluster.on_event = watch;
   world.cluster.run_until(4 * us_per_s);
   CHECK(world.cluster.distance() < 1e-4 * apart);
   CHECK(exchanges.size() == world.cluster.fragments());
-  // Whoever has only the owner to compare itself with believes it, also when they are far apart.
+  // A replica that can compare itself only with the owner believes it, however far apart they are.
   for (float& value : world.cluster.node(0).client.model)
     value += 3;
   world.cluster.run_until(world.cluster.now_us() + 4 * us_per_s);
@@ -173,7 +173,7 @@ TEST_CASE("Clients with long steps are asked for all fragments that are due, and
     cluster.node(i).replica->set_step_time(3 * us_per_s);
   }
   cluster.link_all();
-  cluster.run_until(10 * us_per_s);  // three steps
+  cluster.run_until(10 * us_per_s);  // the time of three steps
   // Each has published all of its model at the beginning, and once more.
   for (std::size_t i = 0; i < 2; ++i)
     CHECK(cluster.node(i).replica->counters().publications > 3 * fragments / 2);
@@ -186,7 +186,7 @@ TEST_CASE("Servers hold the mean of what late and unequal workers have trained")
   constexpr std::size_t workers = 5;
   World world(workers + keepers, 31, {.codec = codec, .period_us = 5'000, .partners = {.policy = PartnerPolicy::owner}},
               {.latency_us = 30'000, .jitter_us = 10'000, .loss = 0.02, .duplicate = 0.02}, keepers);
-  // They have come to one model: until then, what moves it is not progress.
+  // The nodes have agreed on one model. Before that, what moves the model is not progress.
   for (int second = 0; second < 30 && (second < 3 || world.cluster.distance() > 1e-6); ++second)
     world.cluster.run_until(world.cluster.now_us() + us_per_s);
   REQUIRE(world.cluster.distance() <= 1e-6);
@@ -251,7 +251,7 @@ TEST_CASE("A period that the cadence shortens counts at once") {
   world.cluster.run_until(20 * us_per_s);
   REQUIRE(world.cluster.node(0).replica->pace().period_us() > 60 * us_per_s);
   set_capacity(1e9);
-  // A second until the cadence is looked at, and a period.
+  // The cadence is looked at within a second, and then a period passes.
   CHECK(time_of_a_round(world, 10 * us_per_s) <= 1'100'000);
 }
 
@@ -297,7 +297,7 @@ TEST_CASE("The cadence keeps gossip to its share of the training's time") {
     CHECK(share < 0.022);
     CHECK(share > 0.012);
   }
-  // Nobody leaves it to the others to begin.
+  // No node leaves it to the others to begin exchanges.
   std::vector<std::uint64_t> begun;
   for (std::size_t i = 0; i < 4; ++i)
     begun.push_back(cluster.node(i).replica->counters().initiated - begun_before[i]);

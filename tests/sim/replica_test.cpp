@@ -129,7 +129,7 @@ namespace {
 bool over(const Cluster& cluster, std::size_t i) {
   return cluster.node(i).replica->finish_report().over;
 }
-/// Runs until all of the first `count` replicas are over; when that was.
+/// Runs until all of the first `count` replicas are over. Returns the time that this took.
 std::optional<TimeUs> run_until_over(World& world, std::size_t count, TimeUs limit_us) {
   const TimeUs begin_us = world.cluster.now_us();
   while (world.cluster.now_us() - begin_us < limit_us) {
@@ -153,8 +153,8 @@ std::size_t savers(const Cluster& cluster, std::size_t count) {
     savers += cluster.node(i).replica->finish_report().saver ? 1 : 0;
   return savers;
 }
-/// Root mean square of a replica that the cluster's distance is to be compared with.
-constexpr double magnitude = 0.2;  // of the mean of models uniform in ±0.5, or more
+/// The root mean square of a replica, with which the cluster's distance is compared.
+constexpr double magnitude = 0.2;  // the mean of models uniform in ±0.5 has at least this
 
 }  // namespace
 
@@ -200,16 +200,16 @@ TEST_CASE("replicas that finish agree, all know it, and one is to save") {
   CAPTURE(codec_name(codec), nodes);
   WorldOptions options{.nodes = nodes, .learning = true, .seed = nodes};
   options.replica.codec = codec;
-  options.replica.period_us = 200'000;  // which is not waited for
+  options.replica.period_us = 200'000;  // finishing replicas do not wait for it
   World world(options);
-  world.run_for(gossip::finish_alone_us);  // whoever has just begun expects others
+  world.run_for(gossip::finish_alone_us);  // a replica that has just begun expects others
   for (std::size_t i = 0; i < nodes; ++i)
     world.cluster.finish(i);
   const auto before = world.cluster.total();
   const auto took_us = run_until_over(world, nodes, 10 * us_per_s);
   REQUIRE(took_us);
   CHECK(*took_us < 2 * us_per_s);
-  // distance() is the mean square: of pairs that agree to the tolerance, with some room for what moved last.
+  // distance() is a mean square. All pairs agree to the tolerance, with some room for the latest changes.
   const double allowed = 2 * gossip::finish_tolerance * magnitude;
   CHECK(world.cluster.distance() < allowed * allowed);
   CHECK(drift(before, world.cluster.total()) < rounding * static_cast<double>(nodes));
@@ -246,7 +246,7 @@ TEST_CASE("replicas that finish agree in each element, also where they were apar
     double most = 0;
     for (std::size_t e = 0; e < one.size(); ++e)
       most = std::max(most, std::fabs(one[e] - other[e]));
-    // All of the distance that is allowed may be in one element. A fragment's length is about this.
+    // The whole distance that is allowed may be in one element. `length` is about a fragment's norm.
     const double length = 1.1 * std::sqrt(16.0 * block_elements);
     CHECK(most < gossip::finish_tolerance * length);
   }
@@ -276,7 +276,7 @@ TEST_CASE("those that only a server joins finish with it, and one of them saves"
   world.cluster.finish(1, false);
   world.run_for(us_per_s);
   CHECK(world.cluster.node(2).replica->own_info().finishing == Finishing::no);
-  CHECK(world.cluster.node(2).replica->clock() > 0);  // it follows the others'
+  CHECK(world.cluster.node(2).replica->clock() > 0);  // it follows the clock of the others
 }
 
 TEST_CASE("what workers learn last counts in the servers' final model at least as much as all before") {
@@ -309,7 +309,7 @@ TEST_CASE("what workers learn last counts in the servers' final model at least a
     for (std::size_t e = 0; e < after.size(); ++e)
       moved += (after[e] - before[e]) / static_cast<double>(after.size());
     CAPTURE(i);
-    // Of pushes that nothing follows, each counts as if it was drawn back by those before it only (design, 6.7).
+    // A push that no other follows counts as if only the earlier pushes had drawn it back (design, 6.7).
     CHECK(moved > 0.97 * 0.1 / workers);
     CHECK(moved < 1.25 * 0.1 / workers);
   }
@@ -340,7 +340,7 @@ TEST_CASE("who keeps the job in gossip follows it, and takes nothing from what i
   const double tolerance = 0.02 * trained;
   CHECK(std::fabs(world.cluster.whole(0)[7] - begun - trained) < tolerance);
   CHECK(std::fabs(world.cluster.whole(trainers)[7] - world.cluster.whole(0)[7]) < tolerance);
-  // They finish as if nobody kept it.
+  // They finish in the same way as without a keeper.
   for (std::size_t i = 0; i < trainers; ++i)
     world.cluster.finish(i);
   REQUIRE(run_until_over(world, trainers, 10 * us_per_s));
@@ -423,7 +423,7 @@ TEST_CASE("who stood still while the others finished and went is alone with its 
   }
   world.run_for(100'000);
   CHECK(late.replica->neighbours().partners() == 0);
-  CHECK_FALSE(over(world.cluster, 1));  // somebody may come back
+  CHECK_FALSE(over(world.cluster, 1));  // another replica may still come back
   world.run_for(gossip::finish_alone_us);
   REQUIRE(over(world.cluster, 1));
   const gossip::FinishReport report = late.replica->finish_report();
@@ -461,7 +461,7 @@ void poison(Cluster& cluster, const std::set<std::size_t>& nodes) {
   for (const std::size_t i : nodes)
     cluster.node(i).client.model[0] = std::numeric_limits<float>::quiet_NaN();
 }
-/// The `count` nodes with the smallest ids: of those that finish, the first is the one to save.
+/// The `count` nodes with the smallest ids. The node with the smallest id of those that finish saves.
 std::set<std::size_t> smallest(std::size_t nodes, std::size_t count) {
   std::vector<std::size_t> order(nodes);
   std::iota(order.begin(), order.end(), 0);
@@ -621,12 +621,13 @@ TEST_CASE("replicas that agree and do not train hardly exchange, and are all awa
     cluster.node(i).client.train = [](std::span<float>) { return std::uint64_t{0}; };
   const double apart = cluster.distance();
   world.run_for(30 * us_per_s);
-  CHECK(cluster.distance() < apart * 1e-9);  // they have not come to rest before
+  CHECK(cluster.distance() < apart * 1e-9);  // they have not come to rest too early
   const std::uint64_t agreed = cluster.count(&ReplicaCounters::initiated);
   const TimeUs idle_us = 600 * us_per_s;
   world.run_for(idle_us);
   const std::uint64_t idle = cluster.count(&ReplicaCounters::initiated) - agreed;
-  // Of each fragment at each node, where there were fifty a second: the pauses double from about half a minute on.
+  // Each node begins a few exchanges of each fragment, after fifty a second before: the pauses double from about half a
+  // minute on.
   CHECK(idle >= 3 * options.fragments * 2);
   CHECK(idle <= 3 * options.fragments * 6);
 
@@ -712,7 +713,7 @@ TEST_CASE("a client that stalls holds nobody up and loses nothing") {
   cluster.run_until(100'000);
   cluster.node(0).client.stalled = true;
   cluster.run_until(us_per_s);
-  // The others agree with its replica as far as it is known to the daemon, though its client has seen nothing of it.
+  // The others agree with the replica as its daemon knows it, although the client has seen none of their changes.
   CHECK(cluster.distance() < 1e-6);
   CHECK(drift(before, cluster.total()) < rounding * 3);
   cluster.node(0).client.stalled = false;
@@ -793,8 +794,8 @@ TEST_CASE("NaN stays at home") {
 }
 
 TEST_CASE("replicas with NaN that stays keep nobody else from exchanging", "[figures]") {
-  // Each healthy replica has one healthy partner. One that had once been busy was not asked again, but the one with
-  // NaN, which refused, for ever.
+  // Each healthy replica has one healthy partner. In an earlier fault, a replica that found it busy once did not ask it
+  // again, and asked only the partner with NaN, which always refused.
   const std::size_t nodes = GENERATE(3, 4, 5);
   const std::uint64_t seed = GENERATE(1, 2, 3);
   CAPTURE(nodes, seed);
@@ -817,7 +818,7 @@ TEST_CASE("replicas with NaN that stays keep nobody else from exchanging", "[fig
   CHECK(longest_us < us_per_s);
   for (const std::size_t i : {0, 1}) {
     const ReplicaCounters& counters = cluster.node(i).replica->counters();
-    // One request in ten seconds for the fragment with NaN, of each who has it.
+    // Each partner that holds NaN gets one request in ten seconds for that fragment.
     CHECK(counters.refused_received <= 4 * (nodes - 2));
     CHECK(counters.initiated + counters.answered > 1000);
     for (const auto& report : cluster.node(i).replica->partner_reports())
@@ -825,7 +826,7 @@ TEST_CASE("replicas with NaN that stays keep nobody else from exchanging", "[fig
   }
   for (std::size_t i = 2; i < nodes; ++i)
     cluster.node(i).client.model[5] = 0;
-  world.run_for(us_per_s);  // who is well asks by itself
+  world.run_for(us_per_s);  // a replica that is well again sends requests itself
   for (std::size_t i = 0; i < nodes; ++i)
     CHECK(cluster.node(i).replica->fragments().quarantined() == 0);
   for (const auto& report : cluster.node(0).replica->partner_reports())
@@ -846,7 +847,7 @@ void watch(World& world) {
   };
 }
 
-/// Breaks, mends, stalls and pulls at random for a while; then everything is as it should be.
+/// Breaks and mends links, stalls clients and pulls models at random for a while. Then all faults end.
 void torment(World& world, Random& random, const std::vector<bool>& dead) {
   Cluster& cluster = world.cluster;
   const std::size_t nodes = world.options.nodes;
@@ -939,7 +940,7 @@ TEST_CASE("random faults and a death move the rest by little") {
   cluster.run_until(cluster.now_us() + 1'500'000);
   CHECK(cluster.distance() < 1e-6);
   cluster.settle();
-  // They had come together before the death: what it cost is no more than what little was under way.
+  // The replicas agreed before the death. The death costs no more than the little that was under way.
   for (double& value : before)
     value *= (nodes - 1) / nodes;
   CHECK(drift(before, cluster.total()) < 0.05);

@@ -1,5 +1,5 @@
-// The tracer in whole replicas (gossip/replica/tracer.hpp): delays, refusals and weights included, it sees what their
-// models do.
+// The tracer in whole replicas (gossip/replica/tracer.hpp): with delays, refusals and weights, its estimate follows how
+// the models come together.
 
 #include <cmath>
 #include <span>
@@ -105,7 +105,7 @@ TEST_CASE("Where links break so that two parts are left, each knows its own rate
   }
   CHECK(differ == 10);
   CHECK(world.mean_estimate() > 0);
-  // One link makes them one again.
+  // One link joins the two parts again.
   world.cluster.link(0, 4);
   world.cluster.run_until(world.cluster.now_us() + 20 * us_per_s);
   std::size_t same = 0;

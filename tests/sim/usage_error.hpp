@@ -1,4 +1,4 @@
-// What a test expects a user to be told.
+// Tests what a user is told of a wrong use.
 
 #pragma once
 
@@ -9,7 +9,7 @@
 
 namespace gossamer::sim {
 
-/// What the UsageError says that `action` throws; empty if it throws none.
+/// The text of the UsageError that `action` throws; empty if it throws none.
 inline std::string message_of(const std::function<void()>& action) {
   try {
     action();

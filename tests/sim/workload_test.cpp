@@ -1,5 +1,5 @@
-// What the simulated nodes learn from: gradients are those of the loss, shards are shares of the data, and files that
-// are not there or not right are told so.
+// What the simulated nodes learn from: gradients are those of the loss, shards are shares of the data, and missing or
+// wrong files are reported.
 
 #include "tools/sim/learn/workload.hpp"
 
@@ -22,12 +22,12 @@ namespace {
 
 using Gradient = std::function<GradientSource::Batch(GradientSource&, std::span<const float>, std::span<float>)>;
 
-/// How far the gradient is from the slope of the loss along directions that touch all elements, relative to the slope
-/// that such a direction has.
+/// The largest error of the gradient, over random directions that touch all elements, relative to the slope of the loss
+/// along such a direction.
 double gradient_error(const Workload& workload, const Gradient& gradient) {
   constexpr int directions = 6;
-  constexpr double width = 1e-4;  // rectifiers have kinks: the smaller, the fewer are crossed
-  // The same batch every time: a source of the same seed begins with it.
+  constexpr double width = 1e-4;  // small, because rectifiers have kinks that a step may cross
+  // Every source has the same seed, so it begins with the same batch.
   const auto source = [&] { return workload.make_source({.nodes = 2, .batch = 8, .seed = 5}); };
   const auto x = workload.initial(3);
   std::vector<float> g(x.size());
@@ -59,7 +59,7 @@ GradientSource::Batch as_shipped(GradientSource& source, std::span<const float> 
   return source.gradient(x, g);
 }
 
-/// A share of the elements has the wrong sign.
+/// Flips the sign of every fifth element.
 GradientSource::Batch partly_flipped(GradientSource& source, std::span<const float> x, std::span<float> g) {
   const auto batch = source.gradient(x, g);
   for (std::size_t e = 0; e < g.size(); e += 5)

@@ -25,7 +25,7 @@ ELEMENTS = FRAGMENT + FRAGMENT // 2
 # This is much less than the share of one client in one step, and more than the fp32 rounding of thousands of additions,
 # or the remaining difference of two nodes that agree.
 NEAR = 5e-3
-# They have the lowest priority, so that they take only the time that no test that runs at once wants.
+# Programs that keep the processor busy, at the lowest priority, so that they take only time that no test wants.
 BUSY_LOOPS = 2
 
 
@@ -59,13 +59,14 @@ class AddingTest(SystemTest):
         print(f"GOSSAMER_SEED={self.seed}", flush=True)
         self.random = random.Random(f"{self.seed} {self.id()}")
         self.adders: List[AddingClient] = []
-        self.base = np.zeros(ELEMENTS)  # the sum over the nodes, before the additions that are counted at the clients
+        # The sum over the nodes, without the additions that are still counted at the clients.
+        self.base = np.zeros(ELEMENTS)
         for _ in range(BUSY_LOOPS):
             loop = subprocess.Popen([sys.executable, "-c", "import os; os.nice(19)\nwhile True: pass"])
             self.addCleanup(loop.wait)
             self.addCleanup(loop.kill)
 
-    # --- what is there, and what should be
+    # --- measured and expected values
 
     def start_group(self, node: Node, steps_s: Sequence[float]) -> None:
         for step_s in steps_s:

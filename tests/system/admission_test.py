@@ -128,7 +128,7 @@ class Admission(OperatedTest):
         wait_until(lambda: self.ask(nodes[1], "denials")["denials"], PATIENCE_S, "the other member knows")
         self.assertEqual(self.ask(nodes[1], "denials")["denials"][0]["reason"], "sold")
         nodes[0].stop()
-        nodes[1].kill()  # also when nobody asks it
+        nodes[1].kill()  # the denial must be kept by a daemon that is killed, too
         for node in nodes[:2]:
             node.start()
         self.wait_for_links(nodes[:2])

@@ -110,7 +110,7 @@ class Apart(SystemTest):
         self.step_until(lambda: all(one.run.info().neighbours == 2 for one in clients), "all run")
 
         def told() -> bool:
-            clients[1].array *= 1.05  # its learning rate is too large
+            clients[1].array *= 1.05  # grows as with too large a learning rate
             for client in clients:
                 client.step()
             messages = [one.run.info().message for one in clients]

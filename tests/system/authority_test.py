@@ -11,7 +11,7 @@ from hostile_test import hostile_member
 from support import JOB, PATIENCE_S, Node, OperatedTest, wait_until
 
 INVENTED = "ee" * 16  # the node that hostile_member.cpp denies
-# As audit names who typed a command.
+# How the audit names the user who typed a command.
 OPERATOR = "root" if os.geteuid() == 0 else f"user {os.geteuid()}"
 
 
@@ -49,7 +49,7 @@ class Authority(OperatedTest):
         self.assertEqual(stat.S_IMODE(self.key.stat().st_mode), 0o600)
         self.assertNotIn(self.key.read_text().split()[-1], "".join(node.log.read_text() for node in nodes))
 
-        # What nobody signs is not done, and says what to do.
+        # A command that nobody signs is refused, and the message says what to do.
         for node in nodes:
             for command in (["deny", "bb" * 16], ["allow", unwanted], ["key", "rotate"]):
                 self.assertIn("--authority", self.error_of(node, *command))
@@ -60,7 +60,7 @@ class Authority(OperatedTest):
         self.assertIn("there is no", self.error_of(nodes[0], "key", "rotate", "--authority", str(self.folder / "none")))
         self.assertTrue(all(self.denied(node) == [unwanted] for node in nodes))
 
-        # With the key it goes on any member, which need not be the one where the authority was made.
+        # With the key, a command works on any member, also on those where the authority was not made.
         key = ["--authority", str(self.key)]
         self.ask(nodes[1], "allow", unwanted, *key)
         self.ask(nodes[2], "deny", "cc" * 16, "--reason", "sold", *key)
@@ -71,7 +71,7 @@ class Authority(OperatedTest):
         self.ask(nodes[0], "key", "retire", old, *key)
         wait_until(lambda: all(self.fingerprints(node) == [new] for node in nodes), PATIENCE_S, "the old one is gone")
 
-        # It holds after restarts, and for those that come.
+        # The decisions hold after restarts, and on nodes that come later.
         for node in nodes:
             node.stop()
             node.start()
@@ -123,7 +123,7 @@ class Authority(OperatedTest):
         wait_until(lambda: all(len(deputies(node)) == 2 for node in nodes), PATIENCE_S, "all know them")
         self.assertEqual(deputies(nodes[2]), {"anna": "deny, invite", "bert": "keys, settings"})
 
-        # On any member, and no more than they may.
+        # Deputies decide on any member, and no more than they may.
         self.ask(nodes[1], "deny", "aa" * 16, *anna)
         old = self.fingerprints(nodes[0])[0]
         new = self.ask(nodes[2], "key", "rotate", *bert)["fingerprint"]
@@ -142,7 +142,7 @@ class Authority(OperatedTest):
         self.assertIn("a deputy who may not sign that", said)
         self.ask(nodes[0], "job", "set", JOB, "codec=q4", *bert)
 
-        # A node that joins learns of them with its invitation, which a deputy may sign.
+        # A node that joins learns of the deputies with its invitation, which a deputy may sign.
         newcomer = self.cluster.add(
             "newcomer", {"overlay": {"cluster_key_file": str(self.folder / "own.key"), "peers": []}}
         )
@@ -156,7 +156,8 @@ class Authority(OperatedTest):
         self.assertIn("is denied (signed by anna)", decided)
         self.assertIn(f"cluster key {new} admits (signed by bert)", decided)
 
-        # They are known after a restart. Who is dismissed decides nothing, and the authority takes over its decisions.
+        # The deputies are known after a restart. A dismissed deputy decides nothing, and the authority takes over its
+        # decisions.
         nodes[1].stop()
         nodes[1].start()
         self.assertEqual(deputies(nodes[1]), deputies(nodes[0]))
@@ -194,12 +195,12 @@ class Authority(OperatedTest):
         for node in nodes[:2]:
             node.start()
         self.assertIn("--yes", self.error_of(nodes[0], "authority", "dismiss", "carl", *signed))
-        self.ask(nodes[0], "authority", "dismiss", deputy, *signed)  # keeps nothing
+        self.ask(nodes[0], "authority", "dismiss", deputy, *signed)  # none of the deputy's decisions is kept
         wait_until(lambda: all(self.denied(node) == [] for node in nodes[:2]), PATIENCE_S, "the others forget")
         nodes[2].start()
         self.wait_for_links(nodes)
         self.assertEqual(self.denied(nodes[2]), [])
-        # Once more does no harm.
+        # To dismiss the deputy a second time does no harm.
         self.ask(nodes[1], "authority", "dismiss", deputy, *signed)
 
     def test_without_one_every_member_decides(self) -> None:
@@ -216,12 +217,12 @@ class Authority(OperatedTest):
         files = [node.folder / "state" / name for name in ("denials", "audit")]
         for file in files:
             file.unlink(missing_ok=True)
-            file.mkdir()  # as good as a full disk
+            file.mkdir()  # like a full disk, this makes writing fail
         done = self.ctl(node, "deny", denied)
         self.assertNotEqual(done.returncode, 0)
         self.assertIn("forgets it with its next start", done.stderr)
         self.assertEqual([entry["node"] for entry in self.ask(node, "denials")["denials"]], [denied])
-        for file in files:  # also if only the audit is left
+        for file in files:  # each file is written again by itself
             file.rmdir()
             wait_until(file.is_file, PATIENCE_S, "it is written")
             self.assertIn(denied, file.read_text())
@@ -267,7 +268,7 @@ class Authority(OperatedTest):
         hold(given, 1)
         told = hostile_member(self, nodes[0], "sets")
         self.assertGreater(told["messages"], 20, told)
-        hold({"codec": "f32", "period_ms": "9000"}, 2)  # without an authority everybody is believed
+        hold({"codec": "f32", "period_ms": "9000"}, 2)  # without an authority, members believe every member
         authority = self.create(nodes)
         key = ["--authority", str(self.key)]
         self.assertIn("--authority", self.error_of(nodes[0], "job", "set", JOB, "codec=q4"))
@@ -280,7 +281,7 @@ class Authority(OperatedTest):
         hold({"codec": "q4", "period_ms": "40"}, 3)
         foreign = ["--authority", self.foreign_key()]
         self.assertIn(authority, self.error_of(nodes[0], "job", "set", JOB, "clip=2", *foreign))
-        # It holds after a daemon was killed, from what the process keeps, and a newcomer is told of it.
+        # The settings hold after a daemon was killed, because the process keeps them, and a newcomer is told of them.
         nodes[0].kill()
         nodes[0].start()
         self.wait_for_links(nodes)
@@ -301,7 +302,7 @@ class Authority(OperatedTest):
         self.assertEqual([self.settings(node)["values"] for node in nodes], [{}, {}])
         records = self.ask(nodes[0], "audit")["records"]
         self.assertTrue([one for one in records if f"settings of the job {JOB}" in one["what"] and not one["followed"]])
-        # The operator's own is noted with who typed it.
+        # The audit notes who typed the operator's own command.
         self.ask(nodes[0], "job", "set", JOB, "codec=q4", "--authority", str(self.key))
         records = self.ask(nodes[0], "audit")["records"]
         self.assertTrue([one for one in records if f"codec=q4 (signed), by {OPERATOR}" in one["what"]], records[-3:])
@@ -315,7 +316,8 @@ class Authority(OperatedTest):
         self.assertEqual((shown["authority"], shown["not_signed"]), (first, 1))
         self.assertIn("64 hexadecimal digits", self.error_of(node, "authority", "use", first[:-1]))
         self.assertIn("Nobody has signed 1", self.ctl(node, "authority", "show").stdout)
-        # The same file signs what it has not signed yet, once somebody has looked at it.
+        # `authority create` with the same file signs the decisions that nobody has signed yet, after a person has seen
+        # them.
         shown = self.ctl(node, "authority", "create", str(self.key))
         self.assertEqual(shown.returncode, 3)
         self.assertIn("To be signed: deny node " + "bb" * 16, shown.stderr)
@@ -330,7 +332,7 @@ class Authority(OperatedTest):
         for node in nodes:
             self.ask(node, "authority", "use", "none")
             node.stop()
-            node.start()  # links are made anew, with all that there is to tell
+            node.start()  # new links send everything again
             self.wait_for_links(nodes)
         self.assertEqual([self.authority_of(node) for node in nodes], ["", ""])
         made = self.ask(nodes[0], "authority", "create", str(self.folder / "new.authority"), "--yes")["authority"]

@@ -24,7 +24,7 @@ from support import BUILD, JOB, PATIENCE_S, Client, SystemTest, gossamer, wait_u
 
 MODEL = 300_000
 STEPS = 200
-# Averages once, forks a child that stays, and says which.
+# The program averages once, forks a child that stays, and prints the child's number.
 DYING = f"""
 import sys; sys.path.insert(0, {str(BUILD / "python")!r})
 import os, time, numpy, gossamer
@@ -151,7 +151,7 @@ class Averaging(SystemTest):
         early, late = self.clients_at(*nodes)
         self.average_all([early, late], [1.0, 2.0])
         self.wait_until_told(lambda: early.run.average(1.0, timeout_s=3), "no contribution yet from [0-9a-f]{8}")
-        # The one that gave up comes again.
+        # The program that gave up averages again.
         averages = self.average_all([early, late], [5.0, 7.0])
         self.assertEqual([average.values for average in averages], [6.0, 6.0])
 
@@ -234,7 +234,7 @@ class Averaging(SystemTest):
         self.at_once(lambda: first.average(0.0, at_least=2), lambda: second.average(0.0, at_least=2))
 
         def meanwhile_killed(call: Callable[[], Any]) -> "concurrent.futures.Future[Any]":
-            with self.assertRaises(TimeoutError):  # its message takes the place of an earlier one
+            with self.assertRaises(TimeoutError):  # a call whose message replaces an earlier one
                 first.average(0.0, name="message", at_least=9, timeout_s=0.001)
             waiting = pool.submit(call)
             wait_until(lambda: "not there yet: " in first._last_error(), PATIENCE_S, "the daemon says that it waits")
@@ -271,7 +271,7 @@ class Averaging(SystemTest):
                 average = clients[index].run.average(model, timeout_s=4 * PATIENCE_S)
                 seen[index].append((average.round, average.of, average.values[7]))
                 model = average.values + np.float32(index)
-            clients[index].run.close()  # nobody waits for it any more
+            clients[index].run.close()  # the others do not wait for it any more
 
         def train_without_daemon() -> None:
             with self.assertRaisesRegex(gossamer.GossamerError, "no gossamerd answers"):
@@ -375,7 +375,7 @@ class Averaging(SystemTest):
         self.assertIn(b"one descriptor", told(1, 0))
         for _ in range(10):
             self.assertIn(b"one descriptor", told(1, 3))
-        for bits in (28, 34):  # without pages behind them
+        for bits in (28, 34):  # no memory is behind these lengths
             self.assertRegex(told(1 << bits, 1), b"memory|machine has")
         wait_until(lambda: len(list(descriptors.iterdir())) <= before, PATIENCE_S, "no descriptor is left")
         self.assertEqual(client.run.average(2.0, timeout_s=PATIENCE_S).values, 2.0)

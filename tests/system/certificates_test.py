@@ -84,7 +84,7 @@ class Certificates(OperatedTest):
             PATIENCE_S,
             "all follow it",
         )
-        # Nobody is put out unseen.
+        # The command first shows the nodes that it would shut out, and changes nothing.
         said = self.error_of(nodes[0], "authority", "require", "certificates", *self.signed)
         self.assertIn("nothing has changed", said)
         for node in nodes:
@@ -123,7 +123,7 @@ class Certificates(OperatedTest):
 
     def test_who_only_holds_the_cluster_key_waits_until_it_is_approved(self) -> None:
         nodes = self.certified_cluster(2)
-        other = self.cluster.start("node-3")  # with the cluster key, as a thief of it would
+        other = self.cluster.start("node-3")  # it has the cluster key, like a thief
         identity = self.id_of(other)
         wait_until(lambda: identity in self.waiting(nodes[0]), PATIENCE_S, "it is turned away")
         self.assertEqual(self.linked(other), [])
@@ -131,7 +131,7 @@ class Certificates(OperatedTest):
         self.assertIn(identity, said)
         self.assertIn("it shows none", said)
         self.assertIn("see gossamerctl pending and approve on a member", other.log.read_text())
-        # Nobody but the authority approves it, also not itself.
+        # Only the authority can approve it; the node cannot approve itself.
         self.assertIn("no authority", self.error_of(other, "approve", identity, *self.signed))
         self.assertIn("--authority", self.error_of(nodes[0], "approve", identity))
         self.ask(nodes[1], "approve", identity, *self.signed)
@@ -153,7 +153,7 @@ class Certificates(OperatedTest):
         )
         held = self.certificates(nodes[1])[self.id_of(first)]
         self.assertEqual((held["jobs"], held["trains"], held["invitation"]), ("vision-*,test", True, invited["id"]))
-        # A third is turned away by each member, and gets no key; who is in may join again.
+        # Each member turns a third node away, which gets no key. A node that is in may join again.
         third = self.newcomer("third")
         self.assertIn("as many other nodes as it is for", self.error_of(third, "join", line))
         self.assertEqual(self.linked(third), [])
@@ -161,13 +161,13 @@ class Certificates(OperatedTest):
             [key["fingerprint"] for key in self.ask(third, "key", "list")["keys"]],
             [key["fingerprint"] for key in self.ask(first, "key", "list")["keys"]],
         )
-        # Half of the line, or another's warrant, is no line.
+        # Half of the line is refused, and so is the line with another's warrant.
         self.assertIn("garbled", self.error_of(third, "join", line.split(".")[0]))
         other = self.invitation(nodes[0])["invitation"]
         mixed = other.split(".")[0] + "." + line.split(".")[1]
         self.assertIn("not its own", self.error_of(third, "join", mixed))
         self.ask(third, "join", other)
-        # The operator ends an invitation: who came by it is out.
+        # The operator ends an invitation, and shuts out the node that came by it.
         self.ask(nodes[0], "deny", invited["id"], "--reason", "leaked", *self.signed)
         wait_until(
             lambda: self.linked(first) == [] and self.linked(second) == [], PATIENCE_S, "those who came by it are out"
@@ -203,8 +203,8 @@ class Certificates(OperatedTest):
         )
         wait_until(lambda: (other.job(JOB) or {}).get("state") == "running", PATIENCE_S, "it keeps the job")
         trainers[0].array += 4
-        self.converge(trainers, np.full(2000, 4.0))  # 2 each
-        # What it keeps is the model, and stays so.
+        self.converge(trainers, np.full(2000, 4.0))  # half of it for each
+        # The keeper holds the model, and follows its changes.
         self.step_until(lambda: float(np.abs(self.kept(other) - 2).max()) < 0.1, "it follows")
         trainers[1].array += 2
         self.converge(trainers, np.full(2000, 6.0))
@@ -268,10 +268,10 @@ class Certificates(OperatedTest):
                     lambda: hostile_member(self, nodes[0], "pulls")["replies"].get("done", 0) > 0, PATIENCE_S, "a reply"
                 )
 
-        pull("follower", "--only-follows")  # what it asks for it gets
+        pull("follower", "--only-follows")  # it gets what it asks for
         self.publish(client)
         np.testing.assert_array_equal(client.array, np.ones(2000))
-        # With the right to train the same changes the model.
+        # With the right to train, the same exchanges change the model.
         pull("trainer")
         self.step_until(lambda: bool((client.array > 1.1).all()), "it has changed the model")
 
@@ -281,7 +281,7 @@ class Certificates(OperatedTest):
         random = np.random.default_rng(1)
         goal = random.normal(size=2000).astype(np.float32)
         goals = [goal + 0.02 * random.normal(size=2000).astype(np.float32) for _ in nodes]
-        # A busy machine is to keep up, as those do that train.
+        # On a busy machine this node must exchange as often as those that train.
         settings = {"period_ms": 20}
         clients = [self.attach(node, goal.copy(), fragment_elements=2048, settings=settings) for node in nodes]
 
@@ -309,7 +309,8 @@ class Certificates(OperatedTest):
         told = json.loads(puller.communicate()[0])
         print(f"at most {farthest:.2f} of the norm away, and {told['replies']}")
         self.assertGreater(told["replies"].get("done", 0), 50)
-        # With a clip of 8 it is 0.7: it draws the first towards its own model, which is more than twice the norm away.
+        # With a clip of 8 the distance is 0.7: the puller draws the first client towards its own model, which is more
+        # than twice the norm away.
         self.assertLess(farthest, 0.5)
 
     def test_limits_are_not_passed_over(self) -> None:

@@ -13,9 +13,9 @@ from chaos.summary import judged
 
 RUN_TIMEOUT_S = 120
 SHORT = ("--nodes", "4", "--minutes", "0.4", "--quiet-share", "0.5", "--fault-every", "2", "3", "--seed", "1")
-# A machine that is busy with other things takes time from trainers. It never gives them more, so the best of these
-# attempts counts, and faults that cost too much do so in each. Where the machine was not the same before and after, it
-# will not be so soon.
+# Other work on the machine takes time from trainers, and never gives them more. So the best of these attempts counts,
+# and faults that cost too much do so in every attempt. If the first attempt cannot be judged because the machine
+# changed, the test is skipped.
 ATTEMPTS = 3
 EXIT_NOT_JUDGED = 3
 # The share of their training that trainers without a fault keep in a run of half a minute; docs/explanation/measurements.md has longer
@@ -33,7 +33,7 @@ class Chaos(ToolTest):
         self.assertNotIn(str(self.folder), Path("/proc/self/mountinfo").read_text(encoding="ascii"))
 
     def test_faults_and_figures(self) -> None:
-        output = None  # of the last attempt that could be judged
+        output = None  # of the last attempt that could be judged; None: there was none
         for _ in range(ATTEMPTS):
             figures, said = self.run_short()
             if figures["goodput"] is None and output is None:
@@ -59,7 +59,7 @@ class Chaos(ToolTest):
         self.assertEqual(figures["faults"], len(figures["fault_list"]))
         deaths = sum(fault["kind"] in ("kill-trainer", "kill-node") for fault in figures["fault_list"])
         self.assertGreater(deaths, 0, output)
-        # One more, for exchanges that are half done at the moment of looking.
+        # One death more is allowed for, because exchanges may be half done at the moment of looking.
         most_lost = (deaths + 1) * MOST_LOST_S * figures["samples_per_s_before"] / 4
         self.assertLess(abs(figures["samples_lost"]), most_lost, output)
         self.assertGreater(figures["accuracy_end_lowest"], 0.5, output)
@@ -99,7 +99,8 @@ class Measure(unittest.TestCase):
         ledger = Ledger()
         before = ledger.steps({"a": 100, "b": 100, "c": 100})
         self.assertEqual(ledger.went("c", {"a": 100, "b": 100, "c": 100}), 0)
-        # After ten steps of each of two, the third is back with a copy; then five more of each before the next look.
+        # Two replicas make ten steps each until the third is back with a copy. Then all three make five each before the
+        # next look.
         ledger.came("c", {"a": 115, "b": 115, "c": 115}, 5)
         self.assertAlmostEqual(ledger.steps({"a": 115, "b": 115, "c": 115}), before + 2 * 10 + 3 * 5)
 

@@ -282,8 +282,8 @@ class Failing(CheckpointTest):
     def test_not_finite_models_are_not_written(self) -> None:
         [node] = self.start_nodes(1)
         client = self.attach(node, np.zeros(1000))
-        # A checkpoint holds the model of its beginning or a later one: the step makes the attached values too old for
-        # it.
+        # A checkpoint holds the model of the moment when it began, or of a later one. The attached values are too old
+        # for it after this step.
         client.array[3] = np.nan
         client.step()
         self.assertIn("NaN", self.tell(node, "checkpoint", JOB, status=3))
@@ -332,7 +332,8 @@ class Restoring(CheckpointTest):
         path.write_bytes(content)
 
     def test_a_cluster_that_was_ended_goes_on_where_the_furthest_was(self) -> None:
-        # The furthest has the larger id: of two that are as far the other would begin.
+        # The furthest node has the larger id, because of two nodes that are equally far the one with the smaller id
+        # begins.
         nodes = sorted(self.start_nodes(2, LATEST), key=lambda node: str(node.status()["node"]))
         model = self.model()
         self.trained(nodes[0], model + 5, 1000)
@@ -343,7 +344,7 @@ class Restoring(CheckpointTest):
         for node in nodes:
             node.start()
         self.wait_for_links(nodes)
-        # The furthest is the first to come: who comes a moment before it begins with what it has.
+        # The furthest comes first: a client that comes a moment before it would begin with its own model.
         clients = [self.attach_big(node, np.zeros_like(model), wait=False) for node in reversed(nodes)]
         self.ready(*clients)
         for client in clients:
@@ -463,7 +464,7 @@ class Restoring(CheckpointTest):
     def test_no_job_begins_with_nan(self) -> None:
         [node] = self.start_nodes(1)
         for bad in (np.nan, np.inf):
-            weights = np.zeros(1_500_000, np.float32)  # more than is read at once
+            weights = np.zeros(1_500_000, np.float32)  # larger than one read
             weights[-1] = bad
             tensors = {"a": (0, 4_000_000), "w": (4_000_000, weights.nbytes)}
             entries = {

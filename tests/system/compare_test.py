@@ -13,8 +13,8 @@ KEYS = {
     "trainer_cpu_s", "stuck", "errors", "curve",
 }
 
-# Each node draws the weight to a place of its own, and the mean of these is right. It is there after a second alone, so
-# that a busy machine has time to exchange before.
+# Each node draws the weight towards a place of its own, and the mean of these places is right. Getting there takes a
+# second, so that a busy machine exchanges before.
 SCRIPT = """
 import numpy as np
 
@@ -54,7 +54,7 @@ class Compare(ToolTest):
         for method in ("gossip", "average"):
             self.assertGreater(methods[method]["accuracy"], methods["alone"]["accuracy"], output)
             self.assertGreater(methods[method]["mb_sent"], 0.1, output)
-        # All who average hold one model.
+        # All nodes that average hold one model.
         self.assertAlmostEqual(methods["average"]["accuracy"], methods["average"]["accuracy_least"], delta=0.02)
         drawing = self.folder / "curves.svg"
         self.assertEqual(len(ElementTree.parse(drawing).findall(".//{*}polyline")), 3)
@@ -75,7 +75,7 @@ class Compare(ToolTest):
         self.assertGreater(server["accuracy_least"], 0.4, output)
         self.assertGreater(server["mb_sent"], 0.001, output)
         self.assertIsNone(alone["mb_sent"], output)
-        # Each step alone leaves 0.98 of it; a busy machine makes fewer of them.
+        # A step alone leaves 0.98 of the distance. A busy machine makes fewer steps.
         self.assertAlmostEqual(alone["accuracy"], 0.98 ** (alone["steps"] / 2), delta=0.05, msg=output)
         script.unlink()
         self.assert_nothing_left()

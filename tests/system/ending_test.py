@@ -208,7 +208,7 @@ class End(SystemTest):
         spoiled, *sound = clients
         for client in sound:
             client.array += random.standard_normal(ELEMENTS).astype(np.float32)
-            client.step(100)  # what has changed without a step is not known to be training
+            client.step(100)  # values changed without a step do not count as training
         ends = finish_all(sound if trains_on else clients)
         if not trains_on:
             end, *ends = ends

@@ -24,7 +24,7 @@ ALLOWED_GROWTH_BYTES = (8 << 20) + 2 * 4 * ELEMENTS
 # would exceed the limit.
 BUFFER_BYTES = 4 * min(ELEMENTS, 1 << 19)
 EXCHANGES = int(os.environ.get("GOSSAMER_ENDURANCE_EXCHANGES", 2 * 10 * (ALLOWED_GROWTH_BYTES // BUFFER_BYTES + 1)))
-# On two cores with twenty other programs it took half of this.
+# On two cores, beside twenty other programs, an exchange took half of this time.
 PATIENCE_PER_EXCHANGE_S = 1.0
 
 
@@ -34,13 +34,14 @@ class Endurance(SystemTest):
         nodes = self.start_nodes(4, {"gossip": {"period_ms": 20, "time_share": 0.0}, "log": {"level": "info"}})
         clients = [self.attach(node, np.zeros(ELEMENTS)) for node in nodes]
         random = np.random.default_rng(6)
-        # The next trainer undoes the training of one trainer, so that the sum stays zero.
+        # What is added at one trainer is subtracted at the next, so that the sum stays zero.
         updates = [(GRAIN * random.integers(-16, 17, ELEMENTS)).astype(np.float32) for _ in range(4)]
         grown: List[List[int]] = []
         half = 1
         done = [0]
         deadline = time.monotonic() + PATIENCE_PER_EXCHANGE_S * EXCHANGES
-        # Fast daemons may do half of the exchanges within one turn of this loop, but they need looks in both halves.
+        # Fast daemons may do half of the exchanges within one turn of this loop, but each half needs a look at the
+        # memory.
         while min(done) < EXCHANGES or len(grown) < 2 * half:
             self.assertLess(time.monotonic(), deadline, f"{done} exchanges, of {EXCHANGES}")
             number = len(grown)

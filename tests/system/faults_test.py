@@ -34,7 +34,7 @@ class KilledAtAnyMoment(TrainingTest):
         """The survivors have trained in between; the node returns on its old state, and its trainer attaches again."""
         survivors = [other for other in self.members if other is not member]
         self.wait_for_neighbours({survivor: len(survivors) - 1 for survivor in survivors})
-        self.wait_for_steps([member], 5)  # alone
+        self.wait_for_steps([member], 5)  # it trains alone
         member.node.start()
         self.wait_for_neighbours({other: self.nodes - 1 for other in self.members})
         self.assert_learns()
@@ -48,7 +48,7 @@ class KilledAtAnyMoment(TrainingTest):
                 self.come_back(member, losses)
         with self.subTest("while stopping"):
             member = self.members[1]
-            # It may have ended before it is seen stopping; then it has stopped cleanly, which is also right.
+            # The daemon may end before it is seen stopping. Then it has stopped cleanly, which is also right.
             member.node.program.signal(signal.SIGTERM)
             member.node.kill()
             self.come_back(member, self.nodes + 1)
@@ -92,7 +92,7 @@ class AllAtOnce(TrainingTest):
     def restart(self, end: Callable[[Member], None]) -> None:
         for member in self.members:
             end(member)
-        self.wait_for_steps(self.members, 5)  # each alone
+        self.wait_for_steps(self.members, 5)  # each trains alone
         for member in self.members:
             member.node.launch()
         for member in self.members:

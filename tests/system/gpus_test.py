@@ -180,7 +180,7 @@ class WithDaemon(SystemTest, FakeMachine):
         client = self.attach(self.node, [1.0])
         client.step()
         self.assertIn("the driver has not answered", self.ctl("gpus", node=self.node).stdout)
-        self.node.stop()  # although a thread hangs
+        self.node.stop()  # stopping works although a thread hangs
         self.become("")
 
 

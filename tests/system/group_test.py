@@ -117,7 +117,7 @@ class Group(SystemTest):
         )
         slow.array += 4
         self.assert_all_at(3, "half of both")
-        # Both ends have since taken steps without training, which count one sample each.
+        # At both ends, later steps without training count one sample each.
         clocks = [process["clock"] for process in fast.job()["processes"]]
         self.assertAlmostEqual(fast.job()["clock"], sum(clocks) / 2, delta=3)
 
@@ -173,7 +173,7 @@ class Group(SystemTest):
         self.step_until(lambda: bad.run.info().state == gossamer.State.RUNNING, "and when it is finite again")
         self.step_until(lambda: spread([good, bad]) < NEAR, "they agree")
         good.array += 1
-        before = bad.array.copy()  # fragments have got to different values meanwhile
+        before = bad.array.copy()  # the values of fragments have moved apart meanwhile
         self.assert_all_at(before + 0.5, "and are averaged")
 
     def test_the_daemon_dies(self) -> None:
@@ -212,13 +212,13 @@ class Group(SystemTest):
             self.addCleanup(rank.kill)
         for rank in ranks:  # to import PyTorch may take longer than all that follows
             self.assertEqual(rank.stdout.readline(), b"ready\n")
-        # They take over the other node's model, zero; and half of their training goes there.
+        # The ranks take over the other node's model, zero. Half of their training goes to that node.
         expected = -STEPS * RATE * 2 / 2
         self.assert_all_at(expected, "what both ranks did is there, by half")
         for rank in ranks:
             self.assertEqual(rank.stdout.readline(), b"trained\n")
         self.assertEqual(node.job(JOB)["clients"], RANKS)
-        outside.array += 4  # and they follow it
+        outside.array += 4  # the ranks must follow this
         self.assert_all_at(expected + 2, "the ranks follow the other node")
 
     def test_another_layout_is_refused(self) -> None:
@@ -227,7 +227,8 @@ class Group(SystemTest):
         other = np.zeros(ELEMENTS + 1, np.float32)
         with self.assertRaisesRegex(gossamer.GossamerError, "another model"):
             self.attach(node, other)
-        socket = self.folder / "same.sock"  # for the library this is another daemon
+        # By another path, the library takes the daemon for another one.
+        socket = self.folder / "same.sock"
         socket.symlink_to(node.client_socket)
         with self.assertWarnsRegex(gossamer.GossamerWarning, "tensors differ"):
             gossamer.attach({"w": other}, job=JOB, socket=socket).close()

@@ -67,7 +67,7 @@ class HangingDisk(CheckpointTest):
         self.assertIn("disk", [finding["rule"] for finding in nodes[0].status()["findings"]])
         self.assert_still_exchanges(clients)
         self.assertEqual(len(self.written()), 1)
-        # A node comes whose address is to be saved on that disk, and a client goes and comes.
+        # A node comes whose address must be saved on that disk. A client goes, and one comes.
         newcomer = self.cluster.start("newcomer")
         wait_until(lambda: newcomer.status()["neighbours"] == 2, PATIENCE_S, "the newcomer is linked to both")
         clients.append(self.attach_big(newcomer, np.zeros_like(model), wait=False))

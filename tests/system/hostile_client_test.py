@@ -24,7 +24,7 @@ FRAGMENT_ELEMENTS = 256
 ELEMENTS = 700
 GOOD_ELEMENTS = 3000
 DAMAGE_S, SCRIBBLE_S, FLOOD = 2.0, 4.0, 200
-# Words with every flag, publication and correction, and a few invalid ones.
+# Numbers that damage a model, and a few sound ones.
 SPECIAL = np.array([np.nan, np.inf, -np.inf, 3e38, 1e-45, 0.0, 1.0], np.float32)
 
 
@@ -228,7 +228,7 @@ class HostileClients(SystemTest):
     def test_memory_that_changes_all_the_time(self) -> None:
         for number, node in enumerate(self.nodes):
             self.begin(self.scribbles, node, random.Random(f"{self.seed} scribble {number}"))
-        # What they write is to be exchanged, too.
+        # The values that these clients write must be exchanged, too.
         self.train(
             SCRIBBLE_S, lambda: self.counts["attached"] > 5 and self.counts["let go"] > 0 and self.exchanged > 0
         )
@@ -250,7 +250,7 @@ class HostileClients(SystemTest):
         self.train(0.5)
         for connection in silent:
             connection.close()
-        # As many jobs and clients as the daemon accepts.
+        # Attaches more jobs and clients than the daemon accepts.
         many = [HostileClient(f"{EVIL}-{number}") for number in range(80)]
         refused = 0
         for client in many:

@@ -5,13 +5,13 @@
 //
 // It makes a node key each time, or keeps it in the folder that GOSSAMER_MEMBER_STATE names.
 //
-// ACT is what it says once it is linked (see acts()). `listen` plays the listener in place of the dialler: it prints
-// its address and turns everybody away, as a node does that speaks other versions only. Prints one line of JSON at the
-// end: `rejected`, the text with which it was turned away or put out; `version` of the welcome; `messages` that it sent
-// in its act; `replies`, the exchanges that were answered, by outcome.
+// ACT is what it says once it is linked (see acts()). `listen` takes the listener's part: it prints its address and
+// turns everybody away, like a node that speaks other versions only. At the end it prints one line of JSON: `rejected`,
+// the text with which it was turned away or put out; `version` of the welcome; `messages`, how many it sent in its act;
+// `replies`, the answered exchanges by outcome.
 //
-// One thread; ZeroMQ by blocking calls with time-outs. It speaks the protocol through peer/'s own codec, so it stays
-// true to it, and sends bytes of its own where the codec would refuse.
+// It has one thread, and calls ZeroMQ with time-outs. Messages are made by peer/'s own codec, so they follow the
+// protocol. Where the codec would refuse, it sends bytes of its own.
 
 #include <algorithm>
 #include <chrono>
@@ -42,9 +42,9 @@ constexpr std::chrono::seconds patience{10};
 /// It listens this long for the consequences of its act.
 constexpr std::chrono::milliseconds aftermath{1500};
 constexpr std::chrono::milliseconds poll_step{20};
-/// Copies of a message that must have its effect once.
+/// How often it sends a message that must take effect once.
 constexpr int repetitions = 50;
-/// Rumours; more than any node spreads in its life.
+/// How many rumours it sends: more than any node spreads in its life.
 constexpr int lies = 300;
 /// Members that there are not; more than a node has room for.
 constexpr std::size_t inventions = 5'000;
@@ -121,7 +121,7 @@ class HostileMember {
   HostileMember(const ClusterKeys& keys, const Address& address, std::uint16_t version_low, std::uint16_t version_high)
       : keys_(keys), address_(address), version_low_(version_low), version_high_(version_high) {}
 
-  /// Returns false if it was refused.
+  /// Dials both connections. Returns false if it was refused.
   bool link() { return connect(Channel::control) && connect(Channel::bulk) && say(ControlMessage(Heartbeat{1})); }
 
   bool say(const ControlMessage& message) { return say(Channel::control, raw(encode(message))); }
@@ -144,7 +144,7 @@ class HostileMember {
     return hear_until([this] { return job_.has_value(); }, patience);
   }
 
-  /// Answers only the messages that keep a link up until the condition holds.
+  /// Waits for the condition, and answers only messages that keep a link up.
   bool hear_until(const std::function<bool()>& condition, std::chrono::milliseconds limit) {
     const auto deadline = Clock::now() + limit;
     while (!condition()) {
@@ -332,10 +332,10 @@ void for_other_jobs(HostileMember& member) {
   member.hear_until([] { return false; }, aftermath);
 }
 
-/// Sends one request again and again, and answers to questions that nobody asked, at times that there are not.
+/// Repeats one request. Also sends answers to questions that nobody asked, and echoes of impossible times.
 void repeated(HostileMember& member) {
   const ExchangeRequest once = request(member, 1);
-  JobInfo info = *member.job();  // without it no request is answered
+  JobInfo info = *member.job();  // no request is answered before this
   info.state = ReplicaState::draining;
   member.say(Message(info));
   for (int i = 0; i < repetitions; ++i) {
@@ -372,7 +372,7 @@ void pulls(HostileMember& member, int times, std::chrono::milliseconds interval)
   }
 }
 
-/// Says that all others are dead or have left, also in their future lives.
+/// Says that all other nodes, in this life and in later ones, are dead or have left.
 void lies_about_others(HostileMember& member) {
   for (int i = 0; i < lies; ++i) {
     std::vector<Rumour> rumours;
@@ -443,7 +443,7 @@ void impossible_clock(HostileMember& member) {
   member.say(Channel::control, frames);
   member.hear_until([] { return false; }, aftermath);
 }
-/// Claims so many times the clock of the node it talks to.
+/// Claims a clock that is `times` the clock of its partner, again and again.
 void ahead(HostileMember& member, std::uint64_t times) {
   for (int i = 0; i < repetitions && !member.put_out(); ++i) {
     JobInfo info = *member.job();
@@ -461,7 +461,7 @@ void reads_nothing(HostileMember& member) {
   std::this_thread::sleep_for(aftermath);
 }
 
-/// Decides for the cluster: denies a node, adds a key, and names an authority of its own that has signed both.
+/// Decides for the cluster: denies a node and adds a key. With `signs`, an authority of its own has signed both.
 void decides(HostileMember& member, bool signs) {
   const SigningKey own = SigningKey::generate();
   Denial denial;
@@ -483,7 +483,7 @@ void decides(HostileMember& member, bool signs) {
   }
 }
 
-/// Gives the job settings of its own, of the next version.
+/// Gives the job settings of its own, as their next version.
 void sets(HostileMember& member) {
   JobInfo info = *member.job();
   info.settings = {.version = info.settings.version + 1, .values = {{"codec", "f32"}, {"period_ms", "9000"}}};

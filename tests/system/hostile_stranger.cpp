@@ -1,6 +1,6 @@
-// A stranger who means harm: it holds an invitation, expired or not, and with it the public half of the key that the
-// members listen with. So it completes handshakes, and is let in nowhere. For the system tests (stranger_test.py),
-// which run it against real daemons.
+// A stranger who means harm. It holds an invitation, valid or expired, and with it the public half of the key that the
+// members listen with. So it can complete handshakes, but no member lets it in. The system tests (stranger_test.py) run
+// it against real daemons.
 //
 //     hostile_stranger ACT COUNT < INVITATION
 //
@@ -9,7 +9,7 @@
 // standard input ends. Prints one line of JSON when all connections are made, and one at the end: `secured`, how many
 // handshakes were completed so far, and `ended`, how many of the connections the other end has closed.
 //
-// One thread; ZeroMQ's monitors tell what becomes of the connections.
+// It has one thread. ZeroMQ's monitors report the state of the connections.
 
 #include <arpa/inet.h>
 #include <unistd.h>
@@ -54,7 +54,7 @@ class Connection {
     socket_.set(zmq::sockopt::linger, 0);
     socket_.set(zmq::sockopt::reconnect_ivl, -1);
     if (!routing_id.empty()) {
-      // The wrapper is not used, because it would take a claim with a zero byte for a string.
+      // The C++ wrapper is not used, because it would read a claim with a zero byte as a shorter string.
       if (zmq_setsockopt(socket_.handle(), ZMQ_ROUTING_ID, routing_id.data(), routing_id.size()) != 0)
         throw zmq::error_t();
     }
@@ -128,7 +128,7 @@ class Stranger {
   std::vector<std::unique_ptr<Connection>> connections_;
 };
 
-/// ZeroMQ's name for the `n`th connection to a ROUTER that is the first to draw, from `first` on.
+/// The name that ZeroMQ gives to the `n`th connection of a ROUTER whose first random number is `first`.
 std::string numbered(std::uint32_t first, std::uint32_t n) {
   const std::uint32_t number = htonl(first + n);
   std::string id(1 + sizeof number, '\0');

@@ -148,7 +148,7 @@ class Hostile(TrainingTest):
         self.assertEqual(self.rejected(), rejected + 1)
         self.assertLessEqual(self.furthest_while("far-ahead"), self.furthest("clock"))
         self.assertEqual(self.logged("it is not believed"), 1)
-        # The clock is read before the truth, which grows meanwhile.
+        # The claimed clock is read before the true one, which grows meanwhile.
         self.assertLessEqual(self.furthest_while("ahead"), 2 * self.furthest("clock"))
         self.assertEqual(self.logged("raise .gossip. clock_pace"), 1)
         self.all_learn()

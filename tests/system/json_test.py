@@ -23,7 +23,7 @@ from support import BUILD, JOB, PATIENCE_S, Node, SystemTest, gossamerctl, start
 SOURCE = Path(__file__).resolve().parents[2]
 SCHEMA = json.loads((SOURCE / "tools/ctl/gossamerctl.schema.json").read_text())
 DOCUMENT = (SOURCE / "docs/reference/gossamerctl.md").read_text()
-# These have commands of their own.
+# These words have subcommands.
 GROUPS = {"authority", "key", "job", "cluster"}
 # These print no JSON of their own: other programs print.
 WITHOUT_JSON = {"config", "run", "cluster run"}
@@ -64,7 +64,7 @@ class Json(SystemTest):
                 stderr=err,
             )
             self.addCleanup(tool.kill)
-            # A checkpoint waits for the clients.
+            # A checkpoint waits for the clients, so they must step.
             self.step_until(lambda: tool.poll() is not None, f"gossamerctl {' '.join(arguments)} has ended")
             out.seek(0)
             said = out.read()

@@ -142,10 +142,10 @@ class Keep(SystemTest):
             for keeper in nodes[2:]:
                 self.assertGreater(self.exchanges_with(worker, keeper), 0)
         self.assertEqual(self.exchanges_with(nodes[0], nodes[1]), before)
-        # The one goes, with what it had got: the other owns all.
+        # One keeper goes, with what it had got. The other keeper now owns all fragments.
         self.end(keepers[0])
         self.train(workers, [3.0, 0.0])
-        # The daemon of the other is killed: the keeper goes on with the next one.
+        # The daemon of the other keeper is killed, and the keeper goes on with the next daemon.
         nodes[3].kill()
         nodes[3].start()
         self.train(workers, [0.0, 6.0])
@@ -162,7 +162,8 @@ class Keep(SystemTest):
                 worker.array += each * pattern
                 worker.run.step(1)
             time.sleep(0.004)
-            if step % 20 == 0:  # on a busy machine few pushes would carry it all, and the last of them count for more
+            # On a busy machine few pushes would carry all progress, and the last of them would count for more.
+            if step % 20 == 0:
                 told = [worker.job()["exchanges"] for worker in workers]
                 self.step_until(lambda: self.have_exchanged(workers, told, 40), "all have pushed", workers)
         self.finish(workers)
@@ -264,7 +265,7 @@ class Keep(SystemTest):
         _, words = nobody.communicate(timeout=PATIENCE_S)
         self.assertEqual(nobody.returncode, 3)
         self.assertIn(f"no node in reach runs job {JOB}", words)
-        # Two models under one name are told apart, and both are named.
+        # Two models under one name are told apart, and the message names both.
         for node, size in zip(nodes, (300, 400)):
             self.attach(node, np.zeros(size))
         third = self.cluster.start("node-3")

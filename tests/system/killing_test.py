@@ -13,7 +13,7 @@ from adding import AddingClient, AddingTest
 from adding_trainer import TRAIN
 
 
-# After this time a client looks for its daemon every two seconds.
+# After this time without a daemon, a client looks for it only every two seconds.
 RARELY_S = 4.0
 
 

@@ -28,7 +28,7 @@ HEARTBEATS = 60
 CAP_MEASURED_SECONDS = 10
 SLOW_MBIT_S = 10
 CODEC_ELEMENTS = 1 << 18
-# Exchanges as fast as possible: as much bulk as the links take.
+# Exchanges follow each other as fast as possible, so the links carry as much bulk as they can.
 LOAD: Options = {
     "gossip": {"period_ms": 0, "time_share": 0.0, "bandwidth_share": 0.0},
     "overlay": {"ping_ms": 50},
@@ -339,7 +339,7 @@ class NetworkLine:
         test._cleanups.insert(0, (network.close, (), {}))  # after the daemons have ended
         self.hosts = [network.add(delay_s), network.add()]
         for host in self.hosts:
-            # this algorithm fills every queue, like most, unless there is too little to send
+            # Reno fills every queue, as most algorithms do, unless there is too little to send.
             host.control_congestion("reno")
         self.nodes = [test.cluster.start(f"node-{i}", LOAD, host) for i, host in enumerate(self.hosts)]
         test.wait_for_links(self.nodes)
@@ -356,7 +356,7 @@ class ProxyLine:
 
     def __init__(self, test: Links, delay_s: float, options: Options = LOAD):
         self.proxy = ShapingProxy()
-        # Set from the beginning, because the least round trip is trusted for up to ten seconds.
+        # The delay is set at the beginning, because the shortest round trip is trusted for up to ten seconds.
         self.proxy.delay_s, self.proxy.mbit_s = delay_s, LINK_MBIT_S
         test._cleanups.insert(0, (self.proxy.close, (), {}))  # after the daemons have ended
         overlay = {**options["overlay"], "advertise": self.proxy.address}

@@ -30,7 +30,7 @@ class LocalCluster(unittest.TestCase):
         parent = tempfile.TemporaryDirectory(prefix="gossamer-local-")
         self.addCleanup(parent.cleanup)
         self.parent = Path(parent.name)
-        self.folder = self.parent / "a cluster"  # with a space, as a user's may have
+        self.folder = self.parent / "a cluster"  # a user's folder may have a space, too
         self.tool = BUILD / "bin" / "gossamerctl"
         self.addCleanup(self.kill_all)
 
@@ -76,7 +76,7 @@ class LocalCluster(unittest.TestCase):
         first = self.nodes()
         self.assertEqual([node["neighbours"] for node in first], [2, 2, 2])
         for node in first:
-            # The terminal of this program is not theirs.
+            # The daemons are not in the session of this program's terminal.
             self.assertEqual(os.getsid(node["pid"]), node["pid"])
             self.assertEqual(self.ctl("--socket", node["control_socket"], "status").returncode, 0)
         self.assertIn("runs already: 3 nodes", self.cluster("start"))
@@ -108,7 +108,7 @@ class LocalCluster(unittest.TestCase):
         for path in [self.folder, *self.folder.rglob("*")]:
             try:
                 mode = stat.S_IMODE(path.stat().st_mode)
-            except FileNotFoundError:  # a file that was being written has its name now
+            except FileNotFoundError:  # a file being written has got its final name
                 continue
             if path.suffix != ".sock":  # the sockets' folder lets nobody in
                 self.assertEqual(mode & 0o077, 0, f"{path}: {mode:o}")
@@ -189,7 +189,7 @@ class LocalCluster(unittest.TestCase):
         done = self.ctl(*arguments)
         self.assertEqual(done.returncode, 3)
         self.assertIn("has ended; its log says:\n  this one is broken", done.stderr)
-        # The folder is none the worse for it.
+        # The failed start has left the folder usable.
         daemon.unlink()
         path = f"{BUILD / 'bin'}:{os.environ['PATH']}"
         self.assertEqual(self.ctl(*arguments, environment={"PATH": path}).returncode, 0)

@@ -31,7 +31,7 @@ class Logged(SystemTest):
             return all(run.logged["loss"].nodes == 2 for run in runs)
 
         wait_until(told, PATIENCE_S, "the means have come to all")
-        # The first node's two processes have 2 in the mean.
+        # The first node counts in the mean with the mean of its two processes, 2.
         self.assertEqual({run.logged["loss"].mean for run in runs}, {4.0})
         self.assertEqual([run.logged["loss"].value for run in runs], [1, 3, 6])
         self.assertEqual(runs[0].logged["accuracy"], gossamer._shared.Logged(0.5, 0.5, 1))

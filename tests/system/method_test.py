@@ -29,7 +29,7 @@ GENERATOR = torch.Generator().manual_seed(1)
 INPUTS = torch.randn(SAMPLES, 10, generator=GENERATOR)
 TARGETS = torch.sin(INPUTS.sum(dim=1, keepdim=True))
 
-# A process group of its own on each node, and one mean over both.
+# Each node has a process group of its own, and all of them share one mean.
 PARALLEL = f"""
 import sys; sys.path.insert(0, {str(BUILD / "python")!r})
 import torch, torch.distributed, gossamer.torch
@@ -65,7 +65,7 @@ class Training:
         self.optimizer = optimizer(self.model.parameters(), lr=0.01)
         self.part = part
         self.losses: List[float] = []
-        self.statistics = False  # of the batches are kept, by the batch-norm layer
+        self.statistics = False  # whether the batch-norm layer keeps batch statistics
         self.steps = 0
         self.round = 0
         self.error: Optional[BaseException] = None
@@ -141,7 +141,8 @@ class Training:
     def state(self) -> List[np.ndarray]:
         kept = [value for parameter in self.optimizer.state.values() for _, value in sorted(parameter.items())]
         tensors = [tensor for tensor in [*self.model.state_dict().values(), *kept] if tensor.is_floating_point()]
-        return [tensor.detach().numpy().copy() for tensor in tensors]  # without the counts of local batches
+        # The counts of local batches differ, and are left out.
+        return [tensor.detach().numpy().copy() for tensor in tensors]
 
 
 class Method(SystemTest):
@@ -241,7 +242,7 @@ class Method(SystemTest):
         step = first.step
 
         def freeze_and_step() -> None:
-            for parameter in first.model[0].parameters():  # between two steps, as a program does
+            for parameter in first.model[0].parameters():  # a program may freeze layers between two steps
                 parameter.requires_grad_(False)
             step()
 
@@ -311,10 +312,11 @@ class Method(SystemTest):
         self.set(nodes[1], "method=average")
         steps = [len(training.by_round) for training in trainings]
         wait_until(lambda: all(len(t.by_round) > s + 50 for t, s in zip(trainings, steps)), PATIENCE_S, "they average")
-        self.set(nodes[1], "average_members=1")  # who stops last does not wait for the other
+        self.set(nodes[1], "average_members=1")  # the process that stops last must not wait for the other
         self.stop_all(trainings)
         last = [max(training.by_round) for training in trainings]
-        for training in trainings:  # while the exchanges that were under way end, each correction takes a round
+        # Only the last rounds are compared, when each correction under way has had its round.
+        for training in trainings:
             training.by_round = {k: v for k, v in training.by_round.items() if k > min(last) - 30}
         self.assert_same_after_each_round(trainings)
 
@@ -526,7 +528,7 @@ class Method(SystemTest):
 class MethodInBuckets(Method):
     """The same, with gradients in buckets of two tensors or so."""
 
-    # No gradients, or no other ones.
+    # These tests have no gradients, or gradients that are not in buckets.
     test_models_are_averaged_every_few_steps_with_an_outer_step = None  # type: ignore[assignment]
     test_distributed_data_parallel_keeps_its_hooks = None  # type: ignore[assignment]
     test_a_mask_of_infinity_is_named = None  # type: ignore[assignment]

@@ -18,10 +18,10 @@ import numpy as np
 
 from support import JOB, PATIENCE_S, Node, SystemTest, wait_until
 
-# Any free port; gossamerctl status says which one.
+# The system chooses a free port, and gossamerctl status names it.
 PAGE = {"metrics": {"listen": "127.0.0.1:0"}}
-# "Costs gossip little" (docs/explanation/security.md): over at least this many exchanges of each node, the flooded one does nearly
-# as many as the others, and uses this much more of a core.
+# "Costs gossip little" (docs/explanation/security.md): each node makes at least this many exchanges. The flooded node
+# makes nearly as many as the others, and uses at most this much more of a core.
 EXCHANGES_COMPARED = 600
 LEAST_SHARE_OF_EXCHANGES = 0.8
 MOST_OF_A_CORE = 0.1
@@ -186,7 +186,7 @@ class Metrics(SystemTest):
             )
             done, took_s = self.exchanges_since(before), time.monotonic() - began
             used_s = [after - before_s for after, before_s in zip(self.processor_s(), used_before_s)]
-            # All three gossip alike, so the difference of the first is the flood's.
+            # All three nodes gossip alike, so the flood causes the first one's extra time.
             more = (used_s[0] - (used_s[1] + used_s[2]) / 2) / took_s
             print(f"exchanges {done}, processor {used_s} in {took_s:.1f} s: the flood takes {more:.3f} of a core")
             self.assertGreater(done[0], LEAST_SHARE_OF_EXCHANGES * (done[1] + done[2]) / 2)

@@ -22,7 +22,7 @@ class OnHosts(TrainingTest):
     def setUp(self) -> None:
         super().setUp()
         self.network = Network()
-        # After the daemons have ended; functions added last are called first.
+        # The network is closed after the daemons have ended: cleanups added first run last.
         self._cleanups.insert(0, (self.network.close, (), {}))
         self.start_members(self.count, [self.network.add() for _ in range(self.count)])
         self.before = self.footprint()
@@ -106,7 +106,7 @@ class Moves(TrainingTest):
 
     def test_found_again_by_its_id(self) -> None:
         network = Network()
-        self._cleanups.insert(0, (network.close, (), {}))  # after the daemons have ended
+        self._cleanups.insert(0, (network.close, (), {}))  # runs after the daemons have ended
         for number in range(COUNT):
             dialled = [f"tcp://{host.address}:{PORT}" for host in network.hosts]
             overlay = {"listen": f"tcp://*:{PORT}", "peers": dialled}

@@ -27,10 +27,10 @@ sys.path.insert(0, str(REPOSITORY / "tests"))
 from documents_test import MOST_WORDS, RULED_OUT, WIDTH, anchors, links, prose, sentences  # noqa: E402
 
 NOTEBOOK = REPOSITORY / "docs" / "tutorial" / "notebook.ipynb"
-# Longer than a cell itself waits, which then says what for.
+# Longer than a cell itself waits. A cell that waits too long says what for.
 CELL_TIMEOUT_S = 200
 MISSING = [name for name in ("nbclient", "ipykernel") if importlib.util.find_spec(name) is None]
-# What the notebook says: together as good as with all data, and alone a node can name half of the points.
+# The notebook's claims: together the nodes are as good as with all data, and a node alone can name half of the points.
 LEAST_TOGETHER = 0.9
 MOST_ALONE = 0.7
 MOST_BEHIND_ALL_DATA = 0.05
@@ -68,7 +68,7 @@ class Notebook(unittest.TestCase):
             "XDG_STATE_HOME": str(self.state),
             "IPYTHONDIR": str(self.folder / "ipython"),
             "JUPYTER_RUNTIME_DIR": str(self.folder / "runtime"),
-            "PYDEVD_DISABLE_FILE_VALIDATION": "1",  # the kernel's debugger, which is not used, warns
+            "PYDEVD_DISABLE_FILE_VALIDATION": "1",  # the unused debugger of the kernel would warn
         }
         changed = mock.patch.dict(os.environ, environment)
         changed.start()

@@ -58,7 +58,7 @@ class Completion(SystemTest):
         self.assertEqual(gossamerctl(BUILD, "--socket", str(first.control_socket), "deny", "0" * 32).returncode, 0)
         self.assertEqual(self.of(first, "allow", "000"), ["0" * 32])
         self.assertEqual(len([word for word in self.of(first, "key", "retire", "") if len(word) == 16]), 1)
-        # A second job is no argument of keep.
+        # keep takes one job, so no second one is offered.
         self.assertEqual(self.of(first, "keep", JOB, JOB[:2]), [])
 
     def test_without_a_daemon_there_are_no_names_at_once(self) -> None:

@@ -18,7 +18,7 @@ from support import JOB, PATIENCE_S, SystemTest, wait_until
 SKIPPED = 77  # CTest's status for "skipped"
 BROWSER = "chromium"
 BROWSER_PATIENCE_S = 4 * PATIENCE_S
-# The page's own time, which passes as fast as possible, for at least one refresh.
+# The time in the page's virtual clock, which runs as fast as possible: enough for a refresh.
 PAGE_TIME_MS = 3000
 
 
@@ -58,7 +58,7 @@ class Shown(SystemTest):
 
     def test_it_shows_the_cluster(self) -> None:
         nodes = self.start_nodes(3, {"metrics": {"listen": "127.0.0.1:0"}})
-        # Anyone who may name a node may try this.
+        # A node's name may be hostile: anyone who may name a node can try this.
         hostile = self.cluster.start("<img src=x>", {"metrics": {"listen": "127.0.0.1:0"}})
         self.wait_for_links([*nodes, hostile])
         for index, node in enumerate(nodes):
@@ -92,7 +92,7 @@ class Shown(SystemTest):
             self.assertIn(f"{JOB}: running, ", text)
             self.assertEqual(dom.count('class="edge"'), 3)
             self.assertEqual(dom.count('class="edge among"'), 3)
-            self.assertGreaterEqual(dom.count('class="path"'), 6)  # the codec's error may have gaps
+            self.assertGreaterEqual(dom.count('class="path"'), 6)  # the curve of the codec's error may have gaps
             self.assertEqual(dom.count('<article class="job"'), 1)
 
         nodes[2].kill()

@@ -16,7 +16,7 @@ from checkpoint_test import read as read_safetensors
 from support import BUILD, JOB, PATIENCE_S, QUICK, Node, SystemTest, gossamer, gossamerctl, start_program, wait_until
 
 PART = Path(__file__).with_name("part.py")
-# What replicas that agree may differ by, and what the rounding of corrections makes of their sum.
+# How far replicas that agree may differ, and how far the rounding of corrections may move their sum.
 AGREEMENT, ROUNDING = 1e-3, 1e-3
 
 
@@ -49,7 +49,8 @@ class Parts(SystemTest):
         matrix = np.concatenate([piece["matrix"] for piece in pieces], axis=dimension)
         self.assertEqual(matrix.shape, held.SHAPE)
         for piece in pieces[1:]:
-            if piece["vector"].size:  # what several hold; they add in another order, for nothing makes them wait
+            # Parts that hold the same tensor add to it in another order, because nothing makes them wait.
+            if piece["vector"].size:
                 np.testing.assert_allclose(piece["vector"], pieces[0]["vector"], atol=ROUNDING)
         return np.concatenate([matrix.ravel(), pieces[0]["vector"]])
 
@@ -82,7 +83,7 @@ class Parts(SystemTest):
         tensors, _ = read_safetensors(Path(tool.communicate()[0].strip()))
         for name, array in whole["arrays"].items():
             np.testing.assert_allclose(tensors[name], array, atol=AGREEMENT)
-        # A cluster of this node alone goes on with it, whole.
+        # A cluster of this node alone continues with the whole model.
         whole["run"].close()
         nodes[0].stop()
         for process in self.processes:
@@ -108,7 +109,7 @@ class Parts(SystemTest):
             self.serve_until(whole, condition, what)
 
         serve_until(lambda: all(self.are("ready", name, parts) for name, parts, _ in cuts), "all parts take part")
-        for name, parts, dimension in cuts:  # they took the model over as it was
+        for name, parts, dimension in cuts:  # they have taken over the first model
             np.testing.assert_array_equal(self.model_of(name, parts, dimension, "begin"), first.astype(np.float32))
         for node, (name, parts, _) in zip(nodes[1:], cuts):
             processes = node.job(JOB)["processes"]

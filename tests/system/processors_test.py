@@ -41,7 +41,7 @@ class Gossip(Mixed):
         first = random.standard_normal(ELEMENTS).astype(np.float32)
         clients = [self.attach(node, first.copy(), fragment_elements=FRAGMENT_ELEMENTS) for node in nodes]
         for client in clients:
-            np.testing.assert_array_equal(client.array, first)  # as the first of them had it
+            np.testing.assert_array_equal(client.array, first)  # the model of the first
         added = total(clients) + train_at_random(clients, 200, random)
         self.converge(clients, added)
         self.assert_counted_equally(clients)

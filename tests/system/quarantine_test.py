@@ -46,7 +46,7 @@ class OneDiverges(TrainingTest):
             self.assertIn(f"{name} holds NaN or infinity in 1 of 1 fragments", self.said(member, "status"))
             self.assertIn("it holds NaN or infinity", self.said(member, "explain", name, "--seconds", "0.1"))
             self.assertIn(f"{name} holds NaN or infinity", self.said(member, "explain", "--seconds", "0.1"))
-            # It is asked rarely, and not with every second request.
+            # The fragment is asked for rarely, and not with every second request.
             job = member.job()
             self.assertLess(job["refused"], 0.05 * job["exchanges"])
             self.assertEqual(job["quarantined_fragments"], 0)

@@ -175,7 +175,7 @@ while True:
 
 
 class Slurm(unittest.TestCase):
-    # Alone, each would reach its own number.
+    # A task that trained alone would reach a number of its own.
     TRAINER = """
 import os, time
 import numpy as np, gossamer

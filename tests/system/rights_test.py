@@ -18,7 +18,7 @@ ANNA = 1234567
 BERT = 1234568
 VISION = 2345678
 
-# Trains for ever, and says what becomes of it.
+# The program trains until it is ended, and reports what becomes of its run.
 TRAINER = """
 import sys, time, numpy as np, gossamer
 try:

@@ -227,7 +227,7 @@ class Run(unittest.TestCase):
     def test_the_status_after_a_signal_is_what_the_clients_make_of_it(self) -> None:
         for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
             ready = self.file(f"ready-{one.name}")
-            # No exec: a SIGINT that dash hears on the way there is lost.
+            # The script does not use exec, because dash loses a SIGINT that it gets on the way.
             script = f"echo > {ready}; while :; do sleep 0.1; done"
             launcher = self.start("--restart", "always", "--", *sh(script))
             self.wait_for_lines(ready, 1)
@@ -328,7 +328,8 @@ class Run(unittest.TestCase):
         """The launcher waits with its clients, and still hears signals."""
         read, write = os.pipe()
         self.addCleanup(os.close, read)
-        # A page, less than the client's first lines with their prefixes: the launcher has output left at any time.
+        # The pipe holds a page, less than the client's first lines with their prefixes. So the launcher always has
+        # output left.
         fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, 4096)
         launcher = self.start("--grace", "1000", "--", "yes", str(self.folder), stdout=write, stderr=subprocess.DEVNULL)
         os.close(write)
@@ -424,6 +425,6 @@ class Training(SystemTest):
 
 
 if __name__ == "__main__":
-    # In the background of a script it is ignored, and all that is started here would ignore it, too.
+    # A script that runs the test in the background ignores SIGINT, and child processes inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     unittest.main()

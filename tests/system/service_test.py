@@ -27,7 +27,7 @@ GPU_DROP_IN = REPOSITORY / "daemon" / "gpu.conf"
 MOST_EXPOSURE = 1.5
 INSTALLED = "/opt/gossamer"
 CONTROL = "/run/gossamer/control.sock"
-# Trains for ever, in the machine.
+# The program trains in the machine until it is ended.
 TRAINER = """
 import numpy as np, gossamer, time
 run = gossamer.attach({"w": np.zeros(1000, np.float32)}, job="kept", wait=False)
@@ -37,7 +37,7 @@ while True:
 """
 
 
-# Says "attached" or why not.
+# The program prints "attached", or why it could not attach.
 ATTACHER = """
 import numpy as np, gossamer
 try:
@@ -146,8 +146,8 @@ class Service(unittest.TestCase):
         wait_until(lambda: self.status().get("clients") == 1, PATIENCE_S, "the trainer is attached again")
         self.assertEqual(self.status()["clients_awaited"], 0)
 
-        # Both die, and the next daemon knows that there was a client. A daemon that stands still does not notice that
-        # the trainer dies first.
+        # Daemon and trainer both die, and the next daemon knows that there was a client. The daemon is stopped first,
+        # so that it does not notice the trainer's death.
         self.inside("systemctl", "kill", "--signal=STOP", "gossamerd")
         (in_machine,) = processes_with("status", f"PPid:\t{trainer.pid}\n")  # `trainer` is nsenter, which waits for it
         os.kill(in_machine, signal.SIGKILL)
@@ -167,7 +167,7 @@ class Service(unittest.TestCase):
         self.inside("cp", "/dev/stdin", "/run/systemd/system/gossamer-keep@.service", given=unit)
         self.inside("systemctl", "daemon-reload")
         self.start()
-        self.inside("systemctl", "start", "gossamer-keep@kept")  # it waits for somebody who runs the job
+        self.inside("systemctl", "start", "gossamer-keep@kept")  # it waits for a node that runs the job
         self.trainer()
         wait_until(lambda: self.status().get("clients") == 2, PATIENCE_S, "the trainer and the keeper are attached")
         clients = json.loads(self.asked("--json", "clients").stdout)["clients"]
@@ -233,7 +233,7 @@ class Service(unittest.TestCase):
         self.assertIn("root", as_user("bob", f"{INSTALLED}/bin/gossamerctl", "invite"))
 
     def test_warnings_are_in_the_journal_with_fields(self) -> None:
-        # The unit lets it write nothing there.
+        # The unit does not let the daemon write to this folder.
         self.configure('[checkpoints]\nfolder = "/srv/checkpoints"\n')
         self.start()
         self.trainer()
@@ -248,7 +248,7 @@ class Service(unittest.TestCase):
         started = [entry for entry in self.entries("PRIORITY=6") if "runs as node" in entry["MESSAGE"]]
         self.assertEqual(len(started), 1)
         self.assertNotIn("GOSSAMER_JOB", started[0])
-        # A wrong configuration is one whole entry.
+        # The whole message of a wrong configuration is one entry.
         self.inside("systemctl", "stop", "gossamerd")
         self.configure("[overlay]\nlisten = 5\n")
         self.machine.enter("systemctl", "start", "gossamerd")

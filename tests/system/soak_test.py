@@ -41,7 +41,7 @@ class Soak(ToolTest):
         output, _ = soak.communicate(timeout=RUN_TIMEOUT_S)
         figures = json.loads(output.splitlines()[-1])
         not_flat = [what for what in figures["not_flat"] if not what.startswith(ABOUT_TIME)]
-        self.assertEqual(len(not_flat), 2, output)  # one of each node that stays: the run is short
+        self.assertEqual(len(not_flat), 2, output)  # a short run gives one for each node that stays
         self.assertTrue(all("run for longer" in what for what in not_flat), output)
         self.assertEqual(soak.returncode, 1)
         self.assertEqual(set(figures["daemons"]), {"node-1", "node-2"}, "half of them stay")
@@ -144,7 +144,7 @@ class Verdicts(unittest.TestCase):
         figures, [late] = self.answers(lambda i: 130.0 if i == 70 else 4.0)
         self.assertIn("1 answers took longer than 100 ms (node after 35 s: 130 ms)", late)
         self.assertEqual((figures["late"], figures["over_100_ms"]), (1, 1))
-        # On a machine where a program that does nothing takes that long, nobody is blamed.
+        # Where a program that does nothing is slow, too, no answer counts as late.
         figures, told = self.answers(lambda i: 130.0 if i == 70 else 40.0, nothing_ms=20.0)
         self.assertEqual((figures["late"], figures["over_100_ms"], told), (0, 1, []))
         [slower] = self.answers(lambda i: 4.0 + i / 20)[1]

@@ -21,15 +21,15 @@ from training import descriptors
 
 HOSTILE_STRANGER = os.environ.get("GOSSAMER_HOSTILE_STRANGER", "")
 ELEMENTS = 2000
-# The bounds in docs/reference/wire.md: the number at once, and the seconds for each.
+# The bounds in docs/reference/wire.md: how many strangers may be there at once, and how many seconds each has.
 MAX_STRANGERS = 256
 STRANGER_PATIENCE_S = 10
-# The limit of the flooded daemon; a quarter of them is for strangers.
+# How many descriptors the flooded daemon may open. A quarter of them is for strangers.
 FEW_DESCRIPTORS = 240
-# The type of service of connections that carry sealed bulk, the largest frame, and how many of them do not end.
+# The type of service of connections that carry sealed bulk, the largest frame, and how many frames stay incomplete.
 SEALED_BULK_MARK = 28
 FRAME_BYTES = 16 << 20
-# One of which the daemon's C library keeps the memory for another, for a while.
+# A frame so small that the daemon's C library keeps its memory for another one, for a while.
 KEPT_FRAME_BYTES = 4 << 20
 FLOODS = 16
 FLOODS_AT_ONCE = 32

@@ -34,7 +34,7 @@ from processes import wait_until  # noqa: E402, F401
 # This bounds every wait for a condition; it is generous, for a machine that is busy with other things.
 PATIENCE_S = 30.0
 JOB = "test"
-# Each addition to a replica rounds once to fp32. For sums of a few values around one.
+# Each addition to a replica rounds once to fp32. This bound is for sums of a few values around one.
 ROUNDING = 2e-5
 # Exchanges come quickly, and a death is noticed within a second or two.
 QUICK: Options = {
@@ -133,7 +133,7 @@ def start_other_program(test: unittest.TestCase, greeting: bytes) -> str:
                 with connection:
                     connection.sendall(greeting)
         except OSError:
-            pass  # the test is over, or whoever had connected is gone
+            pass  # the test is over, or the other end is gone
 
     threading.Thread(target=serve, daemon=True).start()
     test.addCleanup(serving.close)

@@ -82,14 +82,14 @@ class DaemonDies(SystemTest):
         before = total(clients[:2])
         clients[0].array += 1
         self.converge(clients[:2], before + 1)
-        # Only exchanges with the dead one may have stayed without an answer: one begun by each side.
+        # Only exchanges with the dead node may be without an answer: at most one that each side began.
         for client in clients[:2]:
             self.assertLessEqual(client.job()["unresolved"], 2)
         nodes[2].start()
         self.wait_for_links(nodes)
         self.assert_still_exchanges(clients)
 
-# Attaches, steps for ever, and is killed.
+# The program attaches, and steps until it is killed.
 TRAINER = f"""
 import numpy as np, gossamer, time
 array = np.zeros({ELEMENTS}, np.float32)

@@ -10,7 +10,8 @@ from typing import Any, List, Optional
 from support import BUILD, JOB, PATIENCE_S, SystemTest, python_with, start_program
 
 STEPS, ROWS, ACCUMULATED, CLIP = 12, 32, 2, 0.1
-# Arguments: the framework, which part of the data, of how many, and the job, or nothing to train without Gossamer.
+# Arguments: the framework; which part of the data; the number of parts; and the job, or nothing to train without
+# Gossamer.
 PROGRAM = f"""
 import sys; sys.path.insert(0, {str(BUILD / "python")!r})
 import json, logging, tempfile, torch, warnings

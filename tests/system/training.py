@@ -21,7 +21,8 @@ from network import Host
 from processes import Program
 
 TRAINER = Path(__file__).with_name("trainer.py")
-# At this relative distance to the optimum it counts as learned. Alone, a trainer of four stays at 0.7 and more.
+# At this distance to the optimum, relative to its norm, a model counts as learned. One of four trainers alone stays at
+# 0.7 or more.
 TARGET = 0.1
 # Exchanges that may be under way between two nodes when one is lost: those that either began, and as many again whose
 # acknowledgement had not arrived.
@@ -42,7 +43,7 @@ QUICK_TRAINING: Options = {
 ALLOWED_GROWTH_BYTES = 24 << 20
 # The test's control connections may be open.
 ALLOWED_MORE_SOCKETS = 4
-# ZeroMQ's own descriptors at the dialling end of a link; the ends may have changed.
+# ZeroMQ's descriptors at the dialling end of a link. After a fault, the other end may dial.
 DESCRIPTORS_PER_DIALLED_LINK = 6
 
 

@@ -50,7 +50,7 @@ class OneMachine(unittest.TestCase):
             self.script(lines),
             capture_output=True,
             text=True,
-            timeout=RUN_TIMEOUT_S,  # longer than the command waits, which then says what for
+            timeout=RUN_TIMEOUT_S,  # the command ends first, and says what it waits for
             cwd=self.folder,
             env={**os.environ, **self.environment},
             check=False,
@@ -85,7 +85,7 @@ class Tutorial(unittest.TestCase):
         text = PAGE.read_text(encoding="utf-8")
         (program,) = blocks(text, "python")
         (self.folder / "learn.py").write_text(program, encoding="utf-8")
-        # What the page names stands elsewhere here.
+        # The paths that the page names are elsewhere in this test.
         section = text[text.index(f"## {SECTION}") :]
         for here, there in (
             ("/tmp/two", str(self.folder / "two")),

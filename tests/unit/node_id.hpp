@@ -6,7 +6,7 @@
 
 namespace gossamer::test {
 
-/// Different for each number; not zero unless the number is.
+/// Each number gives another id. Only the number 0 gives the zero id.
 inline NodeId node_id(std::uint64_t number) {
   NodeId id;
   for (std::size_t i = 0; i < sizeof number; ++i)

@@ -1,10 +1,11 @@
 // Counts the stores of this process to stretches of memory, one machine instruction after the other, and kills the
-// process in front of one of them: SIGKILL, as if somebody had pulled the plug. What a store is, the processor says,
-// not the source: a vectorised loop has one for each of its vectors.
+// process before one of them by SIGKILL, as a power failure would. The processor decides what a store is, not the
+// source: a vectorised loop makes one store for each vector.
 //
-// How: the pages are read-only. A store faults; the handler counts it, allows writing and sets the trap flag, so that
-// the next signal comes after this one instruction, when the pages become read-only again. For a forked child in which
-// one thread at a time stores there. x86-64 only; not under ThreadSanitizer, which has signal handling of its own.
+// The pages are read-only, so a store faults. The handler counts it, allows writing and sets the trap flag. The next
+// signal comes after this instruction, and makes the pages read-only again. This is for a forked child in which one
+// thread at a time stores to the stretches. It works on x86-64 only, and not under ThreadSanitizer, which handles
+// signals itself.
 
 #pragma once
 
@@ -24,7 +25,7 @@
 
 namespace gossamer {
 
-/// Every store is tried; with the address sanitizer, under which a process takes long to fork, a sample of them.
+/// Every store is tried. With the address sanitizer, under which forking takes long, only a sample is tried.
 #if defined(__SANITIZE_ADDRESS__)
 constexpr std::uint64_t kill_stride = 7;
 #else
@@ -34,8 +35,9 @@ constexpr std::uint64_t kill_stride = 1;
 class StoreTrap {
  public:
   /// Kills the process before its store number `kill_at` (from 1; 0: never) to `bytes` bytes from `base` (whole pages),
-  /// or to a stretch that was armed before. `stores` counts them where the parent can read it. From `bulk_at` on, also
-  /// whole pages, one store is like the next: of a run of them two count, the first and one further on, or its end.
+  /// or to a stretch that was armed before. `stores` counts the stores, where the parent can read it. From `bulk_at` on
+  /// (also whole pages), all stores are alike, so only two of a run of stores count: the first, and a later one or the
+  /// run's end.
   static void arm(void* base, std::size_t bytes, std::uint64_t kill_at, std::atomic<std::uint64_t>& stores,
                   std::size_t bulk_at = SIZE_MAX) {
     if (count_ == stretches_.size()) abort();
@@ -53,8 +55,7 @@ class StoreTrap {
     protect(stretch, false, PROT_READ);
     protect(stretch, true, PROT_READ);
   }
-  /// Watches again the pages that the run was let through to. If the run was short, its second store that counts is
-  /// here.
+  /// Ends a run of stores, and watches its pages again. If the run was short, its second store counts here.
   static void end_run() {
     if (step_through_ && run_ > 0) {
       stores_->fetch_sub(1);
@@ -72,13 +73,13 @@ class StoreTrap {
   }
 
  private:
-  static constexpr greg_t trap_flag = 0x100;       // of EFLAGS
-  static constexpr std::uint64_t further_on = 37;  // stores of a run: somewhere in the middle
+  static constexpr greg_t trap_flag = 0x100;       // in the register EFLAGS
+  static constexpr std::uint64_t further_on = 37;  // which store of a run counts second
 
   struct Stretch {
     char* base;
     std::size_t single_bytes;
-    std::size_t bulk_bytes;  // after them
+    std::size_t bulk_bytes;  // the part after the single bytes
   };
   static void protect(const Stretch& stretch, bool bulk, int how) {
     if (!bulk) mprotect(stretch.base, stretch.single_bytes, how);
@@ -96,7 +97,7 @@ class StoreTrap {
     open_ = 0;
     while (open_ < count_ && (at < stretches_[open_].base || at >= end_of(stretches_[open_])))
       ++open_;
-    if (open_ == count_) {  // a fault of its own: it comes again, and ends the process
+    if (open_ == count_) {  // another fault: it comes again, and ends the process
       signal(SIGSEGV, SIG_DFL);
       return;
     }
@@ -107,7 +108,7 @@ class StoreTrap {
       count();
     } else if (run_ == 0) {
       count();
-      // Stepping takes long, and is for nothing in a run that ends as it should.
+      // Stepping takes long, and is needless in a run without a kill.
       step = stores_->fetch_add(1) + 1 == kill_at_;
       run_ = 1;
     } else if (step_through_ && ++run_ == further_on) {
@@ -127,9 +128,9 @@ class StoreTrap {
   inline static std::array<Stretch, 4> stretches_{};
   inline static std::size_t count_ = 0;
   inline static std::size_t open_ = 0;       // where the present store goes
-  inline static bool bulk_ = false;          // and in which part of it
+  inline static bool bulk_ = false;          // whether the store goes to the bulk part
   inline static std::uint64_t run_ = 0;      // stores of the present run that were seen
-  inline static bool step_through_ = false;  // one after the other
+  inline static bool step_through_ = false;  // whether each store of the run is stepped
   inline static std::uint64_t kill_at_ = 0;
   inline static std::atomic<std::uint64_t>* stores_ = nullptr;
 };

@@ -1,4 +1,4 @@
-// A folder of its own for a test: made when constructed, removed with everything in it afterwards.
+// A folder for one test. It is made with the object, and removed with everything in it at the object's end.
 
 #pragma once
 

@@ -1,7 +1,7 @@
 // gossamer-bench codec measures the kernels of gossip/codec/lattice.hpp on one core, over arrays far larger than the
-// caches. Each is given as the bytes per second that it must read and write, and as a ratio to STREAM's triad and copy.
-// In a round each kernel goes through all fragments. The median of the fragments' times counts, because other programs
-// use the machine, too.
+// caches. A kernel's figures are the bytes per second that it must read and write, and their ratio to STREAM's triad
+// and copy. In a round each kernel goes through all fragments. The median of the fragments' times counts, because other
+// programs also use the machine.
 
 #include <fmt/format.h>
 
@@ -91,7 +91,7 @@ class CodecBench {
     for (std::size_t round = 0; round < options_.rounds; ++round) {
       for (Subject& subject : subjects_)
         subject.seconds.push_back(seconds_a_fragment(subject));
-      sign_ = -sign_;  // the values then stay where they are
+      sign_ = -sign_;  // the next round takes back what this one added, so the values do not drift
     }
     report();
   }

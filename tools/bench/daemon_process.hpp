@@ -26,7 +26,7 @@ class DaemonProcess {
   /// The answer to a command (status, jobs), as daemon/report/status.hpp describes it.
   [[nodiscard]] nlohmann::json ask(const std::string& command) const;
 
-  /// For reading its figures; it may end at any time.
+  /// The process id, for reading the process's figures. The process may end at any time.
   [[nodiscard]] pid_t process() const { return process_; }
 
   /// Stops the daemon's execution, and lets it go on.
@@ -36,13 +36,13 @@ class DaemonProcess {
  private:
   void start(const std::filesystem::path& program, const std::filesystem::path& configuration);
   void wait_for_start();
-  /// Signals the daemon while it is known to run, and otherwise nobody.
+  /// Signals the daemon if it is known to run, and nobody otherwise.
   void signal_process(int number) const;
   [[nodiscard]] bool wait_for_end(int timeout_ms);
   [[nodiscard]] std::string log() const;
 
   std::filesystem::path folder_;
-  pid_t process_ = -1;  ///< -1: ended, and its number may be another's
+  pid_t process_ = -1;  ///< -1: the process has ended, and its number may belong to another
 };
 
 }  // namespace gossamer::bench

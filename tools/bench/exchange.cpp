@@ -1,7 +1,7 @@
-// gossamer-bench exchange runs two real daemons on loopback with a client at each that has its own copy of
-// a model, and measures how many bytes of model they average per second. In turn with that, while the daemons are
-// stopped, it measures the rate of one link without computation, and the rate of raw ZeroMQ over one connection with
-// and without CURVE. It also measures the CPU time of each stage of an exchange (tools/bench/exchange_report.hpp).
+// gossamer-bench exchange runs two real daemons on loopback, each with a client that has its own copy of a model, and
+// measures how many bytes of model they average per second. Between these measurements, while the daemons are paused,
+// it measures the rate of one link without computation, and the rate of raw ZeroMQ over one connection with and without
+// CURVE. It also measures the CPU time of each stage of an exchange (tools/bench/exchange_report.hpp).
 //
 // A block that an exchange averages between the two counts once, as its fp32 bytes; wide blocks do not count. The
 // daemons are children of this process and end with it. Everything is in a temporary folder.
@@ -66,10 +66,10 @@ class Client {
   std::vector<float> model_;
   std::size_t at_ = 0;  ///< the element that is trained next
   BenchRun run_;
-  TrainingThread thread_;  ///< last: uses the members above, and stops before they go
+  TrainingThread thread_;  ///< last, so that it stops before the members that it uses are destroyed
 };
 
-/// The time-outs are longer than the pauses in which the reference is measured.
+/// The time-outs are longer than the pauses of the daemons in which the references are measured.
 std::string overlay_settings(peer::BulkProtection bulk) {
   return fmt::format("link_timeout_ms = 30000\nsuspicion_mult = 30\nbulk = \"{}\"\n", peer::name_of(bulk));
 }
@@ -173,7 +173,7 @@ class ExchangeBench {
     results_.raw_plain.push_back(raw_zeromq(false, results_.message_bytes(), reference_seconds));
     daemons_.first().resume();
     daemons_.second().resume();
-    // The work that has piled up during the pause is done first.
+    // The next measurement begins after the daemons have done the work that has piled up during the pause.
     std::this_thread::sleep_for(std::chrono::duration<double>(options_.seconds / 4));
   }
 

@@ -9,7 +9,7 @@
 namespace gossamer::bench {
 namespace {
 
-/// Takes one number from each round.
+/// Returns one number of each round.
 template <class Round, class Part>
 std::vector<double> each(const std::vector<Round>& rounds, Part part) {
   std::vector<double> numbers;

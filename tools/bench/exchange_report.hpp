@@ -24,7 +24,7 @@ struct ExchangeResults {
   std::size_t elements = 0;
   Codec codec = Codec::q8;
   std::vector<double> model_rates;    ///< bytes of model a second
-  std::vector<double> payload_rates;  ///< in both directions
+  std::vector<double> payload_rates;  ///< bytes of payload a second, both directions together
   std::vector<LinkRun> links;
   std::vector<Transport> raw, raw_plain;       ///< with CURVE and without
   std::vector<DaemonTime> daemon_ns_per_byte;  ///< of both daemons together, for each byte of payload

@@ -133,7 +133,7 @@ class End : public peer::OverlayEvents {
     });
   }
 
-  StartedThreads io_;  ///< first, because ZeroMQ's threads come with the overlay
+  StartedThreads io_;  ///< before overlay_, so that it can tell the threads that overlay_ starts
   asio::io_context loop_;
   peer::Overlay overlay_;
   asio::steady_timer timer_{loop_};

@@ -1,9 +1,10 @@
 // gossamer-bench step measures the cost of gossamer_step() for a training program, for models in fp32 and in bfloat16.
 //
 // It measures steps with nothing due and with one fragment due, with a fake daemon (tools/bench/fake_daemon.hpp), so
-// that nothing else runs. The floor of a due fragment is the memory traffic that it must cause, x += c; s = x, as a
-// plain loop over the same kind of memory: the same model and the same shared buffers, another fragment, in turn with
-// the steps. Then it measures the steps' share of a training's time with real daemons (tools/bench/training.hpp).
+// that nothing else runs. The floor of a due fragment is a plain loop (x += c; s = x) that causes only the memory
+// traffic needed. In turn with the steps, the loop works on another fragment of the same model and the same shared
+// buffers. Then the benchmark measures the steps' share of a training's time with real daemons
+// (tools/bench/training.hpp).
 
 #include <fmt/format.h>
 #include <gossamer.h>
@@ -89,7 +90,7 @@ class StepBench {
     info.size = sizeof info;
     require(gossamer_info(run_.get(), &info), "gossamer_info");
     fragment_elements_ = info.fragment_elements;
-    // The last fragment may be a short one. Only whole ones are measured, unless there is no other.
+    // The last fragment may be short. Only whole fragments are measured, unless there is only a short one.
     whole_fragments_ = std::max<std::size_t>(1, elements / fragment_elements_);
   }
   StepBench(const StepBench&) = delete;
@@ -134,7 +135,7 @@ class StepBench {
     return std::min(fragment_elements_, elements_ - fragment * fragment_elements_);
   }
 
-  /// The seconds that the step takes that serves a fragment.
+  /// The seconds of a step that serves this fragment.
   double serve(std::uint32_t fragment) {
     daemon_.make_due(fragment);
     const double seconds = seconds_of([&] { require(gossamer_step(run_.get(), 1), "gossamer_step"); });

@@ -25,7 +25,7 @@ class StartedThreads {
   /// Ends the list: threads that start later are not counted.
   void note();
   [[nodiscard]] double cpu_s() const;
-  /// The time of each, in an arbitrary order that is the same each time.
+  /// The CPU time of each of these threads, always in the same order.
   [[nodiscard]] std::vector<double> each_cpu_s() const;
 
  private:

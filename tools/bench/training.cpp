@@ -74,7 +74,7 @@ class BenchTrainer {
   double in_step_s_ = 0;
   std::uint64_t exchanges_before_ = 0;
   TrainingFigures figures_;
-  TrainingThread thread_;  ///< last: uses the members above, and stops before they go
+  TrainingThread thread_;  ///< last, so that it stops before the members that it uses are destroyed
 };
 
 }  // namespace

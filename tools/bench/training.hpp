@@ -1,5 +1,5 @@
-// Gossip's share of a training program's time, and of the memory's bandwidth in one step. There are two real daemons
-// with a client at each, whose training steps leave the cores alone, as steps on an accelerator do.
+// The share of a training program's time that gossip takes, and the memory traffic that it causes in one step. There
+// are two real daemons, each with a client whose training steps leave the cores alone, as steps on an accelerator do.
 
 #pragma once
 

@@ -60,7 +60,7 @@ peer::Warrant warrant_of(const Granted& granted, std::uint32_t nodes, TimeUs usa
 constexpr const char* not_asked_for =
     "No member asks for certificates yet, so nobody needs one: see 'gossamerctl authority require'.\n";
 
-/// Only the line goes to standard output, so that it can be piped.
+/// Only the invitation goes to standard output, so that it can be piped. The rest goes to standard error.
 std::string invitation_words(const json& answer, bool) {
   std::vector<std::string> places;
   for (const json& place : answer.at("addresses"))
@@ -84,7 +84,7 @@ std::string invitation_words(const json& answer, bool) {
   return text_in(answer, "invitation") + "\n";
 }
 
-/// Members count the uses of an invitation as far as their tables go (peer::max_certificates).
+/// Members can count as many uses of an invitation as their tables have places (peer::max_certificates).
 constexpr std::uint32_t most_nodes = 1000;
 
 struct Invited {
@@ -94,7 +94,7 @@ struct Invited {
   Granted granted;
 };
 
-/// With the authority's key the invitation gets a warrant.
+/// Makes an invitation. With the authority's key, it gets a warrant.
 JsonAnswer invite(const Invited& wanted, const Invocation& call) {
   const auto authority = call.ask("authority");
   if (!authority) return authority;
@@ -184,7 +184,7 @@ struct Approved {
   Granted granted;
 };
 
-/// The ids of all that are meant. A node that does not wait is named by its whole id.
+/// The ids of the nodes to approve. A node that neither waits nor has a certificate must be named by its whole id.
 std::expected<std::vector<std::string>, ControlError> nodes_to_approve(const Approved& wanted, const json& waiting,
                                                                        const json& known) {
   constexpr std::size_t id_digits = 32;
@@ -215,7 +215,7 @@ std::expected<std::vector<std::string>, ControlError> nodes_to_approve(const App
   return chosen;
 }
 
-/// Shows what is to be signed. The operator agrees to what he has not typed.
+/// Shows which nodes are to be approved. With --all, the operator has to agree, since he has typed no names.
 bool agrees_to(const Approved& wanted, const std::vector<std::string>& ids, const json& waiting) {
   for (const std::string& id : ids) {
     const auto known = std::ranges::find_if(waiting, [&](const json& node) { return node.at("node") == id; });
@@ -225,7 +225,7 @@ bool agrees_to(const Approved& wanted, const std::vector<std::string>& ids, cons
   return !wanted.all || wanted.yes || ids.empty() || is_confirmed("Give all of these a certificate?");
 }
 
-/// Made for this node, and later than what is known of it.
+/// Makes a certificate for this node that is newer than each of its certificates known so far.
 peer::Certificate certificate_for(const NodeId& node, const Approved& wanted, const peer::SigningKey& key,
                                   const json& known) {
   TimeUs made_at = time_of_day();
@@ -238,7 +238,7 @@ peer::Certificate certificate_for(const NodeId& node, const Approved& wanted, co
   return peer::UsableWarrant::make(std::move(warrant), key).certify(node, made_at);
 }
 
-/// A warrant for each node, used at once.
+/// Gives each of the nodes a certificate, by a warrant for this node alone that is used at once.
 JsonAnswer approve(const Approved& wanted, const Invocation& call) {
   const auto authority = call.ask("authority");
   if (!authority) return authority;

@@ -21,13 +21,13 @@ using nlohmann::json;
 
 constexpr std::chrono::milliseconds checkpoint_poll{50};
 
-/// The words for all of these commands.
+/// The output of all commands in this file: the path of the model file.
 std::string path_words(const json& answer, bool) {
   return safe_text(answer.at("path").get<std::string>()) + "\n";
 }
 
-/// This waits for as long as it takes: a large model on a slow disk needs its time, and the daemon itself gives up in
-/// the end.
+/// Waits until the checkpoint is written, without a limit: a large model on a slow disk needs its time, and the daemon
+/// itself gives up in the end.
 JsonAnswer write_checkpoint(const std::string& job, const Invocation& call) {
   const auto begun = call.request({{"command", "checkpoint"}, {"job", job}});
   if (!begun) return begun;

@@ -23,10 +23,10 @@ namespace {
 
 using nlohmann::json;
 
-/// This is longer than the daemon tries (peer/links/claim_attempt.hpp).
+/// The daemon gives up earlier than this (peer/links/claim_attempt.hpp).
 constexpr std::chrono::seconds join_timeout{90};
 constexpr std::chrono::milliseconds join_poll{100};
-/// No invitation is longer.
+/// No invitation is longer than this.
 constexpr std::size_t max_line_bytes = 8192;
 
 using Words = std::string (*)(const json& answer, bool colour);
@@ -55,7 +55,7 @@ std::string decision_words(const json& answer, bool) {
                          : "(No node, and no used invitation, of this id is known here.)\n");
 }
 
-/// Denies the node, or allows it again. `node`: its id, or the first digits of it.
+/// Denies the node, or allows it again. `node` is its id, or the first digits of the id.
 JsonAnswer decide_about_node(bool denied, const std::string& node, const std::string& reason,
                              const std::string& key_file, const Invocation& call) {
   const auto is_as_asked = [&](const json& item) {
@@ -161,7 +161,7 @@ std::string authority_words(const json& answer, bool) {
                                        not_signed));
 }
 
-/// The operator has seen what is to be signed, and agrees.
+/// Shows what is to be signed. True if the operator agrees.
 bool agrees_to(const json& items, bool yes) {
   for (const json& item : items)
     fmt::print(stderr, "To be signed: {}\n", words_of_decision(item));
@@ -181,7 +181,7 @@ JsonAnswer tell_in_parts(json request, const json& signatures, const Invocation&
   } while (true);
 }
 
-/// Makes the key, or takes that of the file, and has it sign all that holds here.
+/// Takes the key of the file, or makes one, and signs with it all denials and keys that hold at this node.
 JsonAnswer found_authority(const std::string& path, bool yes, const Invocation& call) {
   const auto present = call.ask("authority");
   if (!present) return present;
@@ -215,7 +215,7 @@ JsonAnswer found_authority(const std::string& path, bool yes, const Invocation& 
   return tell_in_parts(request, *signatures, call);
 }
 
-/// Nobody is put out that the operator has not seen.
+/// Sets what a node must show to be let in. The operator first sees which nodes this puts out, and has to agree.
 JsonAnswer ask_for(bool certificates, const std::string& key_file, bool yes, const Invocation& call) {
   const json request{{"command", "rule_set"}, {"certificates", certificates}};
   const auto asked = call.request(request);
@@ -253,7 +253,7 @@ void add_require(CLI::App& authority, CommandAction& chosen) {
   });
 }
 
-/// Makes the file if it is not there.
+/// Returns the public half of the key in the file. Makes the file if it does not exist.
 JsonAnswer own_key(const std::string& path) {
   std::error_code ignored;
   if (!std::filesystem::exists(path, ignored)) {
@@ -279,7 +279,7 @@ std::uint8_t powers_of(const std::vector<std::string>& words) {
   return powers;
 }
 
-/// What a deputy is to be from now on.
+/// A deputy, and what it may do from now on.
 struct Appointment {
   std::string key;
   std::string name;
@@ -288,7 +288,7 @@ struct Appointment {
   bool yes = false;
 };
 
-/// The nodes whose certificates the deputy has signed, which it is to sign no more, are shown to the operator.
+/// If the deputy may no longer sign certificates, shows the nodes that have theirs from it, and asks the operator.
 std::expected<void, ControlError> ask_about_nodes(const Appointment& wanted, const Invocation& call) {
   if (std::ranges::find(wanted.may, "invite") != wanted.may.end()) return {};
   const auto held = call.ask("certificates");
@@ -315,13 +315,13 @@ JsonAnswer set_deputy(const Appointment& wanted, const Invocation& call) {
   return decide(request, wanted.key_file, is_it, call);
 }
 
-/// The authority decides anew what the deputy has decided about nodes, as far as the operator wants it.
+/// Signs the decisions that the deputy has made about nodes as the authority's own, if the operator wants to keep them.
 std::expected<void, ControlError> take_over_denials(const Appointment& wanted, const Invocation& call) {
   const auto held = call.ask("denials");
   if (!held) return std::unexpected(held.error());
   for (const json& denial : held->at("denials")) {
     if (denial.value("signer", "") != wanted.key) continue;
-    NodeId node;  // an id as a whole: of the first digits alone the daemon could make any node
+    NodeId node;  // needs the whole id: the daemon could complete its first digits to any node
     if (!peer::parse_hex(denial.at("node").get<std::string>(), node.bytes))
       return failure("the daemon tells of a denial of what is no node: the deputy is not dismissed");
     json decision = denial;
@@ -337,7 +337,7 @@ std::expected<void, ControlError> take_over_denials(const Appointment& wanted, c
   return {};
 }
 
-/// The deputy that is named by its key or its name. A key may also be that of a former one.
+/// Finds the deputy by its key or its name. The key may also be that of a former deputy.
 std::expected<Appointment, ControlError> find_deputy(Appointment wanted, const json& deputies) {
   const auto is_named = [&](const json& deputy) {
     return deputy.at("key") == digits_of(wanted.key) || deputy.at("name") == wanted.key;
@@ -354,7 +354,7 @@ std::expected<Appointment, ControlError> find_deputy(Appointment wanted, const j
                              safe_text(wanted.key)));
 }
 
-/// First what is to stay is decided anew, then the deputy is dismissed, with which the rest is forgotten.
+/// The decisions to keep are signed anew before the deputy is dismissed. All its other decisions end then.
 JsonAnswer dismiss(const Appointment& named, const Invocation& call) {
   const auto present = call.ask("authority");
   if (!present) return present;

@@ -30,18 +30,18 @@ using CommandResult = std::expected<CommandEnd, ControlError>;
 /// How main runs a command: the daemon to ask, and the form of the answer.
 struct Invocation {
   std::vector<std::string> sockets;  ///< where the daemon may answer
-  bool socket_given = false;         ///< by --socket, not by the environment or the usual places
+  bool socket_given = false;         ///< whether --socket names it, and not the environment or the usual places
   bool as_json = false;
   bool colour = false;
   std::vector<std::string> behind_dashes = {};  ///< the arguments after --, which belong to another program
 
-  /// Where that daemon accepts processes: beside its control socket. Empty: where the client library looks by itself.
+  /// The socket where that daemon accepts processes, beside its control socket. Empty: the client library finds it.
   [[nodiscard]] std::string client_socket() const;
   [[nodiscard]] JsonAnswer request(const nlohmann::json& request) const { return ctl::request(sockets, request); }
   /// Sends a command that has no arguments.
   [[nodiscard]] JsonAnswer ask(const std::string& command) const { return request({{"command", command}}); }
 
-  /// The end of a command with this answer: as JSON, or in the words that `words` makes of it and of `colour`.
+  /// The result of a command with this answer: JSON, or the text that words(answer, colour) returns.
   template <class Words>
   [[nodiscard]] CommandResult end(const JsonAnswer& answer, Words words) const {
     if (!answer) return std::unexpected(answer.error());
@@ -69,8 +69,7 @@ using CommandAction = std::function<CommandResult(const Invocation&)>;
 void add_certificate_commands(CLI::App& app, CommandAction& chosen);
 /// checkpoint, export, import
 void add_checkpoint_commands(CLI::App& app, CommandAction& chosen);
-/// deny, allow, denials, key, authority, audit, join: they change the cluster, or show what its members agree
-/// on
+/// deny, allow, denials, key, authority, audit, join: they change the cluster, or show what its members agree on
 void add_cluster_commands(CLI::App& app, CommandAction& chosen);
 /// config check
 void add_config_commands(CLI::App& app, CommandAction& chosen);

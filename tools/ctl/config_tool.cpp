@@ -15,7 +15,7 @@
 namespace gossamer::ctl {
 namespace {
 
-/// Becomes `gossamerd --check-config`. Returns only if it cannot.
+/// Replaces this process by `gossamerd --check-config`. Returns only if that fails.
 CommandResult check(const std::string& file) {
   const auto daemon = daemon_program();
   if (!daemon) return failure(daemon.error());

@@ -21,7 +21,7 @@ namespace {
 
 struct NoConnection {
   std::string why;         ///< the cause, as a phrase
-  bool forbidden = false;  ///< whether this user has no right to it
+  bool forbidden = false;  ///< whether this user may not use the socket
 };
 
 std::expected<FileDescriptor, NoConnection> connect_to(const std::string& path) {

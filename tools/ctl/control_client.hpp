@@ -27,8 +27,8 @@ struct ControlError {
 
 using JsonAnswer = std::expected<nlohmann::json, ControlError>;
 
-/// Sends an object with a string "command" to the first of `sockets` where somebody answers. An empty list means that
-/// no daemon has run.
+/// Sends an object with a string "command" to the first of `sockets` at which a daemon answers. If the list is empty,
+/// no daemon has run yet.
 [[nodiscard]] JsonAnswer request(const std::vector<std::string>& sockets, const nlohmann::json& request);
 
 }  // namespace gossamer::ctl

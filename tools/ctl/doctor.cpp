@@ -16,13 +16,13 @@ constexpr std::uint64_t mebibyte = 1u << 20;
 /// Clients and links take a few descriptors each; with fewer than this, a large cluster runs out of them.
 constexpr std::uint64_t enough_open_files = 4096;
 constexpr double full_share = 0.9;
-/// The buffers that a GPU copies from are locked in memory.
+/// Buffers that a GPU copies from are locked in memory, so this much should be allowed.
 constexpr std::uint64_t enough_locked_bytes = 64 * mebibyte;
 constexpr std::uint64_t least_state_bytes = 16 * mebibyte;
 constexpr std::uint64_t enough_state_bytes = 256 * mebibyte;
 constexpr std::uint64_t enough_shared_memory_bytes = 64 * mebibyte;
 constexpr std::uint64_t enough_memory_bytes = 256 * mebibyte;
-/// All members may dial at the same time after a restart.
+/// After a restart all members may dial at the same time, and this many connections may then have to wait.
 constexpr std::uint64_t enough_somaxconn = 128;
 /// Enough for 1 Gbit/s over 20 ms. With less, a fast link to a distant site is never full.
 constexpr std::uint64_t enough_socket_buffer_bytes = 2 * mebibyte;

@@ -1,4 +1,4 @@
-// The members are those of daemon/report/status.hpp.
+// The names of JSON members are those of daemon/report/status.hpp.
 
 #include "tools/ctl/explain.hpp"
 
@@ -17,9 +17,9 @@ namespace {
 
 using nlohmann::json;
 
-/// A share of the job's clock: a node with a smaller lag is not behind.
+/// As a share of the job's clock. A node with a smaller lag is not behind.
 constexpr double behind_share = 0.05;
-/// A share of this node's pace: a node that trains more slowly than this is behind for that reason.
+/// As a share of this node's pace. A node that trains more slowly than this is behind for that reason.
 constexpr double slow_share = 0.8;
 constexpr double slowed_factor = 2;
 
@@ -30,8 +30,8 @@ const json* with(const json& list, const char* member, const std::string& value)
   const auto found = std::ranges::find_if(list, [&](const json& entry) { return entry.value(member, "") == value; });
   return found == list.end() ? nullptr : &*found;
 }
-/// Adds the findings of the daemon's watch about the node, "" for this one; about a job, or about links if `job` is
-/// empty. The rules and the data of the last minute are the daemon's (daemon/report/watch.hpp).
+/// Adds the findings of the daemon's watch about one node and one job. An empty `about` means this node, an empty `job`
+/// the node's links. The rules and the data of the last minute are the daemon's (daemon/report/watch.hpp).
 void add_watched(const Look& look, const std::string& about, const std::string& job, std::vector<Finding>& findings) {
   for (const json& found : look.node.value("findings", json::array())) {
     if (found.at("node") != about || found.at("job") != job) continue;

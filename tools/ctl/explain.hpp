@@ -20,7 +20,8 @@ struct Look {
   nlohmann::json node, peers, members, jobs;
 };
 
-/// The id of the only node with this name, or whose id begins so; for "" this node's. An error lists the nodes.
+/// The id of the only node that has this name, or an id that begins with it. "" means this node. An error lists the
+/// nodes.
 [[nodiscard]] std::expected<std::string, std::string> find_node(const Look& look, const std::string& name);
 
 /// Findings about another node as this one sees it, or about this node. `later` is from the same daemon. Throws json's

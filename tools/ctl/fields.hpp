@@ -14,7 +14,7 @@ namespace gossamer::ctl {
   return object.contains(name) ? object.at(name).get<double>() : 0;
 }
 
-/// Safe to print.
+/// The field as text that is safe to print, or `lacking` if the field is lacking.
 [[nodiscard]] inline std::string text_of(const nlohmann::json& object, const char* name, const char* lacking = "") {
   return object.contains(name) ? safe_text(object.at(name).get<std::string>()) : lacking;
 }

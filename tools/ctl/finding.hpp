@@ -1,4 +1,4 @@
-// A finding of a command that looks for causes: one line for each, and what to do about it. Pure.
+// The findings of commands that look for causes. Each is one line of text, with what to do about it. Pure.
 
 #pragma once
 

@@ -16,11 +16,11 @@ namespace gossamer::ctl {
 /// `text` without characters that could control a terminal.
 [[nodiscard]] std::string safe_text(const std::string& text);
 
-/// A member of a daemon's answer that is text, safe.
+/// A text in a daemon's answer, safe to print.
 [[nodiscard]] std::string text_in(const nlohmann::json& answer, const char* member);
 /// Converts "90s", "30m", "24h" or "7d" to seconds; nothing for any other text.
 [[nodiscard]] std::optional<std::int64_t> seconds_of(const std::string& text);
-/// What to say about text of which seconds_of() makes nothing; else empty, as CLI11 wants it.
+/// The error message for text that seconds_of() does not accept. Empty if the text is right, as CLI11 wants it.
 [[nodiscard]] std::string time_complaint(const std::string& text);
 
 enum class Tone : std::uint8_t { plain, good, bad, dim };

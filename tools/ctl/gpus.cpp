@@ -14,7 +14,7 @@ using gpus::Gpu;
 using gpus::GpuReport;
 using gpus::Health;
 
-/// The table then fits into 80 columns.
+/// With names of this length, the table fits into 80 columns.
 constexpr std::size_t most_name_characters = 20;
 /// Figures older than this are called old.
 constexpr double fresh_s = 30;
@@ -40,7 +40,7 @@ std::string memory(const Gpu& gpu) {
                      bytes_text(static_cast<double>(*gpu.memory_total_bytes)));
 }
 
-/// The daemon's clients, and other processes.
+/// The number of the daemon's clients on the GPU, and of other processes.
 std::string processes(const Gpu& gpu) {
   const auto clients = std::ranges::count_if(gpu.processes, [](const auto& process) { return !process.job.empty(); });
   const auto others = static_cast<std::ptrdiff_t>(gpu.processes.size()) - clients;

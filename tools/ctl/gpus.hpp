@@ -10,7 +10,7 @@
 
 namespace gossamer::ctl {
 
-/// A table of at most 80 columns, and below it which GPU has a problem and what to do.
+/// A table of at most 80 columns. Below it are the GPUs that have a problem, and what to do.
 [[nodiscard]] std::string gpus_table(const gpus::GpuReport& report, bool colour);
 
 /// Empty where there is neither a driver nor a GPU.

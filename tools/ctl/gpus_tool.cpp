@@ -12,7 +12,7 @@ namespace gossamer::ctl {
 namespace {
 
 constexpr std::chrono::seconds look_patience{10};
-/// Names a library instead of the one that the loader finds, for drivers in unusual places.
+/// This environment variable names the library if the loader does not find it, for drivers in unusual places.
 constexpr const char* nvml_environment = "GOSSAMER_NVML";
 
 }  // namespace

@@ -13,7 +13,7 @@ namespace gossamer::ctl {
 /// The GPUs as this process sees them.
 [[nodiscard]] gpus::GpuReport look_at_gpus();
 
-/// The daemon's report if it has news of GPUs, and otherwise what this process sees. `by` says which: "daemon" or
+/// The daemon's report if the daemon watches GPUs, and otherwise what this process sees. `by` says which: "daemon" or
 /// "gossamerctl".
 struct GpusSeen {
   gpus::GpuReport report;

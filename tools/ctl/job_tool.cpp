@@ -16,7 +16,7 @@ namespace {
 
 using nlohmann::json;
 
-/// NAME=VALUE, as one change of the request.
+/// Converts texts NAME=VALUE to the changes in a request.
 JsonAnswer change_of(const std::vector<std::string>& assignments) {
   json values = json::object();
   for (const std::string& assignment : assignments) {
@@ -28,7 +28,7 @@ JsonAnswer change_of(const std::vector<std::string>& assignments) {
   return values;
 }
 
-/// What was asked for is among the settings that are to be signed, and no empty value is.
+/// Whether the settings to sign contain what was asked for. A setting that was given no value must not be among them.
 bool are_as_asked(const json& settings, const json& changes) {
   return std::ranges::all_of(changes.items(), [&](const auto& change) {
     const std::string value = change.value().template get<std::string>();
@@ -36,12 +36,12 @@ bool are_as_asked(const json& settings, const json& changes) {
   });
 }
 
-/// Nothing but what was asked for is to be signed.
+/// Whether the settings to sign contain nothing but what was asked for.
 bool are_all_typed(const json& settings, const json& changes) {
   return std::ranges::all_of(settings.items(), [&](const auto& one) { return changes.contains(one.key()); });
 }
 
-/// The job has other settings, too, of which only the daemon has told, and they are signed with the rest.
+/// Asks the operator to confirm all settings to sign, because some of them come from the daemon and were not typed.
 bool is_confirmed_whole(const json& item) {
   fmt::print(stderr, "To be signed: {}\n", words_of_decision(item));
   return is_confirmed("Sign these, with what was there before?");

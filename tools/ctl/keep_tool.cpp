@@ -1,5 +1,6 @@
 // gossamerctl keep: holds a replica of a job that nobody trains on this machine. It asks the daemon for the job's
-// tensors, which asks the neighbours, attaches as a client that does not train, and serves until a signal ends it.
+// tensors, and the daemon asks the neighbours. Then it attaches as a client that does not train, and serves until a
+// signal ends it.
 
 #include <fmt/format.h>
 #include <gossamer.h>
@@ -26,7 +27,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds ask_poll{50};
 constexpr std::chrono::milliseconds look_poll{500};
-/// Before this nothing is said of a daemon that does not serve it yet.
+/// At the start, nothing is said for this long about a daemon that does not serve the job yet.
 constexpr std::chrono::seconds patience{3};
 constexpr std::chrono::milliseconds clock_poll{1000};
 constexpr std::chrono::milliseconds least_pause{1};
@@ -37,7 +38,7 @@ volatile std::sig_atomic_t ended = 0;
 struct KeepOptions {
   std::string job;
   std::string client_socket;
-  double patience_s = 0;  ///< 0: for ever
+  double patience_s = 0;  ///< 0: no limit
   gossamer_memory memory = GOSSAMER_MEMORY_AUTO;
 };
 
@@ -66,7 +67,7 @@ void say(const KeepOptions& options, const std::string& text) {
   fmt::print(stderr, "gossamerctl keep: job {}: {}\n", options.job, text);
 }
 
-/// Asks for the tensors part by part, until some node runs the job. An empty layout: a signal came first.
+/// Asks for the tensors part by part, until some node runs the job. The layout is empty if a signal came first.
 std::expected<KeptLayout, ControlError> ask_for_layout(const KeepOptions& options, const Invocation& call) {
   KeptLayout layout;
   const auto begun = Clock::now();
@@ -93,7 +94,7 @@ std::expected<KeptLayout, ControlError> ask_for_layout(const KeepOptions& option
     for (const json& tensor : answer->at("tensors"))
       layout.tensors.push_back({tensor.at(0), tensor.at(1), tensor.at(2), tensor.at(3)});
     if (layout.tensors.size() == answer->at("count")) return layout;
-    if (answer->at("tensors").empty()) layout = {};  // its process has ended meanwhile
+    if (answer->at("tensors").empty()) layout = {};  // the job has ended there meanwhile: start over
   }
   return KeptLayout{};
 }
@@ -126,7 +127,7 @@ class Keeper {
   Keeper(const Keeper&) = delete;
   Keeper& operator=(const Keeper&) = delete;
 
-  /// `clock`: of the model that it holds; 0: none.
+  /// Attaches. `clock` is that of the model that this replica holds; 0: it holds none.
   std::expected<void, ControlError> open(std::uint64_t clock) {
     gossamer_options options;
     gossamer_options_init(&options);
@@ -159,8 +160,8 @@ class Keeper {
       gossamer_run_info now = info();
       has_model = has_model || now.state == GOSSAMER_RUNNING;
       if (std::exchange(attached, now.attached != 0) && !attached) {
-        // What the others learn meanwhile is not here: it attaches as a newcomer, who pulls their model if there are
-        // any.
+        // The daemon is gone, and this replica misses what others learn meanwhile. So it attaches again as a newcomer,
+        // which pulls the model of the others, if there are any.
         gossamer_close(std::exchange(run_, nullptr));
         const std::uint64_t clock = has_model ? std::max<std::uint64_t>(now.clock_samples, 1) : 0;
         if (const auto opened = open(clock); !opened) return opened;
@@ -255,7 +256,7 @@ void add_keep_command(CLI::App& app, CommandAction& chosen) {
                    "How long to wait for a node that runs the job, and then fail; without it, for ever")
       ->type_name("SECONDS")
       ->check(number_within(0.1, 1e6));
-  // What CLI11 would say of the choices are the numbers behind them.
+  // CLI11 would describe the choices by the numbers behind them, so its description is left empty.
   const std::map<std::string, gossamer_memory> kinds{
       {"auto", GOSSAMER_MEMORY_AUTO}, {"resident", GOSSAMER_MEMORY_RESIDENT}, {"lean", GOSSAMER_MEMORY_LEAN}};
   command->add_option("--memory", options->memory, "resident, lean (little memory for large models), or auto")

@@ -19,7 +19,7 @@ constexpr int record_version = 1;
 constexpr std::size_t max_folder_bytes = 4096;
 constexpr std::string_view below_usual_folder = "gossamer/cluster";
 
-/// A string of TOML; JSON's are.
+/// The path as a string of TOML. A string of JSON is one.
 std::string quoted(const std::filesystem::path& path) {
   return json(path.string()).dump(-1, ' ', false, json::error_handler_t::replace);
 }

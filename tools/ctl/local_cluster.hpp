@@ -20,7 +20,7 @@
 namespace gossamer::ctl {
 
 inline constexpr std::size_t usual_local_nodes = 3;
-/// All daemons of a local cluster share one machine; this many are also linked each with each.
+/// All daemons of a local cluster share one machine. Up to this many, each is also linked with every other.
 inline constexpr std::size_t max_local_nodes = 32;
 
 /// The files of one node.
@@ -41,23 +41,24 @@ struct LocalCluster {
   std::vector<std::uint16_t> ports;  ///< on loopback, one for each node; 0: none is chosen yet
 
   [[nodiscard]] std::filesystem::path record() const { return folder / "cluster.json"; }
-  /// Held by whoever starts or stops nodes.
+  /// The file that is locked while nodes are started or stopped.
   [[nodiscard]] std::filesystem::path lock() const { return folder / "lock"; }
   [[nodiscard]] LocalNode node(std::size_t index) const;
   [[nodiscard]] std::string address(std::size_t index) const;
 };
 
-/// The folder where people keep what programs remember, as the environment says. An error if it says nothing.
+/// The usual folder of a local cluster, below the one that the environment names for the state of programs. An error if
+/// the environment names none.
 [[nodiscard]] std::expected<std::filesystem::path, std::string> usual_local_folder(const char* state_home,
                                                                                    const char* home);
 /// What makes a folder unfit for the sockets and configurations below it; empty: nothing.
 [[nodiscard]] std::string folder_problem(const std::filesystem::path& folder);
 
-/// The text of cluster.json, and what it says.
+/// Writes and parses the text of cluster.json.
 [[nodiscard]] std::string record_text(const std::vector<std::uint16_t>& ports);
 [[nodiscard]] std::expected<std::vector<std::uint16_t>, std::string> parse_record(std::string_view text);
 
-/// A node's configuration file. It dials all the others.
+/// A node's configuration file. The node dials all the others.
 [[nodiscard]] std::string configuration_text(const LocalCluster& cluster, std::size_t index);
 
 /// `text` as one word of a shell.

@@ -54,7 +54,7 @@ struct LocalOptions {
   bool remove = false;
   std::vector<std::string> without_dashes;
 
-  /// What commands need to find the same cluster.
+  /// The option with which other commands find the same cluster.
   [[nodiscard]] std::string as_option() const { return folder.empty() ? "" : " --folder " + shell_word(folder); }
 };
 
@@ -77,7 +77,7 @@ Or<fs::path> folder_of(const LocalOptions& options) {
     folder = fs::absolute(options.folder, error).lexically_normal();
   }
   if (!folder) return wrong_usage(folder.error());
-  if (!folder->has_filename()) *folder = folder->parent_path();  // a slash was at its end
+  if (!folder->has_filename()) *folder = folder->parent_path();  // the path ended with a slash
   if (const std::string problem = folder_problem(*folder); !problem.empty()) return wrong_usage(problem);
   return *folder;
 }
@@ -134,7 +134,7 @@ Or<FileDescriptor> lock(const LocalCluster& cluster) {
                   cluster.folder.string()));
 }
 
-/// Makes the folder, unless it is somebody else's.
+/// Makes the folder. It is an error if the folder exists and holds files of other programs.
 Or<void> make_folder(const LocalCluster& cluster) {
   std::error_code error;
   fs::create_directories(cluster.folder.parent_path(), error);
@@ -149,7 +149,7 @@ Or<void> make_folder(const LocalCluster& cluster) {
   return {};
 }
 
-/// Each node has a file of its own, since each follows when the key is changed.
+/// Writes the cluster key for each node. Each has a file of its own, because its daemon replaces the key on a rotation.
 Or<void> write_keys(const LocalCluster& cluster) {
   std::string key;
   for (std::size_t i = 0; i < cluster.ports.size() && key.empty(); ++i)
@@ -180,7 +180,7 @@ FileDescriptor bound_to(std::uint16_t port) {
   address.sin_family = AF_INET;
   address.sin_port = htons(port);
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  const int yes = 1;  // connections that a former daemon has closed do not count
+  const int yes = 1;  // closed connections of a former daemon do not keep the port taken
   ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
   if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) return {};
   return socket;
@@ -195,7 +195,7 @@ std::uint16_t port_of(const FileDescriptor& socket) {
 
 /// Gives a port to each node that does not run and has none, or one that another program has taken meanwhile.
 Or<void> choose_ports(LocalCluster& cluster, const std::map<std::size_t, LocalDaemon>& running) {
-  std::vector<FileDescriptor> held;  // until all are chosen, so that no two are the same
+  std::vector<FileDescriptor> held;  // bound until all ports are chosen, so that no two nodes get the same
   for (std::size_t i = 0; i < cluster.ports.size(); ++i) {
     if (running.contains(i)) continue;
     FileDescriptor socket = cluster.ports[i] == 0 ? FileDescriptor() : bound_to(cluster.ports[i]);
@@ -237,7 +237,7 @@ json described(const LocalCluster& cluster) {
   return {{"folder", cluster.folder.string()}, {"nodes", std::move(nodes)}};
 }
 
-/// The last lines that were written behind `begin`.
+/// The last lines that were written after the byte `begin`.
 std::string log_since(const fs::path& log, std::uintmax_t begin) {
   std::ifstream file(log);
   file.seekg(static_cast<std::streamoff>(begin));
@@ -252,7 +252,7 @@ std::string log_since(const fs::path& log, std::uintmax_t begin) {
 struct Launched {
   LocalDaemon daemon;
   LocalNode node;
-  std::uintmax_t log_bytes = 0;  ///< before it began
+  std::uintmax_t log_bytes = 0;  ///< size of the log before the daemon began
 };
 
 Or<std::vector<Launched>> launch_missing(const LocalCluster& cluster,
@@ -275,7 +275,7 @@ Or<std::vector<Launched>> launch_missing(const LocalCluster& cluster,
   return launched;
 }
 
-/// What the cluster is like when all nodes are linked.
+/// Waits until all nodes are linked, and returns the description of the cluster.
 JsonAnswer wait_for_links(const LocalCluster& cluster, const std::vector<Launched>& launched) {
   const auto deadline = std::chrono::steady_clock::now() + start_timeout;
   while (true) {
@@ -300,7 +300,7 @@ JsonAnswer start(const LocalOptions& options) {
   if (const auto made = make_folder(*cluster); !made) return std::unexpected(made.error());
   const auto locked = lock(*cluster);
   if (!locked) return std::unexpected(locked.error());
-  cluster = read_cluster(*folder);  // another may have changed it before it was locked
+  cluster = read_cluster(*folder);  // another process may have changed the cluster before this one had the lock
   if (!cluster) return std::unexpected(cluster.error());
   const std::size_t before = cluster->ports.size();
   if (options.nodes != 0 && options.nodes < before)
@@ -343,8 +343,7 @@ std::string start_words(const json& answer, const std::string& option, bool colo
   return what + local_cluster_table(answer, colour) + how_to_use(answer, option);
 }
 
-// --- status, stop and run
-// ---------------------------------------------------------------------------------------------
+// --- status, stop and run -------------------------------------------------------------------------------------------
 
 CommandResult show(const LocalOptions& options, const Invocation& call) {
   const auto cluster = existing_cluster(options);
@@ -361,7 +360,7 @@ CommandResult show(const LocalOptions& options, const Invocation& call) {
                     whole ? 0 : 1};
 }
 
-/// Removes what daemons that were killed have left, or all that belongs to the cluster.
+/// Removes the sockets that killed daemons have left. With `all`, also removes everything else of the cluster.
 Or<void> clear(const LocalCluster& cluster, bool all) {
   std::error_code error;
   for (std::size_t i = 0; i < cluster.ports.size(); ++i) {
@@ -375,7 +374,7 @@ Or<void> clear(const LocalCluster& cluster, bool all) {
   if (!all) return {};
   fs::remove(cluster.record(), error);
   fs::remove(cluster.lock(), error);
-  fs::remove(cluster.folder, error);  // unless somebody else has put files there
+  fs::remove(cluster.folder, error);  // fails if the folder has other files, which stay
   return {};
 }
 

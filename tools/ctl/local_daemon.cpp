@@ -51,7 +51,7 @@ std::optional<LocalDaemon> LocalDaemon::at(const std::filesystem::path& control_
   const pid_t pid = listener_at(control_socket);
   if (pid <= 0) return std::nullopt;
   auto daemon = of(pid);
-  // It still listens, so the number was still its own when it was opened.
+  // The process still listens, so `pid` was still its number when of() opened it.
   return listener_at(control_socket) == pid ? std::move(daemon) : std::nullopt;
 }
 
@@ -90,7 +90,7 @@ std::expected<pid_t, std::string> start_daemon(const std::filesystem::path& prog
   ::posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
   ::posix_spawn_file_actions_addopen(&files, STDOUT_FILENO, log.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
   ::posix_spawn_file_actions_adddup2(&files, STDOUT_FILENO, STDERR_FILENO);
-  ::posix_spawn_file_actions_addchdir_np(&files, "/");  // it keeps no disk busy that somebody wants to unmount
+  ::posix_spawn_file_actions_addchdir_np(&files, "/");  // so that the daemon keeps no disk from being unmounted
   posix_spawnattr_t attributes;
   ::posix_spawnattr_init(&attributes);
   sigset_t none;

@@ -1,7 +1,7 @@
 // A daemon of a local cluster as a process: found by its socket, started, told to end.
 //
 // There is no file with a process id that could be out of date: the kernel says which process listens at the control
-// socket. For one thread at a time. Blocks for a moment at most, but for wait_for_end().
+// socket. For one thread at a time. Only ended_within() blocks for longer than a moment.
 
 #pragma once
 
@@ -18,10 +18,10 @@
 
 namespace gossamer::ctl {
 
-/// A running daemon, which stays the one that was found: the number of an ended process may get another meaning.
+/// A running daemon. It is held by a descriptor, because another process may get the number of a daemon that has ended.
 class LocalDaemon {
  public:
-  /// Who listens at this socket; nothing if nobody does.
+  /// The daemon that listens at this socket. Nothing if none does.
   [[nodiscard]] static std::optional<LocalDaemon> at(const std::filesystem::path& control_socket);
   /// A process that start_daemon() has started. Nothing if it has ended.
   [[nodiscard]] static std::optional<LocalDaemon> of(pid_t pid);
@@ -41,7 +41,7 @@ class LocalDaemon {
 /// The gossamerd to start: beside this program, or else in PATH. An error says where it was looked for.
 [[nodiscard]] std::expected<std::filesystem::path, std::string> daemon_program();
 
-/// Starts it in a session of its own, so that it outlives the terminal, and lets it append to `log`.
+/// Starts a daemon in a session of its own, so that it outlives the terminal. Its log is appended to the file `log`.
 [[nodiscard]] std::expected<pid_t, std::string> start_daemon(const std::filesystem::path& program,
                                                              const std::filesystem::path& configuration,
                                                              const std::filesystem::path& log);

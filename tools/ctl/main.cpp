@@ -33,8 +33,8 @@ struct Command {
   const char* name;
   const char* text;
   std::string (*table)(const nlohmann::json& answer, bool colour);
-  const char* asks = nullptr;                                           ///< the daemon's command, if not this name
-  nlohmann::json (*of_answer)(const nlohmann::json& answer) = nullptr;  ///< derives this command's answer from that
+  const char* asks = nullptr;                                           ///< the daemon's command, if not `name`
+  nlohmann::json (*of_answer)(const nlohmann::json& answer) = nullptr;  ///< makes this command's answer of the daemon's
 };
 constexpr Command commands[] = {
     {"status", "The node: identity, links, jobs, traffic", ctl::status_table},
@@ -55,7 +55,7 @@ int fail(const ctl::ControlError& error) {
   return fail(usage ? wrong_usage : error.failure == ctl::Failure::no_daemon ? no_daemon : bad_answer, error.message);
 }
 
-/// The word that is to be a command and is none.
+/// The word in the place of a command, if there is no such command. Otherwise empty.
 std::string unknown_command(const CLI::App& app, const std::vector<std::string_view>& arguments) {
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     const std::string word(arguments[i]);
@@ -86,7 +86,7 @@ bool takes_command(const CLI::App& app) {
          (app.got_subcommand("cluster") && app.get_subcommand("cluster")->got_subcommand("run"));
 }
 
-/// With `watch_s`, it shows again every so many seconds, until it fails or is interrupted.
+/// Shows the answer once, or, if `watch_s` is not 0, every `watch_s` seconds until that fails or is interrupted.
 ctl::CommandResult show(const Command& command, double watch_s, const ctl::Invocation& call) {
   while (true) {
     auto answer = call.ask(command.asks == nullptr ? command.name : command.asks);

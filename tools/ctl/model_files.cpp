@@ -22,7 +22,7 @@ using checkpoint::Model;
 using checkpoint::ModelReader;
 using checkpoint::ModelWriter;
 
-/// One link leads to another so many times at most.
+/// A chain of symbolic links is followed for at most this many links.
 constexpr int max_links = 40;
 /// The number of elements that are read and written at a time.
 constexpr std::uint64_t part_elements = 1u << 20;
@@ -42,8 +42,8 @@ std::expected<void, std::string> write_model(
   return writer->finish(absolute, description);
 }
 
-/// The file to write for a user that named `output`: of a link, what it leads to. What is there and is no file, such as
-/// /dev/null, would be replaced by one.
+/// The file to write for a user that named `output`. A symbolic link is followed. An error if something is there that
+/// is no ordinary file, such as /dev/null, because the new file would replace it.
 std::expected<std::filesystem::path, std::string> file_for(const std::filesystem::path& output) {
   std::error_code error;
   std::filesystem::path file = std::filesystem::absolute(output);
@@ -71,8 +71,7 @@ const std::string& tensor_at(const Model& model, std::uint64_t element) {
   return std::ranges::find_if(model, holds)->name;
 }
 
-/// Reads the whole file into `output`, without what is not in `model`. `finite`: it is an error if there is NaN or
-/// infinity among it.
+/// Copies the tensors of `model` from the file to `output`. If `finite` is set, NaN or infinity among them is an error.
 std::expected<void, std::string> copy(ModelReader& file, const Model& model, const std::filesystem::path& output,
                                       const std::string& partial, const Description& description, bool finite) {
   if (auto taken = file.take(model); !taken) return taken;

@@ -11,7 +11,7 @@ namespace {
 
 using nlohmann::json;
 
-/// A leaving daemon may take this long beyond its time, to stop.
+/// After the time for the handover, a leaving daemon may take this long to stop.
 constexpr std::chrono::seconds leave_margin{8};
 constexpr std::chrono::milliseconds leave_poll{50};
 

@@ -26,7 +26,7 @@ std::optional<peer::Statement> settings_statement_of(const json& item) {
   return peer::settings_statement(item.at("job").get<std::string>(), settings);
 }
 
-/// Nothing if it is no decision that this program knows.
+/// The statement to sign for this item. Nothing if the item is no decision that this program knows.
 std::optional<peer::Statement> statement_of(const json& item) {
   const std::string kind = item.at("kind").get<std::string>();
   if (kind == "job_settings") return settings_statement_of(item);
@@ -51,7 +51,7 @@ std::optional<peer::Statement> statement_of(const json& item) {
   return std::nullopt;
 }
 
-/// Nobody signs what is dated so far ahead of the clock here that no later decision would count.
+/// False for a date so far ahead of this machine's clock that no later decision would count.
 bool is_dated_soundly(const json& item) {
   if (!item.contains("at_us")) return item.value("version", std::uint64_t{0}) < max_settings_version;
   return item.at("at_us").get<TimeUs>() <= time_of_day() + peer::max_ahead_us;

@@ -1,4 +1,4 @@
-// The members are those of daemon/report/status.hpp.
+// The names of JSON members are those of daemon/report/status.hpp.
 
 #include "tools/ctl/tables.hpp"
 
@@ -208,7 +208,7 @@ std::string render_clients(const json& clients, const std::string& if_none, bool
   return table.render(colour);
 }
 
-/// A number as its program may have printed it; JSON has no NaN.
+/// A logged number as text. JSON has no NaN and no infinity, for which null stands.
 std::string logged_number(const json& object, const char* name) {
   const json value = object.value(name, json());
   return value.is_number() ? fmt::format("{:.4g}", value.get<double>()) : "not finite";

@@ -1,4 +1,4 @@
-// The members are those of daemon/report/status.hpp.
+// The names of JSON members are those of daemon/report/status.hpp.
 
 #include "tools/ctl/top.hpp"
 
@@ -90,7 +90,7 @@ std::string cut(const std::string& line, std::size_t columns) {
         ++length;
       if (++shown > columns) {
         i += length;
-        continue;  // the end of a colour may follow
+        continue;  // a control sequence that ends a colour may follow
       }
     }
     out.append(line, i, length);
@@ -232,7 +232,7 @@ std::string Top::render(const Screen& screen, const std::string& note) const {
   std::string out;
   for (const std::string& line : lines)
     out += cut(line, screen.columns) + "\n";
-  out.pop_back();  // a line's end in the last row would scroll the screen
+  out.pop_back();  // a newline in the last row would scroll the screen
   return out;
 }
 

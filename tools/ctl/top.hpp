@@ -1,4 +1,4 @@
-// The live view of `gossamerctl top`: keeps the daemon's answers of the last while, and draws a screen of them.
+// The live view of `gossamerctl top`: keeps figures of the daemon's latest answers, and draws a screen of them.
 //
 // Pure: answers, times and the screen's size come in, text goes out. top_tool.cpp asks, waits and owns the terminal.
 
@@ -41,8 +41,8 @@ class Track {
 
 class Top {
  public:
-  /// The daemon's answers to "status", "peers" and "jobs", at a time that only grows. Throws json's exceptions if they
-  /// are not such answers.
+  /// Adds the daemon's answers to "status", "peers" and "jobs". `at_s` never decreases. Throws json's exceptions if
+  /// these are not such answers.
   void add(double at_s, const nlohmann::json& status, const nlohmann::json& peers, const nlohmann::json& jobs);
   /// At most `screen.rows` lines of at most `screen.columns` characters, with `note` at the bottom.
   [[nodiscard]] std::string render(const Screen& screen, const std::string& note) const;
@@ -51,7 +51,7 @@ class Top {
   Track& track(const std::string& key);
 
   std::map<std::string, Track> tracks_;  // the key says what the number is about
-  std::map<std::string, Track> fresh_;   // those of the newest answers; the others are forgotten
+  std::map<std::string, Track> fresh_;   // the tracks in the newest answers; the others are forgotten
   nlohmann::json node_;
   nlohmann::json peers_ = nlohmann::json::array();
   nlohmann::json jobs_ = nlohmann::json::array();

@@ -33,7 +33,7 @@ class Terminal {
  public:
   Terminal() {
     struct sigaction action {};
-    action.sa_handler = [](int) { asked_to_end = 1; };  // and poll() returns
+    action.sa_handler = [](int) { asked_to_end = 1; };  // the signal also makes poll() return
     for (const int number : {SIGINT, SIGTERM, SIGHUP})
       sigaction(number, &action, nullptr);
     action.sa_handler = [](int) {};
@@ -43,7 +43,7 @@ class Terminal {
       raw.c_lflag &= ~static_cast<tcflag_t>(ICANON | ECHO);
       known_ = ::tcsetattr(STDIN_FILENO, TCSANOW, &raw) == 0;
     }
-    std::fputs("\033[?1049h\033[?25l", stdout);  // the other screen, without a cursor
+    std::fputs("\033[?1049h\033[?25l", stdout);  // the alternate screen, without a cursor
   }
   ~Terminal() {
     std::fputs("\033[?25h\033[?1049l", stdout);
@@ -53,7 +53,7 @@ class Terminal {
   Terminal(const Terminal&) = delete;
   Terminal& operator=(const Terminal&) = delete;
 
-  /// False: the user wants to end.
+  /// Waits until this time or the space key. False: the user wants to end.
   [[nodiscard]] bool wait(std::chrono::steady_clock::time_point until) {
     while (asked_to_end == 0) {
       const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - std::chrono::steady_clock::now());
@@ -146,7 +146,7 @@ CommandResult watch(const TopOptions& options, const Invocation& call) {
     if (terminal) {
       if (!terminal->wait(next)) break;
     } else {
-      std::this_thread::sleep_until(next);  // which may be over: an answer can take longer than the interval
+      std::this_thread::sleep_until(next);  // does not wait if the answer took longer than the interval
     }
   }
   return CommandEnd{};

@@ -7,7 +7,7 @@ import random
 from typing import Any, Callable, Optional, Sequence, Tuple, Union
 
 MAX_SEED = 2**31 - 1
-# Seeds are drawn below this, so that they are short to type again.
+# Seeds are drawn below this, so that a seed is short to type.
 DRAWN_SEEDS = 10_000
 
 

@@ -13,13 +13,13 @@ import numpy as np
 
 FIELDS = (
     "started_s",  # when this trainer began, on the monotonic clock
-    "ready_s",  # when it first took part; 0: not yet
-    "steps",  # since this trainer began
+    "ready_s",  # when this trainer first took part; 0: not yet
+    "steps",  # steps since this trainer began
     "clock",  # samples, as the run counts them
     "ledger",  # the training contained in this replica; see chaos/ledger.py
     "task",  # the number of the task, for trainers that have several
     "score",  # the trainer's own measure: an error or an accuracy
-    "longest_step_s",  # between two pauses
+    "longest_step_s",  # the longest step so far
     "attached",
 )
 

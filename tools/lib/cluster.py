@@ -23,7 +23,7 @@ from network import Host
 START_TIMEOUT_S = 15.0
 # A daemon on a busy machine may have to wait for a processor.
 ANSWER_TIMEOUT_S = 10.0
-# Addresses of Unix sockets are short, and the folder is followed by a node's name and the socket's.
+# A Unix socket's address is limited, and the names of the node and the socket follow the folder.
 MAX_FOLDER_BYTES = 70
 
 Options = Dict[str, Dict[str, Any]]

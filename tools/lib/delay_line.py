@@ -24,11 +24,11 @@ TUNSETIFF = 0x400454CA
 IFF_TAP = 0x0002
 IFF_NO_PI = 0x1000
 MAX_FRAME_BYTES = 2048
-# At most this many frames are taken from one device before due frames leave again.
+# At most this many frames are read from one device before frames that are due are sent.
 FRAMES_AT_ONCE = 64
-# Further frames under way are lost, as in a full switch: 1 Gbit/s for 100 ms.
+# If this many frames are under way, further ones are lost, as in a full switch. This is 1 Gbit/s for 100 ms.
 MAX_FRAMES_UNDER_WAY = 10_000
-# A late frame is a longer delay, so this program has priority over others where that is allowed.
+# If this program runs late, frames have a longer delay. So it has priority over others where that is allowed.
 NICENESS = -15
 
 Device = Tuple[str, Callable[[], None]]
@@ -53,7 +53,7 @@ class DelayLine:
             descriptors = []
             for device in (one, other):
                 descriptors.append(open_tap(*device))
-                opened.callback(os.close, descriptors[-1])  # the program has its own
+                opened.callback(os.close, descriptors[-1])  # the program has descriptors of its own
             self._program = subprocess.Popen(
                 [sys.executable, "-B", __file__, *map(str, descriptors), repr(delay_s)],
                 stdin=subprocess.PIPE,

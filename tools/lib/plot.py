@@ -10,7 +10,7 @@ import numpy as np
 
 WIDTH, HEIGHT = 900, 150
 LEFT, RIGHT, TOP, BOTTOM = 70, 20, 28, 24
-# Time is cut into this many pieces, and each line shows the least and the most in each.
+# Time is cut into this many pieces, and a line shows the smallest and the largest value in each.
 PIECES = 400
 # The size of a chart in characters, and the marks of its lines.
 COLUMNS, ROWS = 64, 11
@@ -22,7 +22,7 @@ Line = Tuple[Sequence[float], Sequence[float]]
 @dataclass(frozen=True)
 class Chart:
     title: str
-    lines: Dict[str, Line]  # by name: seconds, and values
+    lines: Dict[str, Line]  # name -> (seconds, values)
 
 
 def _most(lines: Dict[str, Line]) -> float:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Sequence
 
 PR_SET_PDEATHSIG = 1
-# The machine counts as busy when this many programs want each of its cores.
+# The machine counts as busy when this many programs per core want to run.
 BUSY_LOAD = 1.5
 # end() waits this long for a program to end by itself before it kills it.
 PATIENCE_S = 5.0

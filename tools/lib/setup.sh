@@ -32,7 +32,7 @@ fail() { printf 'error: %s\n' "$*" >&2; exit 1; }
 missing_packages() {
   local package
   for package in "$@"; do
-    # The status of an installed package is "install ok installed"; virtual and unknown names give nothing.
+    # The status of an installed package is "install ok installed". For virtual and unknown names there is no output.
     [[ $(dpkg-query -W -f '${Status}' "$package" 2>/dev/null) == *" ok installed" ]] || printf '%s\n' "$package"
   done
 }
@@ -59,8 +59,8 @@ setup_packages() {
     </dev/null >&2 || fail "apt-get could not install: ${missing[*]}"
 }
 
-# Libraries and headers of this release for arm64 (tools/cmake/arm64.cmake). Nothing in there is configured, and nothing
-# of it has run. The packages stay in its cache: tools/packages asks them what depends on what.
+# Libraries and headers of this release for arm64 (tools/cmake/arm64.cmake). The packages are only unpacked, not
+# configured. They stay in the cache, because tools/packages reads their dependencies.
 setup_arm64() {
   setup_packages g++-aarch64-linux-gnu qemu-user-static mmdebstrap
   arm64_root=$repository/build/roots/arm64
@@ -136,7 +136,8 @@ setup_hivemind() {
   setup_environment "$folder" hivemind scikit-learn || say "hivemind could not be installed: it is left out"
 }
 
-# setup_environment FOLDER PACKAGE...: a Python in the folder with packages from PyPI; none of it if they cannot be had.
+# setup_environment FOLDER PACKAGE...: makes a Python in the folder with packages from PyPI. If a package cannot be
+# installed, the folder is removed.
 setup_environment() {
   local folder=$1
   shift
@@ -157,7 +158,7 @@ has_modules() {
   done
 }
 
-# The distribution's Python comes first, because it sees the packages installed above. If PYTHON is set, only that is
+# The distribution's Python comes first, because it finds the packages installed above. If PYTHON is set, only that is
 # tried.
 setup_python() {
   local candidate

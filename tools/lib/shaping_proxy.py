@@ -13,7 +13,8 @@ import time
 from typing import List, Optional, Set
 
 CHUNK_BYTES = 16 << 10
-# With this many under way in one direction of one connection, the sender is held back, as by a router's queue.
+# If this many chunks are under way in one direction of a connection, the sender has to wait, as for a router's full
+# queue.
 MAX_CHUNKS_UNDER_WAY = 256
 MAX_RECORDED_BYTES = 1 << 20
 POLL_S = 0.005
@@ -25,12 +26,12 @@ class ShapingProxy:
     def __init__(self) -> None:
         self.target: Optional[tuple] = None
         self.delay_s = 0.0  # in each direction
-        self.mbit_s = 0.0  # in each direction, for all connections together as on one line; 0: no limit
+        self.mbit_s = 0.0  # in each direction, for all connections together, which share one line; 0: no limit
         self.stalled = False  # nothing gets through, and closed connections are not reported
         self.record = False
-        self.recorded: List[bytes] = []  # the bytes that each connection has sent to the target from its beginning
+        self.recorded: List[bytes] = []  # the first bytes that each connection has sent to the target
         self._flips = 0
-        self._free_s = {True: 0.0, False: 0.0}  # when the bytes sent towards the target, or back, have left
+        self._free_s = {True: 0.0, False: 0.0}  # when the line is free again: to the target, back
         self._tasks: Set[asyncio.Task] = set()
         self._loop = asyncio.new_event_loop()
         listening: "threading.Event" = threading.Event()
@@ -67,7 +68,7 @@ class ShapingProxy:
     async def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._tasks.add(asyncio.current_task())
         try:
-            # A stalled network answers no one; a new connection waits like everything else.
+            # A stalled network answers nobody, so a new connection waits, too.
             while self.stalled:
                 await asyncio.sleep(POLL_S)
             onward_reader, onward_writer = await asyncio.open_connection(*self.target)

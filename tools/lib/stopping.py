@@ -10,7 +10,7 @@ from typing import Any, Iterator, Optional
 STOPPING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-# An exception that was lost is raised again after this time.
+# If Python has lost the exception, it is raised again after this time.
 AGAIN_S = 0.01
 
 

@@ -19,9 +19,9 @@ from typing import Iterable, Set
 REPOSITORY = Path(__file__).resolve().parents[2]
 PACKAGE = REPOSITORY / "sdk" / "python"
 PROGRAMS = ("gossamerd", "gossamerctl", "gossamer-sim")
-# Functions of gossamer/_programs.py.
+# The commands call functions of gossamer/_programs.py.
 COMMANDS = "[console_scripts]\n" + "".join(f"{name} = gossamer._programs:{name.replace('-', '_')}\n" for name in PROGRAMS)
-# Where each of them looks: sdk/c/device_plugin.cpp, daemon/device/cuda_device.cpp.
+# The plug-ins. sdk/c/device_plugin.cpp and daemon/device/cuda_device.cpp say where they are looked for.
 PLUGINS = ("libgossamer_client_cuda.so", "libgossamer_cuda.so")
 
 
@@ -66,7 +66,7 @@ def add_licences(repaired: Path, package: Path, libraries: Set[Path]) -> None:
     shutil.copy(REPOSITORY / "LICENSE", folder / "gossamer")
     for library in sorted(libraries):
         if library.name.split("-")[0].split(".")[0] in copied:
-            # dpkg knows files of /usr/lib, which is what /lib is a link to.
+            # /lib is a link to /usr/lib, and dpkg knows the files under /usr/lib only.
             owner = run("dpkg", "-S", f"*{library.name}").split(":")[0]
             shutil.copy(Path("/usr/share/doc") / owner / "copyright", folder / owner)
 

@@ -23,7 +23,7 @@ using gossip::Replica;
 constexpr JobKey job{.name_hash = 7, .layout_hash = 9};
 /// A message's header frame, with ZeroMQ's and CURVE's framing of its frames.
 constexpr std::size_t header_bytes = 240;
-constexpr std::uint64_t keeper_steps = 64;  // after so many looks a client that keeps the job follows the job's clock
+constexpr std::uint64_t keeper_steps = 64;  // once in this many steps a keeper follows the clock
 
 std::size_t payload_of(const Message& message) {
   if (const auto* request = std::get_if<ExchangeRequest>(&message)) return payload_bytes(*request);
@@ -32,7 +32,7 @@ std::size_t payload_of(const Message& message) {
   return 0;
 }
 
-/// Memory that was given back is filled with NaN, so that any use of it shows.
+/// Fills memory that was given back with NaN, so that any later use of it shows.
 void forget(std::vector<std::vector<float>>& buffers) {
   for (std::vector<float>& buffer : buffers)
     std::fill(buffer.begin(), buffer.end(), std::numeric_limits<float>::quiet_NaN());
@@ -88,7 +88,7 @@ class Cluster::Machine : public ExchangeMemory,
  public:
   Machine(Cluster& cluster, std::size_t i) : ExchangeMemory(cluster.nodes_[i].client.kept), cluster_(cluster), i_(i) {}
 
-  /// The shared word follows the daemon's parts, unless the client has the word or has just given it back.
+  /// Updates the shared word to the daemon's parts, unless the client has the word or has just given it back.
   void store_parts(std::uint32_t f, const FragmentBuffers& buffers) override {
     FragmentParts& word = client().words[f];
     if (word.with_client || word.generation != buffers.parts().generation) return;
@@ -198,7 +198,8 @@ class Cluster::Machine : public ExchangeMemory,
 
  private:
   [[nodiscard]] Client& client() { return cluster_.nodes_[i_].client; }
-  /// The daemon may die as soon as the word counts: what a successor needs to know of this commit is stored before.
+  /// Checks that what a successor needs to know of this commit is stored before the word, after which the daemon may
+  /// die.
   void check_successor(std::uint32_t f, std::uint32_t commits) {
     const auto found = under_way_.find(f);
     if (found == under_way_.end() || found->second.kind == Event::Kind::outer) return;
@@ -214,7 +215,8 @@ class Cluster::Machine : public ExchangeMemory,
     GOSSAMER_CHECK(record != kept.records.end());
     GOSSAMER_CHECK((event.kind == Event::Kind::undone ? record->second.undone : record->second.commits) == commits);
   }
-  /// Only lean memory lacks room for a fragment; elsewhere its publication stays. Returns an errno value.
+  /// In lean memory provides pages for the fragment, which may fail. Otherwise there is always room. Returns an errno
+  /// value.
   int make_room(std::uint32_t f) { return cluster_.options_.lean_window > 0 ? provide(f) : 0; }
   [[nodiscard]] bool goes_wrong(double probability) { return probability > 0 && chance(cluster_.random_, probability); }
   /// Does something after the time that work on the fragment takes.
@@ -553,7 +555,7 @@ void Cluster::link(std::size_t i, std::size_t j) {
 }
 
 void Cluster::told_of_link(std::size_t i, std::size_t j) {
-  if (nodes_[i].beginning->is_searching()) return;  // begin() meets all of them
+  if (nodes_[i].beginning->is_searching()) return;  // begin() will tell the replica of all links
   const Sponsor sponsor = nodes_[j].sponsor == nodes_[i].sponsor ? no_sponsor : nodes_[j].sponsor;
   decide(i, [&](Actions& out) { nodes_[i].replica->link_up(id_of(j), out, sponsor); });
   nodes_[i].beginning->link_up(id_of(j));
@@ -818,7 +820,7 @@ void Cluster::in_daemon(std::size_t i, std::uint64_t life, Schedule::Action acti
   }
 }
 
-/// As each daemon knows the others that run.
+/// The number of other daemons that run. Every daemon knows all of them.
 std::size_t Cluster::members_besides(std::size_t i) const {
   const auto run = std::ranges::count_if(nodes_, [](const Node& node) { return node.daemon; });
   return static_cast<std::size_t>(run) - (nodes_[i].daemon ? 1 : 0);
@@ -875,7 +877,7 @@ void Cluster::receive(std::size_t from, std::size_t to, const Message& message) 
   node.beginning->info(sender, *info);
 }
 
-/// Answers as daemon/node.cpp does for a job that has no client there.
+/// Answers as daemon/node.cpp does for a job without a client at the node.
 void Cluster::receive_without_job(std::size_t from, std::size_t to, const Message& message) {
   if (const auto* request = std::get_if<ExchangeRequest>(&message)) {
     gossip::ReplyCache::add_seen({id_of(from), request->counter}, nodes_[to].seen);

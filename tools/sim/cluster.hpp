@@ -5,8 +5,8 @@
 // A node is a daemon and a client with the memory they share. Either may die alone. A client keeps its memory and
 // trains on. The next daemon finds in that memory what is valid and what was stored for it: records of replies, and
 // which halves of its own exchanges are committed. Facts that only the dead daemon knew are lost. Data are stored
-// exactly when the replica asks for it. The scenario, or a membership that runs beside, says who has a link to whom and
-// who is dead.
+// exactly when the replica asks for it. The scenario, or a simulated membership, says which nodes have a link and which
+// are dead.
 //
 // All events run in one thread, and follow from one seed.
 
@@ -30,23 +30,23 @@ namespace gossamer::sim {
 struct ClusterOptions {
   std::size_t elements = 1024;          ///< elements of the model
   std::size_t fragment_elements = 512;  ///< a multiple of the block size
-  /// [first, last): elements of role buffer, which a correction takes no further than to its target.
+  /// Ranges [first, last) of elements with the role buffer. A correction takes these no further than to its target.
   std::vector<std::pair<std::size_t, std::size_t>> buffers = {};
   gossip::ReplicaOptions replica = {};
   gossip::JoiningOptions joining = {};
-  TimeUs step_us = 2'000;         ///< one training step of a node of speed 1
-  double step_jitter = 0.1;       ///< a step takes step_us · (1 ± this)
-  TimeUs tick_us = 2'000;         ///< the period of the daemon's loop
-  TimeUs task_us = 100;           ///< one task of a worker takes this and up to twice as long,
-  double task_bytes_per_s = 4e9;  ///< and the time for the fragment's memory at this rate
-  TimeUs pass_us = 0;             ///< the longest pass over a due fragment, as on a GPU; 0: no time
-  double serve_bytes_per_s = 0;   ///< serving makes a step longer, by its memory traffic at this rate; 0: it does not
+  TimeUs step_us = 2'000;              ///< one training step of a node of speed 1
+  double step_jitter = 0.1;            ///< a step takes step_us · (1 ± this)
+  TimeUs tick_us = 2'000;              ///< the period of the daemon's loop
+  TimeUs task_us = 100;                ///< one task of a worker takes this and up to twice as long,
+  double task_bytes_per_s = 4e9;       ///< and the time for the fragment's memory at this rate
+  TimeUs pass_us = 0;                  ///< the longest pass over a due fragment, as on a GPU; 0: no time
+  double serve_bytes_per_s = 0;        ///< memory traffic at this rate makes serving take time; 0: no time
   std::size_t step_budget_bytes = 0;   ///< how much a client serves in one step; 0: all due fragments
   TimeUs client_grace_us = 3'000'000;  ///< the time to finish the work under way when a client dies
-  std::size_t lean_window = 0;         ///< clients keep lean memory for so many fragments; 0: resident
-  double byte_scale = 1;               ///< payloads count this many times: a small model stands for a large one
-  bool trusts_saved = false;           ///< saved models are not checked: a fault, to see that it is found
-  bool certified = false;              ///< nodes have certificates, so that ReplicaOptions::dense_clip counts
+  std::size_t lean_window = 0;         ///< clients keep lean memory for this many fragments; 0: resident
+  double byte_scale = 1;      ///< payloads count this many times, so that a small model can stand for a large one
+  bool trusts_saved = false;  ///< a fault to be found by the hunt: saved models are not checked
+  bool certified = false;     ///< nodes have certificates, so that ReplicaOptions::dense_clip counts
   std::uint64_t seed = 1;
 };
 
@@ -82,7 +82,7 @@ class Cluster {
       daemon_began,
       client_died,
       client_began,
-      sent,       ///< `message` has left for node `other`; `arrivals` of it will come (0: lost on the way)
+      sent,       ///< `message` has left for node `other`, and will arrive `arrivals` times (0: lost on the way)
       blocked,    ///< `message` could not leave: no link, or no room
       answering,  ///< work on the answer to `exchange` begins
       adopted,    ///< pulled values have become the node's model; the client is to take them over
@@ -90,8 +90,8 @@ class Cluster {
       unlinked,   ///< the daemon was told that the link to `other` ended
       paused,
       resumed,
-      let_go,  ///< the daemon has dropped the replica of a client that died; it runs on without the job
-      ran,     ///< the replica runs, with a model that it has joined with
+      let_go,  ///< the daemon has dropped the replica of a client that died, and runs on without the job
+      ran,     ///< the replica runs, with the model from joining
     };
     Kind kind;
     std::size_t node;
@@ -115,7 +115,7 @@ class Cluster {
     std::vector<float> model;                              ///< the live model
     std::vector<std::vector<std::vector<float>>> buffers;  ///< [fragment][3][elements]
     std::vector<gossip::FragmentParts> words;              ///< the shared words: they survive the daemon
-    std::vector<bool> paged;    ///< lean: fragments that have memory; without it the client would die of an access
+    std::vector<bool> paged;    ///< in lean memory: fragments that have pages; an access to others would end the client
     std::vector<bool> serving;  ///< fragments with a pass under way: the model contains the correction already
     KeptExchanges kept;         ///< stored for a later daemon
     std::uint64_t clock = 0;
@@ -143,14 +143,14 @@ class Cluster {
     bool daemon = false;                       ///< its process runs
     std::unique_ptr<gossip::Replica> replica;  ///< null while the daemon is down or has no client
     std::unique_ptr<gossip::Executor> executor;
-    JobSettings followed;                    ///< what the replica's options come from
-    std::vector<JobSetting> given_settings;  ///< what its program wants the job to begin with
+    JobSettings followed;                    ///< the settings from which the replica's options are made
+    std::vector<JobSetting> given_settings;  ///< the settings with which its program would begin the job
     std::unique_ptr<Machine> machine;
-    std::unique_ptr<gossip::Beginning> beginning;  ///< null with `replica`
-    std::vector<SavedValues> saved;                ///< what a joining client may begin with, the best first
-    bool joins = false;                            ///< its client is new
-    bool keeps = false;                            ///< its client does not train (set before start_daemon())
-    Sponsor sponsor = no_sponsor;                  ///< who has admitted it (set before it is linked)
+    std::unique_ptr<gossip::Beginning> beginning;  ///< null if `replica` is null
+    std::vector<SavedValues> saved;  ///< saved models with which a joining client may begin, the best first
+    bool joins = false;              ///< its client is new
+    bool keeps = false;              ///< its client does not train (set before start_daemon())
+    Sponsor sponsor = no_sponsor;    ///< who has admitted the node (set before it is linked)
     bool paused = false;
     bool all_dialled = true;
     std::deque<Schedule::Action> held_back;  ///< events that came while it was paused
@@ -168,7 +168,8 @@ class Cluster {
   ~Cluster();
 
   // --- nodes
-  /// A client with this model and no daemon yet. Nodes are numbered from 0, as in the network.
+  /// Adds a node whose client has this model, and which has no daemon yet. Nodes are numbered from 0, as in the
+  /// network.
   std::size_t add_node(std::span<const float> model, TrainStep train = {}, double speed = 1);
   /// Starts node i's daemon. With `joins` its client is new, and pulls the model or helps to choose one; otherwise the
   /// client is part of the run already.
@@ -180,17 +181,17 @@ class Cluster {
   /// Like kill -9 of the client: its model is lost. The daemon still maps the memory and finishes its work there, drops
   /// the replica, and runs on without the job.
   void lose_client(std::size_t i);
-  /// Like kill -9 of both, the daemon first: the neighbours hear no more of its exchanges.
+  /// Like kill -9 of the daemon and then the client, so that the neighbours hear no more of the daemon's exchanges.
   void kill_client(std::size_t i);
   /// Starts a new client process at a node without one.
   void start_client(std::size_t i, std::span<const float> model);
   void kill_node(std::size_t i);
-  /// Replaces node i's replica by one that has the same memory and knows of no exchange.
+  /// Replaces node i's replica by this one, which has the same memory and knows of no exchange.
   void replace_replica(std::size_t i, std::unique_ptr<gossip::Replica> replica);
   /// The daemon stands still (SIGSTOP); resume() lets it go on with all that came meanwhile.
   void pause(std::size_t i);
   void resume(std::size_t i);
-  /// As a daemon that is told to stop: it finishes what is under way, and begins nothing.
+  /// Like a daemon that is told to stop: it finishes what is under way, and begins nothing.
   void wind_down(std::size_t i);
   /// Like the command `drain`: it takes part in no exchange, and its client trains on.
   void drain(std::size_t i);
@@ -207,7 +208,7 @@ class Cluster {
   void send(std::size_t i, std::size_t j, Message message) { deliver(i, j, std::move(message)); }
 
   // --- the overlay
-  /// Tells both ends of a new link. Does nothing if either daemon is down.
+  /// Makes a link, and tells both ends. Does nothing if either daemon is down.
   void link(std::size_t i, std::size_t j);
   void link_all();
   /// The transport breaks: messages under way are lost; both ends are told.
@@ -215,7 +216,8 @@ class Cluster {
   [[nodiscard]] bool linked(std::size_t i, std::size_t j) const { return links_.contains(std::minmax(i, j)); }
   /// Node i's failure detector declares node j dead.
   void declare_dead(std::size_t i, std::size_t j);
-  /// Says whether every neighbour to be dialled has been tried, so that a joining replica may decide. Initially true.
+  /// Sets whether every neighbour to be dialled has been tried, after which a joining replica may decide. Initially
+  /// true.
   void set_all_dialled(bool all_dialled) {
     all_dialled_ = all_dialled;
     for (Node& node : nodes_)
@@ -231,7 +233,7 @@ class Cluster {
   /// Elements [first, last) of the model that fragment f holds.
   [[nodiscard]] std::pair<std::size_t, std::size_t> range_of(std::uint32_t f) const;
   [[nodiscard]] bool daemon_alive(std::size_t i) const { return nodes_[i].daemon; }
-  /// The saved model that node i's replica has begun with; null if it is not one.
+  /// The saved model with which node i's replica has begun; null if it began with another model.
   [[nodiscard]] const SavedValues* began_with(std::size_t i) const;
   [[nodiscard]] bool client_alive(std::size_t i) const { return nodes_[i].client.alive; }
   /// The live model of a node with the corrections on their way to it; one fragment of it, or all.
@@ -255,7 +257,7 @@ class Cluster {
   /// Lets every exchange under way end and starts no new one.
   void settle();
 
-  /// Hears every event, after it has happened (`training` and `delivered`: before).
+  /// Called for every event after it has happened, but for `training` and `delivered` before.
   std::function<void(const Event&)> on_event;
   /// Changes the messages of a node that breaks the protocol, before they leave; false drops one.
   std::function<bool(std::size_t from, std::size_t to, Message& message)> tamper;
@@ -282,10 +284,10 @@ class Cluster {
   void make_buffers(Client& client);
   void vacate_unused(Client& client) const;
 
-  /// Runs `action` at the node's replica if it is still the same one; a paused daemon runs it later.
+  /// Runs `action` at that time if the node still has the same replica. A paused daemon runs it later.
   void at_replica(std::size_t i, TimeUs time_us, Schedule::Action action);
   void in_replica(std::size_t i, std::uint64_t life, Schedule::Action action);
-  /// The same for the daemon's process, with or without a replica.
+  /// Does the same for the daemon's process, with or without a replica.
   void in_daemon(std::size_t i, std::uint64_t life, Schedule::Action action);
 
   void step(std::size_t i, std::uint64_t life);
@@ -295,7 +297,7 @@ class Cluster {
   void tell_time_taken(std::size_t i);
   void tell_finishing(std::size_t i, Actions& out);
   void serve(std::size_t i, std::uint32_t f);
-  /// `clock`: of the model when the pass began; it goes on training meanwhile.
+  /// `clock` is the model's clock when the pass began; the client may have trained since.
   void publish(std::size_t i, std::uint32_t f, std::uint64_t clock);
   void tick(std::size_t i);
   void deliver(std::size_t from, std::size_t to, Message message);
@@ -318,7 +320,7 @@ class Cluster {
   Network& network_;
   gossip::Random random_;
   std::uint32_t fragments_;
-  std::vector<bool> is_buffer_;  ///< of each element
+  std::vector<bool> is_buffer_;  ///< for each element, whether its role is buffer
   std::deque<Node> nodes_;
   std::set<std::pair<std::size_t, std::size_t>> links_;
   std::map<std::pair<std::size_t, std::size_t>, std::uint64_t> link_lives_;

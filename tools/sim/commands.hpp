@@ -26,8 +26,8 @@ void add_learn_command(CLI::App& app);
 /// Simulates nodes that a program trains.
 void add_drive_command(CLI::App& app);
 
-/// Adds the program's own options: --seeds, --minutes, --fresh, --replay, --trace, --nodes. A broken invariant ends the
-/// program with status 1.
+/// Adds the program's own options: --seeds, --minutes, --fresh, --replay, --trace, --nodes. If an invariant is broken,
+/// the program ends with status 1.
 void add_hunt_options(CLI::App& app);
 
 /// Simulates nodes with several clients, whose daemons die.

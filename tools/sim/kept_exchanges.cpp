@@ -5,7 +5,7 @@ namespace gossamer::sim {
 namespace {
 
 /// The value of docs/reference/shared-memory.md.
-constexpr std::uint32_t record_places = 16;  // the fewest that clients have
+constexpr std::uint32_t record_places = 16;  // the smallest number of places that clients have
 
 }  // namespace
 

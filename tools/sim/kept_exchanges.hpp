@@ -1,4 +1,4 @@
-// The data that a simulated daemon leaves its successor: records of replies, which halves of its own exchanges are
+// The data that a simulated daemon leaves to its successor: records of replies, which halves of its own exchanges are
 // committed, which exchanges it has given up, and the job's settings. It does what daemon/clients/reply_records.hpp and
 // daemon/clients/node_memory.hpp do in shared memory.
 
@@ -25,7 +25,7 @@ struct KeptExchanges {
   gossip::GivenUp given_up;
   JobSettings settings;
 
-  /// Gives a new daemon's replica what counts of it. The replica has its fragments already.
+  /// Gives those of the data that count to the replica of a new daemon, which already has its fragments.
   void restore(gossip::Replica& replica, gossip::Executor& executor, TimeUs now_us);
 };
 

@@ -10,7 +10,7 @@ namespace {
 
 constexpr TimeUs held_back_latencies = 10;
 
-/// The time when `bytes` are through a channel that is free from `free_us` on; `free_us` becomes that time.
+/// The time when `bytes` have passed a channel that is free from `free_us` on. `free_us` becomes that time.
 TimeUs pass(TimeUs begin_us, TimeUs& free_us, double bytes_per_s, std::size_t bytes) {
   if (bytes_per_s <= 0) return begin_us;
   const double seconds = static_cast<double>(bytes) / bytes_per_s;

@@ -19,7 +19,7 @@ namespace gossamer::sim {
 /// The conditions of one direction between two nodes.
 struct PathConditions {
   TimeUs latency_us = 500;
-  TimeUs jitter_us = 0;    ///< added, uniform in [0, jitter]; more than the gap between messages reorders them
+  TimeUs jitter_us = 0;    ///< added, uniform in [0, jitter]; larger than the gap between messages, it reorders them
   double loss = 0;         ///< probability that a message does not arrive
   double duplicate = 0;    ///< probability that it arrives twice
   double reorder = 0;      ///< probability that it is held back by up to 10 latencies
@@ -58,7 +58,7 @@ class Network {
   [[nodiscard]] bool connected(std::size_t from, std::size_t to) const;
 
   /// Sends `bytes` and calls `deliver` at each arrival (0, 1 or 2 times). Returns the number of arrivals scheduled. A
-  /// cut of the path is looked for at departure and again at arrival.
+  /// message is lost if the path is cut at its departure or at its arrival.
   int send(std::size_t from, std::size_t to, std::size_t bytes, std::function<void()> deliver);
 
   /// A node's totals since the beginning; messages that were lost on the way count as sent.
@@ -66,7 +66,7 @@ class Network {
   [[nodiscard]] std::uint64_t messages_sent(std::size_t node) const { return nodes_[node].messages_sent; }
   [[nodiscard]] std::uint64_t lost() const { return lost_; }
   [[nodiscard]] std::uint64_t duplicated() const { return duplicated_; }
-  [[nodiscard]] std::uint64_t held_back() const { return held_back_; }  ///< delayed, to come out of order
+  [[nodiscard]] std::uint64_t held_back() const { return held_back_; }  ///< messages delayed to arrive late
 
  private:
   struct Node {

@@ -65,8 +65,8 @@ class Scale {
     low_ = std::min(low_, value);
     high_ = std::max(high_, value);
   }
-  /// To be called once everything is included. Afterwards nothing lies on the edge, and nothing divides by zero. Nor
-  /// does anything overflow, wherever doubles end.
+  /// Call this once everything is included. Afterwards nothing lies on the edge, and nothing divides by zero or
+  /// overflows, also near the limits of doubles.
   void finish() {
     if (!(low_ <= high_)) low_ = logarithmic_ ? 1 : 0, high_ = logarithmic_ ? 10 : 1;
     if (logarithmic_) {
@@ -197,7 +197,7 @@ std::vector<double> axis_ticks(double low, double high, bool logarithmic, int wa
   const double power = std::pow(10.0, std::floor(std::log10(raw)));
   const double digit = raw / power <= 1 ? 1 : raw / power <= 2 ? 2 : raw / power <= 5 ? 5 : 10;
   const double step = digit * power;
-  // There are no more than that, and counting them ends where doubles have no room for another.
+  // There are at most `wanted` + 1 ticks. The bound also ends the loop where adding a step does not change a double.
   const double first = std::ceil(low / step);
   for (int n = 0; n <= wanted && (first + n) * step - high <= std::fabs(high) * 1e-12; ++n)
     ticks.push_back((first + n) * step);

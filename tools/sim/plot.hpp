@@ -1,4 +1,4 @@
-// Draws line charts as SVG, for people who read a simulation's results. The file needs nothing else, and follows the
+// Draws line charts as SVG, for people who read a simulation's results. The file needs no other files, and follows the
 // viewer's light or dark setting.
 //
 // Pure; any thread.
@@ -13,9 +13,9 @@
 namespace gossamer::sim {
 
 struct Series {
-  std::string name = {};  ///< empty: not in the legend
+  std::string name = {};  ///< empty: the series is not in the legend
   std::vector<std::pair<double, double>> points =
-      {};                  ///< what is not finite, or not a positive normal number on a log axis, is left out
+      {};                  ///< left out: values that are not finite, or on a log axis not positive normal numbers
   std::size_t colour = 0;  ///< one of 8; larger numbers start again
 };
 

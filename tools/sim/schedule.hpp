@@ -1,5 +1,5 @@
-// Virtual time: the earliest event happens next; of events at one time, the one that was scheduled first. Nothing else
-// orders events, so one seed gives one run.
+// Virtual time. The earliest event happens next; of events at the same time, the one that was scheduled first. Nothing
+// else orders events, so one seed gives one run.
 //
 // Actions may schedule further actions. One thread.
 

@@ -101,8 +101,8 @@ function linksAmong(nodes, summaries) {
   return [...pairs.values()];
 }
 
-// Draws this node in the middle and the nodes that it knows around it; its links are as thick as their goodput. Links among
-// the others pass by it in a curve.
+// Draws this node in the middle and the nodes that it knows around it; its links are as thick as their goodput. Links
+// among the other nodes are curves that pass by this node.
 function drawGraph(node, peers, members, summaries) {
   const graph = byId("graph");
   const suspected = new Set(members.filter((member) => member.state === "suspected").map((member) => member.node));
@@ -131,7 +131,7 @@ function drawGraph(node, peers, members, summaries) {
   for (const [from, to] of linksAmong(drawn, summaries)) {
     const [[ax, ay], [bx, by]] = [places[from], places[to]];
     const [mx, my] = [(ax + bx) / 2, (ay + by) / 2];
-    // A fifth of its length off the straight line, away from the middle.
+    // The curve bends away from the middle, by a fifth of the length of the straight line.
     const side = (mx - x) * (ay - by) + (my - y) * (bx - ax) > 0 ? 0.2 : -0.2;
     const [cx, cy] = [mx + side * (ay - by), my + side * (bx - ax)];
     top = Math.min(top, (my + cy) / 2);

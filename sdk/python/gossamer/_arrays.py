@@ -50,7 +50,7 @@ def _spec(name: str, array: Any, role: str) -> TensorSpec:
     if interface is None:
         remedy = _other_framework(array) or "if it has arrays in it, give them names of their own"
         raise _refuse(name, f"is a {type(array).__name__}, not a NumPy array: {remedy}")
-    if not hasattr(array, "__setitem__"):  # a scalar, whose interface is of a copy that is gone at once
+    if not hasattr(array, "__setitem__"):  # a scalar: its interface describes a temporary copy
         raise _refuse(name, f"is a {type(array).__name__}, which cannot be changed in place: use numpy.array(...)")
     order, dtype = interface["typestr"][0], interface["typestr"][1:]
     if dtype not in _DTYPES:

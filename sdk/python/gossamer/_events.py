@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Iterator
 if TYPE_CHECKING:
     from ._run import RunInfo
 
-# A look takes some microseconds, which is nothing beside a quarter of a second, and nobody misses an event in that
-# time.
+# One look takes some microseconds, so it costs almost nothing. A program does not need to hear of an event sooner.
 LOOK_INTERVAL_S = 0.25
 
 

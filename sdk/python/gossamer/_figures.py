@@ -63,7 +63,7 @@ def write_every(run: Run, every_s: float, prefix: str, write: Callable[[Dict[str
         try:
             if figures:
                 write(figures, stats.clock)
-        except Exception as error:  # whatever the writer raises, for instance as its disk is full
+        except Exception as error:  # anything that the writer raises, for instance because its disk is full
             failed = True
             run._warn(f"the figures of the job '{run._job}' are written no more, since their writer failed: {error!r}")
 

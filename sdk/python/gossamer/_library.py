@@ -283,8 +283,8 @@ class Calls:
     closed by any of them."""
 
     def __init__(self) -> None:
-        self.lock = threading.RLock()  # a call may call back
-        # It never waits, so Python's own lock is enough.
+        self.lock = threading.RLock()  # re-entrant, because a call of the library may call back into Python
+        # gossamer_count_step() never waits, so it is called without releasing Python's own lock.
         self.gossamer_count_step = ctypes.PyDLL(None, handle=library()._handle).gossamer_count_step
         self.gossamer_count_step.argtypes = library().gossamer_count_step.argtypes
 
@@ -307,7 +307,7 @@ def status_name(status: int) -> str:
     return _text(library().gossamer_status_name(status))
 
 
-_average_memory: Set[int] = set()  # where it begins
+_average_memory: Set[int] = set()  # the addresses where it begins
 
 
 def average_memory(count: int) -> ctypes.Array[ctypes.c_float]:
@@ -317,7 +317,7 @@ def average_memory(count: int) -> ctypes.Array[ctypes.c_float]:
     if not address:
         raise MemoryError(f"there is no shared memory for {count} numbers")
     _average_memory.add(address)
-    kind: Any = type("Floats", (ctypes.c_float * count,), {})  # ctypes' own cannot be referred to weakly
+    kind: Any = type("Floats", (ctypes.c_float * count,), {})  # ctypes' own array types have no weak references
     floats: ctypes.Array[ctypes.c_float] = kind.from_address(address)
     weakref.finalize(floats, _free_average_memory, address).atexit = False
     return floats

@@ -11,10 +11,10 @@ if TYPE_CHECKING:
     from ._run import RunInfo
 
 BAR_CELLS = 24
-# On a terminal the line is drawn again in place; elsewhere each update is a line of its own, and there are few.
+# On a terminal the line is redrawn in place. Elsewhere each update is a line of its own, so updates are rare.
 TERMINAL_INTERVAL_S = 0.1
 LOG_INTERVAL_S = 10.0
-BYTES_PER_ELEMENT = 4  # of a pulled model, which travels in float32
+BYTES_PER_ELEMENT = 4  # in a pulled model, which travels in float32
 _PARTS = " ▏▎▍▌▋▊▉█"
 
 

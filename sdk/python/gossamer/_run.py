@@ -34,15 +34,15 @@ from ._shared import Finish, Shared, limit_of, slice_ms
 
 # A daemon on the same machine answers in milliseconds; one that is being started takes a little longer.
 DAEMON_TIMEOUT_S = 5.0
-# A program is told when it has been alone for so long.
+# A program is warned when it has been alone for this long.
 ALONE_S = 60.0
 # The C library takes at most this many samples or bytes.
 MAX_COUNT = 2**62
-# A Unix socket's address has room for so many (socket_path.hpp).
+# A Unix socket's address has room for this many bytes (socket_path.hpp).
 MAX_SOCKET_PATH_BYTES = 107
 # No clock is larger, in samples (gossamer.h).
 MAX_CLOCK = 2**53
-# With one of these the daemon refuses the settings that attach() was given; what is wrong follows.
+# The daemon's message has one of these, followed by the reason, if it refuses the settings given to attach().
 REFUSED_SETTINGS = (": the settings given to the job: ", ": settings: ")
 
 
@@ -142,7 +142,7 @@ class TensorSpec:
     shape: Sequence[int]
     pointer: int
     owner: Any
-    # If this process holds a slice only: the whole tensor's shape, and where in it the slice begins.
+    # If this process holds only a slice: the shape of the whole tensor, and where the slice begins in it.
     whole: Optional[Tuple[Sequence[int], Sequence[int]]] = None
 
 
@@ -219,7 +219,7 @@ def _check_socket(path: bytes) -> None:
         )
     try:
         mode = os.stat(path).st_mode
-    except OSError:  # the daemon may come
+    except OSError:  # there may be a daemon later
         return
     if not stat.S_ISSOCK(mode):
         what = "folder" if stat.S_ISDIR(mode) else "file"
@@ -307,7 +307,7 @@ def _c_tensor(spec: TensorSpec) -> _library.Tensor:
     )
 
 
-# Whose lines are not those of the user's program, which a warning points at.
+# A warning points at a line of the user's program, so it skips frames in these packages.
 _LIBRARIES = ("gossamer", "torch", "weakref", "contextlib")
 
 
@@ -347,7 +347,7 @@ class Transfer:
             if self.load(tensor, first, count) is not False:
                 return 0
             self.put_off = True
-        except BaseException as error:  # the call on the run that this is in raises it again
+        except BaseException as error:  # the call on the run that led here raises it again
             self.error = error
         return 1
 
@@ -388,7 +388,7 @@ class _Periodic:
         self.interval_s = interval_s
         self.action = action
         self.next_s = time.monotonic() + interval_s
-        self.under_way = False  # whether it is being called
+        self.under_way = False  # whether the action is being called now
 
 
 class _Stillness:
@@ -398,8 +398,8 @@ class _Stillness:
 
     STEPS = 50  # a learning rate may be 0 in the first ones
     REST = 50  # steps between later looks
-    STEPS_AT_THE_END = 10  # enough if no others follow
-    BYTES = 64  # of each tensor
+    STEPS_AT_THE_END = 10  # enough if the run is closed after them
+    BYTES = 64  # looked at in each tensor
 
     def __init__(self) -> None:
         self._steps = 0
@@ -439,18 +439,18 @@ class _Overwriting:
     from before it until the next step, less the usual change of a step without a correction. That is 1 if c lasts, and 0
     if not, plus a noise: this step is never quite the usual one. Over a number of corrections the noise is averaged out."""
 
-    CORRECTIONS = 30  # at least
-    STEPS = 5000  # at most
-    FLOATS = 16  # of one tensor
-    CERTAIN = 6  # standard errors
+    CORRECTIONS = 30  # fewer corrections allow no verdict
+    STEPS = 5000  # no verdict after these: it stops looking
+    FLOATS = 16  # looked at, all in one tensor
+    CERTAIN = 6  # standard errors from which a difference counts as certain
 
     def __init__(self) -> None:
         self._steps = 0
-        self._before: Optional[Tuple[float, ...]] = None  # before the last step's corrections
-        self._change: Tuple[float, ...] = ()  # by these
+        self._before: Optional[Tuple[float, ...]] = None  # the values before the last step's corrections
+        self._change: Tuple[float, ...] = ()  # by the last step's corrections
         self._usual: Tuple[float, ...] = (0.0,) * self.FLOATS  # change of a step without corrections, smoothed
         self._corrections = 0
-        # Sums over them: of p = <d, c>, s = |c|², and of p², p s and s².
+        # Sums over the corrections: of p = <d, c>, of s = |c|², and of p², p s and s².
         self._p = self._s = self._pp = self._ps = self._ss = 0.0
 
     def come(self, values: Tuple[float, ...]) -> Optional[bool]:
@@ -510,7 +510,7 @@ def check_roles(roles: Mapping[str, str], names: Iterable[str], what: str) -> No
         raise _bad_argument(f"roles are given for {what} that do not exist: {', '.join(unknown)}")
 
 
-# close() waits so long for a call of another thread, all of which wait for less at a time.
+# close() waits at most this long for a call in another thread. Every call takes less time than this.
 CLOSE_PATIENCE_S = 30.0
 # The open runs of this process. A model is in one of them at most.
 _open_runs: "weakref.WeakSet[Run]" = weakref.WeakSet()
@@ -533,7 +533,7 @@ def _close_former(model: Set[int], job: str) -> None:
     that it was forked from is only let go."""
     _let_go_of_inherited(model)
     if any(former is not None and former._job != job for former in (found() for found in _runs_of(model))):
-        gc.collect()  # a run that the program has dropped may only wait for this
+        gc.collect()  # a run that the program has dropped may only be waiting for the garbage collector
     for found in _runs_of(model):
         former = found()
         if former is None:
@@ -568,7 +568,7 @@ def _close(
     if transfer is not None:
         transfer.ended = True
     if not lib.lock.acquire(timeout=CLOSE_PATIENCE_S):
-        return  # the process ends, and a thread of it is in a call
+        return  # the process is ending while one of its threads is in a call
     try:
         pointer, handle.value = handle.value, None  # from now on the library refuses calls on the run
         lib.gossamer_close(pointer)
@@ -593,7 +593,7 @@ def _check_only_model(run: Run) -> None:
         return one._place == run._place and one._layout != run._layout and not one.closed
 
     if any(map(is_other, list(_open_runs))):
-        gc.collect()  # a run that the program has dropped may only wait for this
+        gc.collect()  # a run that the program has dropped may only be waiting for the garbage collector
     if any(map(is_other, list(_open_runs))):
         raise _bad_argument(
             f"another model, with other tensors, is attached to the job '{run._job}' in this process, and a job has one model: "
@@ -625,9 +625,9 @@ class Run(Shared):
         self._trained_bytes = [
             _library.DTYPE_BYTES[spec.dtype] * math.prod(spec.shape) if spec.role == "param" else 0 for spec in tensors
         ]
-        # On a GPU, and of copies, looking would take long.
+        # On a GPU, or with copies of the tensors, looking would take too long.
         self._stillness = _Stillness() if transfer is None and cuda_stream is None else None
-        self._sampled = next(  # the tensor that is looked at for that
+        self._sampled = next(  # the tensor in which _Overwriting looks at values
             (
                 index
                 for index, spec in enumerate(tensors)
@@ -655,8 +655,8 @@ class Run(Shared):
         self._told_alone = False
         self._finished_at: Optional[int] = None  # steps
         self._told_messages: Set[str] = set()
-        self._detached_since_s: Optional[float] = self._begin_s  # None: the program was told
-        self._last_calls: Optional[List[_Periodic]] = None  # set by close(): what is still to be called once more
+        self._detached_since_s: Optional[float] = self._begin_s  # None: the program was warned
+        self._last_calls: Optional[List[_Periodic]] = None  # set by close(): actions to be called a last time
         self._next_look_s: Optional[float] = None
         # Also runs when the object is collected, and at exit. It keeps the tensors' memory alive until then.
         self._finalizer = weakref.finalize(self, _close, self._lib, self._handle, self._owners, transfer)
@@ -693,7 +693,7 @@ class Run(Shared):
 
     def step(self, samples: int = 1) -> None:
         """Call after each optimiser step, with the number of samples it trained on. Never waits for the network."""
-        if type(samples) is not int or not 0 <= samples <= MAX_COUNT:  # ctypes takes other numbers modulo 2^64
+        if type(samples) is not int or not 0 <= samples <= MAX_COUNT:  # because ctypes takes larger numbers modulo 2^64
             samples = _count(samples, "samples")
         if self._stillness is not None and not self.closed:
             if self._still_rest > 0:
@@ -747,7 +747,7 @@ class Run(Shared):
             self._still_rest = _Stillness.REST
         elif trains is not None:
             self._stillness = None
-        if trains is False and self.info().state is not State.QUARANTINED:  # NaN stays NaN
+        if trains is False and self.info().state is not State.QUARANTINED:  # NaN stays NaN in each step
             self._tell_of_stillness(_Stillness.STEPS)
 
     def _tell_of_stillness(self, steps: int) -> None:
@@ -961,7 +961,7 @@ class Run(Shared):
         actions of every() and on_event, and by another thread: a call that waits there raises GossamerError."""
         try:
             self._call_for_the_last_time()
-        finally:  # also if one of them raises an exception
+        finally:  # also if an action raises an exception
             self._periodic = []
             _open_runs.discard(self)
             if self._finalizer.detach() is not None:
@@ -984,7 +984,7 @@ class Run(Shared):
         except Exception as failure:
             if error is None:
                 raise
-            _warn(f"closing the run of the job '{self._job}' has failed, too: {failure}")  # the first error comes out
+            _warn(f"closing the run of the job '{self._job}' has failed, too: {failure}")  # the first error is raised
 
     def _open_handle(self) -> ctypes.c_void_p:
         if not self._finalizer.alive:

@@ -18,9 +18,9 @@ MAX_CURSOR_BYTES = 4096
 MAX_MEMBERS = 256
 # The C library waits this long at a time, so that Ctrl-C is heard.
 WAIT_SLICE_MS = 100
-# A call that may poll says nothing when its time is up.
+# A call with a shorter timeout may be polling, so it gives no warning when its time is up.
 TOLD_AFTER_S = 5.0
-# A daemon that is being started or restarted is waited for.
+# The time for a daemon that is being started or restarted.
 AVERAGE_DAEMON_TIMEOUT_S = 10.0
 
 Cursor = Union[Dict[str, Any], bytes, None]
@@ -58,7 +58,7 @@ class Shared:
 
     def __init__(self) -> None:
         self._average_memory: Dict[str, Any] = {}
-        self._logged: Dict[str, None] = {}  # names, in the order in which they came
+        self._logged: Dict[str, None] = {}  # names, in the order in which they were first logged
 
     def _open_handle(self) -> ctypes.c_void_p:
         raise NotImplementedError
@@ -100,7 +100,7 @@ class Shared:
                 if isinstance(found, dict):
                     return found
             except (ValueError, RecursionError):
-                pass  # bytes that only begin like JSON
+                pass  # the bytes begin like JSON, but are not JSON
         return content
 
     @cursor.setter
@@ -125,7 +125,7 @@ class Shared:
         for name, value in values.items():
             try:
                 text, number = name.encode(), float(value)
-            except (TypeError, ValueError, OverflowError) as error:  # also of names that are no UTF-8
+            except (TypeError, ValueError, OverflowError) as error:  # also for names that do not fit UTF-8
                 raise _bad(f"log() was given {name!r} = {value!r}: {error}") from None
             if b"\0" in text:
                 raise _bad(f"log() was given the name {name!r}, with a zero in it")
@@ -257,7 +257,7 @@ class Shared:
                 if status == _library.TIMEOUT:
                     raise TimeoutError(self._last_error())
                 self._check(status)
-        except BaseException:  # also Ctrl-C: what was contributed is not to be taken for the next call's values
+        except BaseException:  # also Ctrl-C: this contribution must not be taken for the values of the next call
             self._leave_average(options.name)
             raise
 

@@ -33,28 +33,28 @@ if TYPE_CHECKING:
     from ._run import RunInfo
     from .torch import TorchRun
 
-# Who waits for others is told so after as many times its usual wait, but neither sooner nor later than this. A process
-# that is known to be slow is not told at each step; one whose program has stopped is told of soon.
+# The program is told that it waits for others after this many times its usual wait, within the two limits below. So it
+# is not told at each step of a process that is always slow, and is soon told of one that has stopped.
 TELL_AFTER_WAITS = 5
 TELL_SOONEST_S = 10.0
 TELL_LATEST_S = 30.0
 LOOK_INTERVAL_S = 0.1
-# Who has no numbers to average is told after so many steps.
+# The program is told after this many steps without finite values to average.
 STEPS_LEFT_OUT = 10
-# If nobody is known to be late for so long, too many have died, or this process waits for a group that is no more: it
-# begins anew. By what the call waits for.
+# How long a call may wait, by what it waits for. After that too many processes have died, or the group that this process
+# waits for no longer exists, and it begins anew.
 STUCK_AFTER_S = {_library.WAIT_CONTRIBUTIONS: 20.0, _library.WAIT_ENTRY: 20.0, _library.WAIT_VALUES: 300.0}
-# The state is averaged under a name of its own. If not all that are to take part have come after this time, one has died,
+# The state is averaged under a name of its own. If some of the members are still missing after this time, one has died,
 # and all of them try again.
 STATE_PATIENCE_S = {_library.WAIT_MEMBERS: 5.0, **STUCK_AFTER_S}
-# With one round in so many, a digest of one tensor in so many is compared.
+# One round in DIGEST_EVERY compares a digest of one tensor in DIGEST_PARTS.
 DIGEST_EVERY = 4
 DIGEST_PARTS = 8
 OUTER_RATE = 0.7  # as in the exchange's outer steps (gossip/exchange/outer.hpp)
-# Those of a round that then train other parameters wait so long for each other.
+# Processes of a round that change the parameters they train wait this long for each other under the new name.
 MEET_AGAIN_S = 5.0
-# The names under which gradients and models are averaged. Where not all parameters of the model are trained, a number
-# follows that says which.
+# The names under which gradients and models are averaged. If only some parameters of the model are trained, a number
+# that stands for these follows the name.
 GRADIENTS = "gradients"
 MODELS = "models"
 
@@ -112,7 +112,8 @@ class _State:
             kept: Dict[str, Any] = optimizer.state.get(parameter, {})
             for name in sorted(kept):
                 self._add(kept, name)
-        # These must be the same at all processes. Buffers follow each process's own data until the next gradients.
+        # These tensors must be the same at all processes. Buffers are not among them, because they follow each
+        # process's own data until the next gradients are averaged.
         self._compared = run._averaged_tensors("param") + self.tensors[optimized:]
         for group in optimizer.param_groups:
             self._add(group, "lr")
@@ -133,7 +134,7 @@ class _State:
             if name == "lr" and not from_others and not math.isclose(float(copy), float(value), rel_tol=1e-5):
                 continue
             whole = not (value.is_floating_point() if isinstance(value, torch.Tensor) else isinstance(value, float))
-            if whole or name == "step":  # a count may be kept as a float
+            if whole or name == "step":  # a count of steps may be kept as a float
                 copy.round_()
             if isinstance(value, torch.Tensor):
                 value.copy_(copy)
@@ -155,24 +156,24 @@ class ExactAverages:
 
     def __init__(self) -> None:
         self._averaged: Optional[str] = None  # GRADIENTS or MODELS, by the job's settings
-        self._codec = ""  # of gradients
-        self._name: Optional[str] = None  # of the average
+        self._codec = ""  # how gradients travel
+        self._name: Optional[str] = None  # the name of the average
         self._of = 0  # contributions to the last round
         self._expected = 0  # contributions to the first round under another name; 0: as many as the settings want
         self._flat: Optional[Flat] = None
-        self._sizes: Optional[List[int]] = None  # of the gradients
-        self._buckets: Optional[Buckets] = None  # of a large model's gradients
+        self._sizes: Optional[List[int]] = None  # numbers of elements of the gradients
+        self._buckets: Optional[Buckets] = None  # the buckets of a large model's gradients
         self._new = True
         self._round = 0
-        self._newcomers: Optional[Tuple[int, int]] = None  # a round that has found new ones, and its contributions
-        self._look_at_s = 0.0  # when the settings are looked at again
-        self._corrections = 0  # as far as they are known
-        self._has_gradients = False  # those of the next step are averaged already
+        self._newcomers: Optional[Tuple[int, int]] = None  # the round that found new processes, and its contributions
+        self._look_at_s = 0.0  # the time of the next look at the settings
+        self._corrections = 0  # RunInfo.corrections as last seen
+        self._has_gradients = False  # the gradients of the next step are averaged already
         self._steps = 0  # since the models were averaged
         self._told: Set[str] = set()  # what the program has been warned of
         self._alone_with_state = 0  # times in a row that no other process had as many numbers as this one
         self._left_out = 0  # rounds in a row that this process had no numbers for
-        self._usual_wait_s = TELL_LATEST_S / TELL_AFTER_WAITS  # for others; of the first rounds nothing is known
+        self._usual_wait_s = TELL_LATEST_S / TELL_AFTER_WAITS  # the usual wait for others; at first a guess
         self._anchor: Optional[torch.Tensor] = None  # the model after the last outer step
         self._momentum: Optional[torch.Tensor] = None
 
@@ -181,7 +182,7 @@ class ExactAverages:
         statistics, are averaged, too."""
         if self._follow(run) != GRADIENTS:
             return
-        if self._has_gradients:  # the step that they were for was skipped here, and perhaps nowhere else
+        if self._has_gradients:  # this process skipped the step for them, and others may not have
             self._new = True
         if isinstance(optimizer, torch.optim.LBFGS):
             raise GossamerError("GOSSAMER_UNSUPPORTED", "LBFGS cannot average gradients: it decides by local losses")
@@ -191,7 +192,7 @@ class ExactAverages:
             raise GossamerError("GOSSAMER_UNSUPPORTED", "sparse gradients cannot be averaged: make layers with sparse=False")
         self._look_at_others(run, parameters)
         buffers = run._averaged_tensors("buffer")
-        # A parameter that has a gradient at no process is to keep none.
+        # If no process has a gradient for a parameter, the parameter keeps none.
         present = torch.tensor([float(gradient is not None) for gradient in gradients])
         rates = torch.tensor([float(group["lr"]) for group in optimizer.param_groups if "lr" in group])
         mean_present, mean_rates = torch.empty_like(present), torch.empty_like(rates)
@@ -201,7 +202,7 @@ class ExactAverages:
         exact = [tensor.numel() for tensor in [*buffers, present, rates]]
         in_buckets = self._buckets_for(run, sizes)
         flat = self._flat_for(exact if in_buckets else exact + sizes)
-        # All that are not new have the same round behind them.
+        # All processes that are not new have the same number for the last round, so they take the same part.
         part, look = divmod(self._round, DIGEST_EVERY)
         digest = _State(run, optimizer).digest(part) if look == 0 else 0
         apart = in_buckets is not None and not self._begin_buckets(run, in_buckets, parameters, codec)
@@ -223,7 +224,7 @@ class ExactAverages:
             flat.give([None] * len(exact) + gradients)
         else:
             self._finish_buckets(run, in_buckets, found, flat.some_are_apart, gradients)
-        known = not self._new and bool(torch.isfinite(mean_rates).all())  # else nobody had numbers
+        known = not self._new and bool(torch.isfinite(mean_rates).all())  # otherwise no process had finite values
         if known and not torch.allclose(rates, mean_rates, rtol=1e-4, atol=0):
             self._tell(
                 run,
@@ -290,7 +291,7 @@ class ExactAverages:
 
     def _follow(self, run: TorchRun) -> Optional[str]:
         """What the job's settings want to be averaged."""
-        # Where nothing is averaged, steps are short.
+        # If nothing is averaged, not every step looks, because looking would slow down short steps.
         if self._averaged is None and time.monotonic() < self._look_at_s:
             return None
         self._look_at_s = time.monotonic() + LOOK_INTERVAL_S
@@ -300,7 +301,7 @@ class ExactAverages:
         if wanted != (self._averaged, self._codec):
             if wanted[0] is not None:
                 run._check_method()
-            # Beside infinity no mean is a number, so all processes would have nothing.
+            # The mean of infinity and other values is no finite number, so no process would get a mean.
             if wanted[0] is not None and (infinite := run._infinite_buffers()):
                 raise GossamerError(
                     "GOSSAMER_UNSUPPORTED",
@@ -357,7 +358,7 @@ class ExactAverages:
         except (TimeoutError, GossamerError) as error:
             if isinstance(error, GossamerError) and error.status != "GOSSAMER_NO_DAEMON":
                 raise
-            self._new = True  # one has died, so others may have means that this process has not
+            self._new = True  # a process has died, so others may have means that this process has not got
             buckets.leave(run)
             return
         if same and buckets.epoch is None:
@@ -416,7 +417,7 @@ class ExactAverages:
             self._newcomers = (found.round, found.of)
             self._tell(run, "models", "the processes' models had become different ones; their mean goes on everywhere")
         if found.joined:
-            self._new = True  # it was left out of rounds, and says so with the next one
+            self._new = True  # this process was left out of rounds, so it contributes as a new one
         self._round, self._of, self._expected = found.round, found.of, 0
         return found
 
@@ -494,15 +495,15 @@ class ExactAverages:
         except (TimeoutError, GossamerError) as error:
             if patience.others_differ:
                 why = f"the processes have different optimizers, or models; give all of them the same: {error}"
-                # The others go on where they are several, and the one that differs does not. Who is alone twice is that
-                # one: all enter together, after a round.
+                # If several processes have the same optimizer, they go on, and only the one that differs stops. All
+                # enter together after a round, so a process that is alone twice is the one that differs.
                 self._alone_with_state = 0 if patience.met_others else self._alone_with_state + 1
                 if self._alone_with_state == 2:
                     raise GossamerError("GOSSAMER_BAD_ARGUMENT", f"job '{run._job}': {why}") from None
                 self._tell(run, "state", why)
             if isinstance(error, GossamerError) and error.status != "GOSSAMER_NO_DAEMON":
                 raise
-            self._new = True  # one has died; the next round finds new ones again
+            self._new = True  # a process has died; the next round counts this one as new again
             return None
         weight = flat.take_mean()
         if weight == 0:
@@ -524,7 +525,7 @@ class ExactAverages:
             return
         momentum = run.info().outer_momentum
         if momentum == 0:
-            self._newcomers, self._new = None, False  # all have the same state, which is the model
+            self._newcomers, self._new = None, False  # all processes have the same model, which is the whole state
             return flat.give(tensors)
         self._outer_step(flat.values, momentum)
         flat.give(tensors)

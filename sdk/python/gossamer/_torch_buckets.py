@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from .torch import TorchRun
 
 MOST_BUCKETS = 8
-# A model with fewer numbers than two such buckets has none: rounds cost time, too.
+# A model that would not fill two such buckets has none, because each round costs time, too.
 LEAST_NUMBERS = 1 << 18
-# After gradients were found changed no bucket begins early for so many steps.
+# After the program has changed gradients of a bucket under way, no bucket begins early for this many steps.
 CAREFUL_STEPS = 32
 
 
@@ -37,7 +37,7 @@ def split(sizes: Sequence[int]) -> List[List[int]]:
     buckets: too small a model."""
     least = max(LEAST_NUMBERS, -(-sum(sizes) // MOST_BUCKETS))
     buckets: List[List[int]] = [[]]
-    numbers = 0  # in the last one
+    numbers = 0  # elements in the last bucket
     for index in reversed(range(len(sizes))):
         if numbers >= least:
             buckets.append([])
@@ -52,10 +52,10 @@ class _Bucket:
         self.number = number
         self.indices = indices
         self.flat = Flat([sizes[index] for index in indices])
-        self.options: Optional[_library.AverageOptions] = None  # while it is averaged
+        self.options: Optional[_library.AverageOptions] = None  # set while it is averaged
         self.has_mean = False
-        self.looks: List[Tuple[int, int, float]] = []  # of the gradients that it was filled with
-        self.waits_for = 0  # gradients, before it may begin early
+        self.looks: List[Tuple[int, int, float]] = []  # what _look_at() gave for the gradients that it was filled with
+        self.waits_for = 0  # how many gradients must still come before it may begin early
 
 
 def _look_at(gradient: Optional[torch.Tensor]) -> Tuple[int, int, float]:
@@ -73,9 +73,9 @@ class Buckets:
         """`sizes` of all gradients, and what split() makes of them."""
         self._buckets = [_Bucket(number, indices, sizes) for number, indices in enumerate(buckets)]
         self._place = {index: bucket for bucket in self._buckets for index in bucket.indices}
-        self.epoch: Optional[Tuple[int, int]] = None  # a round, and how many were in it
+        self.epoch: Optional[Tuple[int, int]] = None  # a round, and the number of its contributions
         self._codec = "f32"
-        self._fired = [0] * len(sizes)  # gradients since the last step
+        self._fired = [0] * len(sizes)  # for each parameter, how often a gradient came since the last step
         self._expected = [0] * len(sizes)
         self._changed = False  # a gradient came after its bucket had begun
         self._careful = 0
@@ -92,7 +92,8 @@ class Buckets:
         itself, of = weakref.ref(self), weakref.ref(run)
         removals = []
         for index, parameter in enumerate(parameters):
-            # Gradients of shards are reduced after these hooks. A device computes a gradient after its hook has run.
+            # Only parameters on the processor begin early: gradients of shards are reduced after these hooks, and a
+            # device computes a gradient after its hook has run.
             if parameter.device.type != "cpu" or hasattr(parameter, "to_local"):
                 continue
 
@@ -198,7 +199,7 @@ def _after_gradient(parameter: torch.Tensor, fired: Callable[[], None]) -> Calla
     with torch.enable_grad():
         node = parameter.expand_as(parameter).grad_fn.next_functions[0][0]
     handle = node.register_hook(lambda *_: fired())
-    kept = [node]  # a parameter does not keep it
+    kept = [node]  # keeps the node alive, because the parameter does not
 
     def remove() -> None:
         handle.remove()

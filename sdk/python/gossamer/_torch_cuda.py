@@ -26,7 +26,7 @@ def _slow_raw_stream(index: int) -> int:
     return pointer
 
 
-# PyTorch's own generated code calls this at each kernel. It takes a tenth of a microsecond; the public way takes two.
+# PyTorch's own generated code calls this function at each kernel. It takes 0.1 µs; the public function takes 2 µs.
 raw_stream: Callable[[int], int] = getattr(torch._C, "_cuda_getCurrentRawStream", _slow_raw_stream)
 
 
@@ -38,7 +38,7 @@ def is_capturing() -> bool:
 
 def order(index: int, before: int) -> None:
     """Later launches on the current stream will come after the earlier launches on the stream `before`."""
-    # PyTorch takes a stream of 0 for no stream, and would make a new one.
+    # PyTorch would take a stream of 0 to mean no stream, and make a new one.
     earlier = torch.cuda.ExternalStream(before, device=index) if before else torch.cuda.default_stream(index)
     torch.cuda.current_stream(index).wait_stream(earlier)
 
@@ -83,7 +83,7 @@ class Pinned:
             weakref.finalize(self, _unpin, memory, gpu).atexit = False
         else:
             with contextlib.suppress(RuntimeError):
-                torch.zeros(1, device=gpu)  # takes the error that the runtime remembers
+                torch.zeros(1, device=gpu)  # clears the error that the runtime remembers
 
 
 def _unpin(memory: torch.Tensor, gpu: torch.device) -> None:

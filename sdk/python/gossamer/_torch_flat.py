@@ -10,7 +10,7 @@ import torch
 
 from . import _library, _torch_cuda
 
-# Of what a new process contributes (_torch_average.py).
+# The weight of what a new process contributes (_torch_average.py).
 NEW_WEIGHT = 2.0**-40
 
 
@@ -36,7 +36,7 @@ class Flat:
         self._all = torch.frombuffer(_library.average_memory(count), dtype=torch.float32) if often else torch.empty(count)
         self.values = self._all[self.HEAD :]
         self._often = often
-        self.is_left_out = False  # for values that are no finite numbers
+        self.is_left_out = False  # because some of its values are not finite
         self._pinned: Optional[_torch_cuda.Pinned] = None
         self._under_way: List[torch.cuda.Event] = []
 
@@ -73,7 +73,7 @@ class Flat:
 
     def describe(self, is_new: bool, digest: int = 0, apart: bool = False) -> None:
         weight = NEW_WEIGHT if is_new else 1.0
-        # NaN or infinity make the sum such a value. It may also be infinite without one.
+        # If a value is NaN or infinite, so is the sum. The sum may overflow to infinity without such a value.
         self.is_left_out = not math.isfinite(float(self.values.sum())) and not bool(torch.isfinite(self.values).all())
         if self.is_left_out:
             weight = 0.0

@@ -15,7 +15,7 @@ import torch
 
 from ._run import _bad_argument
 
-# Each layer is run so often, and the shortest time counts: other programs only make it longer.
+# Each layer is run this often, and the shortest time counts, because other programs can only make a run longer.
 RUNS = 5
 # Bytes for each byte of parameters: the parameter, its gradient, and two moments of the optimizer.
 BYTES_OF_TRAINING = 4
@@ -62,7 +62,8 @@ def linear_partition(costs: Sequence[float], stages: int) -> List[int]:
     sums = [0.0]
     for cost in costs:
         sums.append(sums[-1] + cost)
-    # least[k][i]: the least largest sum of the first i items in k + 1 stages, and where the last of these begins
+    # least[k][i]: if the first i items are cut into k + 1 stages in the best way, the largest stage's sum, and where
+    # the last stage begins
     least = [[(sums[i], 0) for i in range(count + 1)]]
     for k in range(1, stages):
         before = least[-1]
@@ -102,7 +103,7 @@ def _inputs(model: torch.nn.Module, sample: Any) -> "OrderedDict[str, Tuple[Any,
 
         if "with_kwargs" in inspect.signature(layer.register_forward_pre_hook).parameters:
             return layer.register_forward_pre_hook(before, with_kwargs=True)
-        return layer.register_forward_pre_hook(before)  # before PyTorch 2, of positional arguments only
+        return layer.register_forward_pre_hook(before)  # before PyTorch 2, hooks see positional arguments only
 
     layers = _layers(model)
     hooks = [watch(name, layer) for name, layer in layers.items()]
@@ -171,7 +172,7 @@ def _seconds(layer: torch.nn.Module, leaves: Any) -> float:
         begin = now()
         _pass(layer, inputs, leaves)
         taken.append(now() - begin)
-    return min(taken[1:])  # the first may load what the others have
+    return min(taken[1:])  # the first run may load what the others find loaded
 
 
 def _storage(tensor: torch.Tensor) -> Any:
@@ -236,7 +237,7 @@ def partition(model: torch.nn.Module, sample: Any, *, stages: int, prefer: str =
     measure = _seconds if prefer == "speed" else _bytes
     with _buffers_kept(model), torch.random.fork_rng(), torch.inference_mode(False), torch.enable_grad():
         inputs = _inputs(model, sample)
-        _check_stages(stages, len(inputs))  # some may not be called
+        _check_stages(stages, len(inputs))  # a layer may not have been called
         costs = [measure(model.get_submodule(name), leaves) for name, leaves in inputs.items()]
     names = list(inputs)
     begins = linear_partition(costs, stages)

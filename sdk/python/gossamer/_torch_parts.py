@@ -50,7 +50,8 @@ class Parts(NamedTuple):
     part: int
     parts: int
     replica: str
-    # All tensors of the model, in the same order in all processes: those held elsewhere are empty here.
+    # All tensors of the model, in the same order in all processes. Tensors that only other processes hold are empty
+    # here.
     places: "List[_Place]"
     wholes: Dict[str, Tuple[Sequence[int], Sequence[int]]]  # name -> shape of the whole, and offset in it
 
@@ -166,7 +167,7 @@ def parts_of(places: "List[_Place]", job: str, group: Optional[dist.ProcessGroup
     error = None
     try:
         held = [_held(place) for place in places]
-    except GossamerError as problem:  # the others wait for this process
+    except GossamerError as problem:  # this process tells the others, because they wait for it
         error = (problem.status, str(problem))
     own = _Process(error, job, _machine(), f"{job[: MAX_NAME - 33]}-{uuid.uuid4().hex}", held)
     processes = _ask_all(own, asked)
@@ -209,7 +210,7 @@ def _whole(
 def _absent(held: _Held, device: torch.device) -> "_Place":
     from .torch import _Place
 
-    # A scalar has no shape of length 0.
+    # An absent tensor has lengths of 0, which a scalar cannot have.
     if not held.shape and held.role != "local":
         raise _unsupported(f"tensor '{held.name}' is a scalar that not all processes of the model hold")
     return _Place(held.name, held.role, {"": torch.empty((0,) * len(held.shape), dtype=held.dtype, device=device)}, "")

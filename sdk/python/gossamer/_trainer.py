@@ -51,7 +51,7 @@ class TrainerRun:
                 "GOSSAMER_UNSUPPORTED",
                 f"the trainer runs in {processes} processes: one on each node, please, with Gossamer between them",
             )
-        self._unhook()  # of a training that has failed
+        self._unhook()  # removes the hook of a training that has failed
         samples = self._samples_per_step or samples_per_step
         options = self._options.copy()
         if options.get("initial_clock") is None:

@@ -52,11 +52,12 @@ _LOCAL_DTYPES = {
 }
 # A step publishes at most this much, as in gossamer.h, and at most this much is on its way at once.
 DEFAULT_BUDGET_BYTES = 16 << 20
-# It is looked at so many corrections, in groups, and so many elements of each leaf, whether the program trains on with
-# them.
+# To see whether the program trains on with what step() returns, this many corrections are looked at, in groups, and in
+# each leaf this many elements.
 CORRECTIONS_LOOKED_AT = 64
 CORRECTIONS_IN_A_GROUP = 16
-# Only corrections so many steps after the former ones: where one comes at each step, training may undo all of each.
+# A correction counts only if it comes this many steps after the last one. If one comes at each step, training may undo
+# each of them.
 STEPS_BETWEEN_LOOKS = 8
 ELEMENTS_LOOKED_AT = 4096
 MOST_SAME_STEPS = 50  # a program may count steps of something else, but not so many in a row
@@ -233,7 +234,7 @@ class _Snapshots:
         self._bound_bytes = bound_bytes
         self._wanted: "OrderedDict[int, None]" = OrderedDict()  # wanted fragments, in the order of the first requests
         self._taken: Dict[int, _Snapshot] = {}
-        self._brought: Dict[_Piece, Any] = {}  # values given to the C library, until it has used them or not
+        self._brought: Dict[_Piece, Any] = {}  # values given to the C library, until the step ends
 
     def bring(self, fragment: int) -> Optional[List[Tuple[_Piece, Any]]]:
         """The fragment's values, if a snapshot of them has come. Otherwise one will be taken."""
@@ -262,7 +263,7 @@ class _Snapshots:
     def end_step(self, values: Sequence[Any]) -> None:
         """Begins to copy the wanted fragments."""
         if self._brought:
-            self._brought.clear()  # these were published without a correction
+            self._brought.clear()  # these values were published without a correction
         while self._wanted and (not self._taken or self._bytes(self._taken) < self._bound_bytes):
             fragment = next(iter(self._wanted))
             self._taken[fragment] = _Snapshot(self.layout.pieces(fragment), values)
@@ -281,8 +282,9 @@ class _HostCopies(HostCopies):
         self.values = values  # the leaves' present arrays
         self.snapshots: Optional[_Snapshots] = None  # set once the run is open
         self.may_wait = True  # whether it may wait for a device, which a step may not
-        self._differences: List[Tuple[_Piece, Any]] = []  # to be added on the device
-        # By the latest corrections, of leaves in host memory. None: nobody looks any more.
+        self._differences: List[Tuple[_Piece, Any]] = []  # differences to be added on the device
+        # Values before and after the latest corrections, for leaves in host memory. None: these are not looked at any
+        # more.
         self.corrected: Optional[List[_Corrected]] = []
 
     def load(self, tensor: int, first: int, count: int) -> Optional[bool]:
@@ -293,7 +295,7 @@ class _HostCopies(HostCopies):
             return True
         snapshots, layout = self.snapshots, self.snapshots.layout
         if snapshots.was_brought(_Piece(tensor, first, count)):
-            return True  # it was added with the first piece of its fragment
+            return True  # the piece was brought together with the first piece of its fragment
         fragment = layout.fragment(tensor, first)
         if layout.begins_fragment(tensor, first):
             pieces = layout.pieces(fragment)
@@ -348,7 +350,7 @@ class _HostCopies(HostCopies):
     def _changed_array(self, tensor: int, pieces: List[Tuple[int, int]]) -> jax.Array:
         value, leaf = self.values[tensor], self._leaves[tensor]
         if sum(count for _, count in pieces) >= value.size or _is_copied_whole(value):
-            flat = np.array(value).reshape(-1)  # a copy of our own, because JAX may keep it as the new array's memory
+            flat = np.array(value).reshape(-1)  # a copy, because JAX may keep it as the new array's memory
             begin = pieces[0][0]
             look = slice(begin, begin + min(pieces[0][1], ELEMENTS_LOOKED_AT))
             before = flat[look].astype(np.float64)
@@ -385,10 +387,10 @@ class JaxRun(Run):
         super().__init__(specs, options, self._copies)
         with self._closed_unless_done():
             sizes = [0 if leaf.host is None else leaf.host.size for leaf in self._leaves]
-            self._looked_at = 0  # corrections
-            self._steps_without = 0  # corrections
-            self._undone = self._corrected = 0.0  # in a group: the squares of what was taken back, and of what was given
-            self._same_steps = 0  # in a row, that were given the model of the step before
+            self._looked_at = 0  # corrections so far
+            self._steps_without = 0  # since the last correction
+            self._undone = self._corrected = 0.0  # in a group: how much was undone, and the squares of the corrections
+            self._same_steps = 0  # steps in a row that were given the model of the step before
             bound_bytes = options.get("step_budget_bytes") or DEFAULT_BUDGET_BYTES
             self._snapshots = _Snapshots(_Layout(sizes, self.info().fragment_elements), bound_bytes)
             self._copies.snapshots = self._snapshots
@@ -407,7 +409,7 @@ class JaxRun(Run):
             raise GossamerError(
                 "GOSSAMER_BAD_ARGUMENT", "the pytree has another structure than the one that was attached: attach again"
             )
-        if values and isinstance(values[0], jax.core.Tracer):  # the compiled function would not call the run again
+        if values and isinstance(values[0], jax.core.Tracer):  # a compiled function would not call the run again
             raise GossamerError("GOSSAMER_BAD_ARGUMENT", "run.step() is inside a function that JAX traces: call it outside")
         trained = False
         for leaf, value, before in zip(self._leaves, values, self._copies.values):

@@ -85,7 +85,7 @@ class _HostCopies(HostCopies):
             return
         host = self._specs[tensor].owner
         value = self._variables()[tensor].value
-        if count < host.size:  # copies only a part to the host
+        if count < host.size:  # so that only a part is copied to the host
             value = keras.ops.reshape(value, (-1,))[first : first + count]
         host[first : first + count] = keras.ops.convert_to_numpy(value).reshape(-1)
 

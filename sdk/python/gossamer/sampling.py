@@ -30,7 +30,7 @@ _MASK = (1 << 64) - 1
 # shards of nearly the same size.
 MAX_GROUPS = 8192
 _ROUNDS = 4
-# The position is updated after this many samples given out, so a joining client gets no older position.
+# The position is saved after this many samples were given out, so that a joining client gets a recent one.
 SETTLE_EVERY = 256
 MAX_EPOCHS_SKIPPED = 16
 
@@ -121,11 +121,11 @@ class _Sampler:
                 "shards let torch.utils.data.DistributedSampler deal them out, and elsewhere draw with one seed",
             )
         self.node = info.node_id or secrets.token_hex(16)
-        self.client = info.client_index  # index among those that train the job at this node
+        self.client = info.client_index  # index of this client among those that train the job at this node
         self._epoch, self._place = 0, 0  # the next place to be trained on
         self._trained = info.trained  # what the run had counted at that position
         self._given: Deque[Tuple[int, int]] = deque()  # (epoch, place) given out and not trained on yet
-        self._exhausted: List[int] = []  # the epoch that follows, once a loop has gone to its end
+        self._exhausted: List[int] = []  # the next epoch, once a loop has gone to its end
         self._iteration = 0
         self._restore()
 
@@ -196,7 +196,7 @@ class _Sampler:
             return  # there is no cursor, or another program's
         self._epoch, self._place = max(0, epoch), min(max(0, place), self._size)
         if not self._run.info().node_id:
-            # without a daemon nobody says who this is, so it is whoever it was before
+            # Without a daemon the node's id is not known, so this process takes the one that it had before.
             self.node, self.client = node, client
         if (node, client) == (self.node, self.client):
             self._skip(max(0, self._run.clock - clock))
@@ -216,7 +216,7 @@ class _Sampler:
                     self._place = at + 1
                     return
             if left == 0 and self._place == 0:
-                return  # no place is this client's
+                return  # no place belongs to this client
             samples -= left
             self._epoch, self._place = self._epoch + 1, 0
 
@@ -293,7 +293,7 @@ class ShardedSampler(_Sampler):
         return self._dealt[1]
 
     def _adopt(self) -> None:
-        pass  # all share one order, so others have visited the places before this one
+        pass  # all clients share one order, so others have visited the places before this one
 
     def _group_begin(self, group: int) -> int:
         """The group's first place in the fixed order that groups are cut from. The groups' sizes differ by one at

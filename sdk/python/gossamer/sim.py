@@ -35,10 +35,10 @@ __all__ = ["Result", "compare", "run"]
 
 Measured = Union[float, Tuple[float, float], Mapping[str, float]]
 
-_VARIABLE = "GOSSAMER_SIM"  # the program, if it is elsewhere
-_MOST_NODES = 4096  # as the program has it
-_MOST_SAMPLES = 2**40  # of a step
-_RECORDED = ("time_s", "samples", "bytes_per_node", "consensus_rms", "behind", "clocks")  # by the program
+_VARIABLE = "GOSSAMER_SIM"  # the path of the program, if it is not in a usual place
+_MOST_NODES = 4096  # the program's own limit
+_MOST_SAMPLES = 2**40  # in a step
+_RECORDED = ("time_s", "samples", "bytes_per_node", "consensus_rms", "behind", "clocks")  # what the program records
 
 
 class Result:
@@ -205,7 +205,7 @@ class _Nodes:
         self._evaluate = evaluate
         self._replicas: Dict[int, Tuple[Any, _Model]] = {}
         self.measured: List[Dict[str, float]] = []
-        self._judged = make_replica(0)  # its model is that which is evaluated
+        self._judged = make_replica(0)  # the model of this replica is the one that is evaluated
         self._judged_model = _model_of(self._judged)
         self.elements = self._judged_model.elements
         if self.elements == 0:
@@ -286,12 +286,12 @@ def _run_program(arguments: Sequence[str], answer: Callable[[str], str], memory:
                     os.write(program.stdin.fileno(), answered.encode())
                 except BrokenPipeError:  # it has ended, and says why
                     break
-            if program.wait() == -signal.SIGINT:  # Ctrl-C, which one of the functions given has kept to itself
+            if program.wait() == -signal.SIGINT:  # Ctrl-C, which one of the caller's functions has caught
                 raise KeyboardInterrupt
             said = program.stderr.read().strip().replace("gossamer-sim: ", "", 1)
             raise ValueError(said or f"gossamer-sim has ended with status {program.wait()}")
         finally:
-            program.kill()  # it has ended by itself, unless something failed here
+            program.kill()  # has no effect unless something failed here, because the program ends by itself
 
 
 def _plain(value: Any, name: str) -> Any:

@@ -61,8 +61,8 @@ _DTYPES = {
 }
 
 
-# A tensor that is watched: its index, the lookup in its module, its key there, the object found there at the last look,
-# and the pointer and length of its memory.
+# A tensor that is watched: its index, the lookup in its module, its key there, the object that the last look found, and
+# the pointer and length of its memory.
 _Watched = Tuple[int, Callable[[str], Any], str, Any, int, int]
 
 
@@ -234,7 +234,7 @@ class TorchRun(Run):
             self._places = parts.places
             options = options.copy()
             options["part"], options["replica"] = (parts.part, parts.parts), parts.replica
-        # Indices of distributed tensors. For a time, FSDP may replace one of these by the whole tensor.
+        # Indices of distributed tensors. FSDP may replace one by the whole tensor for some time.
         self._distributed = {
             index for index, place in enumerate(self._places) if _torch_parts.is_distributed(place.holder.get(place.key))
         }
@@ -248,12 +248,12 @@ class TorchRun(Run):
         self._stream: Optional[_torch_cuda.TrainingStream] = None  # set if the C library works on the model's GPU
         self._host_copies = False
         self._told_of_path = False
-        self._device_masters: List[_Place] = []  # masters on such a GPU
+        self._device_masters: List[_Place] = []  # the masters, if the C library works on the model's GPU
         self._copied_publications = 0
         self._averages = ExactAverages()
         self._optimizer: Optional[weakref.ref[torch.optim.Optimizer]] = None  # whose gradients may be averaged
-        self._uncounted_steps = 0  # of other optimizers, since the last step that this run has counted
-        self._foreign_steps = 0  # of optimizers of other models, since the same
+        self._uncounted_steps = 0  # steps of other optimizers since the last step that this run has counted
+        self._foreign_steps = 0  # steps of other models' optimizers since then
         self._foreign_since_s = 0.0
         self._told_of_foreign = False
         self._counted_twice = 0  # steps in a row that the hook has counted, and then the program by hand
@@ -298,7 +298,7 @@ class TorchRun(Run):
             place.name for place in self._places if place.role == "buffer" and bool(torch.isinf(place.tensor()).any())
         ]
 
-    def _model(self) -> Set[int]:  # the tensors, even if the C library works on copies of them
+    def _model(self) -> Set[int]:  # the model's own tensors, even if the C library works on copies
         return {spec.pointer for spec in self._specs if spec.role != "local" and 0 not in spec.shape}
 
     def _open_on_gpu(self, index: int, options: AttachOptions, in_parts: bool) -> None:
@@ -421,7 +421,7 @@ class TorchRun(Run):
                 return
             run._look_at_optimizer(optimizer)
             run._count_step(run._samples_per_step)
-            if run.closed:  # by an action of every()
+            if run.closed:  # an action of every() may have closed it
                 return
             with torch.no_grad():
                 run._averages.after_step(run, optimizer)
@@ -474,7 +474,7 @@ class TorchRun(Run):
         attached = self._attached()
         new = [name for name, parameter in model.named_parameters() if id(parameter) not in attached]
         if new:
-            self._next_look_at_model = MAX_COUNT  # it is told once
+            self._next_look_at_model = MAX_COUNT  # the program is told only once
             self._warn(
                 f"the model has parameters ({len(new)}, the first is '{new[0]}') that are not those attached to the job "
                 f"'{self._job}', so they are not averaged: attach the changed model again, on all nodes"
@@ -563,7 +563,7 @@ class TorchRun(Run):
             return
         try:
             self._follow_program()
-        finally:  # also if the model has become one that cannot be followed
+        finally:  # also if the model cannot be followed any more
             super().close()
         self._copy_masters()
 
@@ -583,7 +583,7 @@ class TorchRun(Run):
                 tensor is not seen
                 or tensor.data_ptr() != pointer
                 or tensor.numel() != count  # another part of the same memory
-                or not tensor.is_contiguous()  # or another order
+                or not tensor.is_contiguous()  # or its elements are in another order
             ):
                 self._follow(index)
 
@@ -653,7 +653,7 @@ def _is_skipped(optimizer: torch.optim.Optimizer) -> bool:
 def _end_hook(optimizer: "weakref.ref[torch.optim.Optimizer]", unhook: Callable[[], None], job: str) -> None:
     """Called when the run has been collected."""
     if optimizer() is not None:
-        gc.collect()  # the optimizer may only wait for this
+        gc.collect()  # the optimizer may only be waiting for the garbage collector
     if optimizer() is None:
         return
     unhook()
@@ -663,18 +663,18 @@ def _end_hook(optimizer: "weakref.ref[torch.optim.Optimizer]", unhook: Callable[
     )
 
 
-# So many calls of run.step() in a row have each followed a step of the hook, before the program is told.
+# The program is told once this many calls of run.step() in a row have each followed a step of the hook.
 _MOST_COUNTED_TWICE = 5
-# So many steps of other optimizers may pass between two of a run's own: programs may take turns.
+# This many steps of other optimizers may pass between two steps of a run's own, because a program may train in turns.
 _MOST_UNCOUNTED_STEPS = 100
 
 
-# The attached model is not trained for so long, while other optimizers make so many steps.
+# The program is told if the attached model is not trained for this long while other optimizers make this many steps.
 _FOREIGN_S = 20.0
 _MOST_FOREIGN_STEPS = 200
 
 
-# Those whose steps a run counts, so that looking for the run costs their steps nothing.
+# The optimizers whose steps a run counts, so that these steps need not look for the run.
 _hooked_optimizers: "weakref.WeakSet[torch.optim.Optimizer]" = weakref.WeakSet()
 
 
@@ -697,7 +697,7 @@ def _watch_all_optimizers() -> None:
     """Called for the first run of the process."""
     try:
         from torch.optim.optimizer import register_optimizer_step_post_hook
-    except ImportError:  # before PyTorch 2.1 there is only what tells the profiler of the end of each step
+    except ImportError:  # before PyTorch 2.1 only the call for the profiler can be replaced
         tell_profiler = getattr(torch.optim.Optimizer, "_optimizer_step_code", lambda _: None)
 
         def tell(optimizer: torch.optim.Optimizer) -> None:
@@ -750,7 +750,7 @@ def _around_step(
     function = getattr(original, "__func__", None)  # a bound method would keep the optimizer alive
     unbound = original if function is None else None
 
-    # Learning-rate schedulers want a bound method that they can wrap themselves, and look at its attributes.
+    # Learning-rate schedulers need a bound method that they can wrap, and look at its attributes.
     @functools.wraps(original)
     def step(self: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> Any:
         args, kwargs = with_gradients(0, args, kwargs)
@@ -777,14 +777,14 @@ def average_hook(run: TorchRun, bucket: Any) -> "torch.futures.Future[torch.Tens
     all nodes, in place of DDP's all-reduce within its group. Give the job the setting method=average, so that the model is
     not exchanged as well."""
     gradients = bucket.buffer()
-    # DDP makes its buckets anew after the first step.
+    # DDP changes its buckets after the first step, so the size is part of the name.
     name = f"ddp.{bucket.index()}.{gradients.numel()}"
     result: "torch.futures.Future[torch.Tensor]" = torch.futures.Future()
     result.set_result(run.average(gradients, name=name, at_least=max(1, run.info().average_members)).values)
     return result
 
 
-average_hook.__annotations__.clear()  # DDP refuses those that are texts
+average_hook.__annotations__.clear()  # DDP refuses annotations that are strings
 
 
 def _innermost(optimizer: Any) -> Any:

@@ -37,7 +37,7 @@ def log(run: Run, wandb_run: WandbRun, every_s: float = 10.0, prefix: str = "gos
     defined = {prefix + CLOCK}
 
     def write(figures: Dict[str, float], clock: int) -> None:
-        figures = {name.replace("*", "_"): value for name, value in figures.items()}  # a pattern, to W&B
+        figures = {name.replace("*", "_"): value for name, value in figures.items()}  # "*" makes a pattern in W&B
         for name in figures.keys() - defined:
             wandb_run.define_metric(name, step_metric=prefix + CLOCK)
             defined.add(name)

@@ -41,7 +41,7 @@ class Attachment {
   }
   Attachment(const Attachment&) = delete;
   Attachment& operator=(const Attachment&) = delete;
-  ~Attachment() { trainer_.stop(); }  // it rings
+  ~Attachment() { trainer_.stop(); }  // a trainer that runs would ring the eventfd
 
   /// Asks until it is told something other than that a GPU is being opened.
   [[nodiscard]] layout::AttachReply attach(const std::string& path, std::uint32_t flags = 0) {
@@ -57,7 +57,7 @@ class Attachment {
     CHECK(answered);
     return reply;
   }
-  /// The daemon ends the session.
+  /// Whether the daemon ends the session.
   [[nodiscard]] bool is_let_go() const {
     pollfd wait{socket_.get(), POLLIN, 0};
     char byte = 0;
@@ -88,7 +88,7 @@ class Attachment {
   FileDescriptor socket_;
 };
 
-/// A place whose daemon works in the memory of fake GPUs, and writes at its end what is left of them.
+/// The files of a daemon that works in the memory of fake GPUs. The daemon writes at its end what is left of them.
 struct GpuPlace : Place {
   GpuPlace() {
     test::write_file(config, test::config_text(folder.path(), "[gpus]\nlibrary = \"\"\nplugin = \"" +
@@ -140,7 +140,7 @@ TEST_CASE("a daemon shows who is on a GPU, and gives a GPU up that fails: its cl
   CHECK(place.ask("status").at("node").at("device_overflow_bytes") == 0);
 
   place.gpus.be("work fails");
-  on_gpu.may_train = on_host.may_train = true;  // the next round among the two finds it
+  on_gpu.may_train = on_host.may_train = true;  // the next round of the two clients finds the fault
   CHECK(daemon.says("has failed: fake: the GPU was lost"));
   CHECK(first.is_let_go());
   CHECK(second.is_let_go());
@@ -205,7 +205,7 @@ TEST_CASE("a daemon that is killed leaves the model in the GPU's memory to the n
   CHECK(next.says("is back"));
   const auto fragments = trainer.memory().plan.fragment_count;
   Program saved = place.ctl({"checkpoint", "digits", "--socket", place.control});
-  CHECK(saved.exit_status() == 0);  // it has read all of the model there
+  CHECK(saved.exit_status() == 0);  // it has read the whole model from the GPU
   for (std::uint32_t f = 0; f < fragments; ++f) {
     const auto word = layout::Word::unpack(trainer.memory().fragment(f).word.load());
     CHECK(trainer.memory().buffer(f, word.publication)[0] == 2);

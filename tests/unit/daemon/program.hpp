@@ -1,5 +1,5 @@
-// A program that a test starts and ends, and a place of its own for a gossamerd. GOSSAMER_DAEMON and GOSSAMER_CTL are
-// the programs.
+// A program that a test starts and ends, and a folder of its own for a gossamerd. GOSSAMER_DAEMON and GOSSAMER_CTL are
+// the paths of the programs.
 
 #pragma once
 
@@ -20,7 +20,7 @@ extern char** environ;
 
 namespace gossamer::daemon::test {
 
-/// A program under way, its output going to files. Ended with the object.
+/// A running program whose output goes to files. It ends with the object.
 class Program {
  public:
   Program(const TemporaryFolder& folder, const std::string& file, std::vector<std::string> arguments) {
@@ -66,7 +66,7 @@ class Program {
     }
     return -1;
   }
-  /// Waits until its log says so.
+  /// Waits until the program's log contains the text.
   [[nodiscard]] bool says(const std::string& text) const {
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
     while (errors().find(text) == std::string::npos) {

@@ -65,7 +65,7 @@ struct Running {
     REQUIRE(opened);
     shell = std::move(*opened);
   }
-  /// As root asks.
+  /// Answers a request that root makes.
   [[nodiscard]] json ask(const json& request) const { return shell->answer(request, {.user = 0}); }
 
   test::TemporaryFolder folder;
@@ -119,7 +119,7 @@ TEST_CASE("the status page says what the commands do, and metrics the same") {
   CHECK(shown.at("cluster").size() == 5);
   CHECK(shown.at("log").at(0) == "short");
   CHECK(shown.at("log").at(1).get<std::string>().size() < 2 * max_page_log_line_bytes);
-  CHECK((*page)->answer("/status.json").body == reply.body);  // asked at once, not made again
+  CHECK((*page)->answer("/status.json").body == reply.body);  // asked again at once, so it is not made again
   CHECK_THAT(*(*page)->answer("/metrics").body, Contains("gossamer_build_info"));
   const HttpReply index = (*page)->answer("/");
   REQUIRE(index.status == 200);
@@ -197,7 +197,7 @@ TEST_CASE("a signal stops the daemon once the core has; clients are told") {
   daemon.shell->run();
   CHECK(still_attached_when_stopped);
   daemon.shell = nullptr;
-  CHECK(daemon.core.sessions.size() == 1);  // the client has not gone: the daemon has
+  CHECK(daemon.core.sessions.size() == 1);  // the daemon has gone, and the client is not counted as gone
   layout::AttachReply reply{};
   CHECK(::recv(client.get(), &reply, sizeof reply, 0) == sizeof reply);
   CHECK(::recv(client.get(), &reply, sizeof reply, 0) == 0);

@@ -39,7 +39,7 @@ inline const std::vector<TestTensor> small_model = {
     {"steps", layout::Role::local, {1}},
     {"bias", layout::Role::param, {20}},
     {"mean", layout::Role::buffer, {}},
-};  // 621 elements mixed
+};  // 621 elements are averaged
 
 /// A memfd mapped by the test, holding a valid model until the test changes something.
 class TestMemory {
@@ -52,7 +52,7 @@ class TestMemory {
     std::vector<layout::TensorDescription> descriptions;
     for (const TestTensor& tensor : tensors) {
       layout::TensorEntry entry{};
-      entry.name_offset = names.size();  // completed below
+      entry.name_offset = names.size();  // relative; the offset of the names is added below
       entry.name_bytes = static_cast<std::uint32_t>(tensor.name.size());
       entry.role = static_cast<std::uint8_t>(tensor.role);
       entry.dimensions = static_cast<std::uint8_t>(tensor.shape.size());
@@ -145,7 +145,7 @@ class TestMemory {
   layout::Plan plan;
   FileDescriptor fd;
   std::byte* base = nullptr;
-  mutable std::shared_ptr<void> kept;  ///< for the node, by tests that play a daemon
+  mutable std::shared_ptr<void> kept;  ///< what the client keeps for the node, in tests that act as a daemon
 
   struct Device {
     FileDescriptor descriptor;

@@ -1,5 +1,5 @@
-// A device for tests: passes every call on to the processor, after it was told of it. What is built on it has calls
-// fail (begins()), or keeps its memory elsewhere than its addresses say (distance()).
+// A device for tests that passes every call on to the processor. Devices derived from it make calls fail (begins()), or
+// keep their memory at other addresses than they say (distance()).
 
 #pragma once
 

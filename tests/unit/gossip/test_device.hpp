@@ -10,7 +10,8 @@
 
 namespace gossamer::gossip {
 
-/// One for the program, which is not to end well if something is left on it. Null: the tests run on the processor.
+/// The program's only untouchable device. The program fails at its end if something is left on it. Null: the tests run
+/// on the processor.
 inline const UntouchableDevice* untouchable_device() {
   static const bool wanted = std::getenv("GOSSAMER_UNTOUCHABLE") != nullptr;
   if (!wanted) return nullptr;
@@ -27,7 +28,7 @@ inline float* there(std::vector<float>& memory) {
   const UntouchableDevice* const device = untouchable_device();
   return device == nullptr ? memory.data() : device->hide(memory);
 }
-/// The same elements, where the test can read them.
+/// Returns the same elements at an address that the test can read.
 template <class Address>
 Address here(const Address& on_device) {
   const UntouchableDevice* const device = untouchable_device();

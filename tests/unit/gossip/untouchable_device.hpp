@@ -1,8 +1,8 @@
-// A device for tests whose memory nobody else can touch, as a GPU's: its addresses are of pages without access, behind
-// each of which stands memory of the processor's that it alone knows. Whoever follows one of its pointers dies, and
-// whoever gives it a pointer that is none of its own, or one that has been released, is told and dies, too.
+// A device for tests whose memory nobody else can touch, as with a GPU. Its addresses are pages without access. The
+// processor's memory behind each page is known to the device only. A program that follows such a pointer dies. A
+// program that gives the device a foreign or released pointer dies, too, with a message.
 //
-// It counts its calls and what is allocated, and fails when it is told to. Any thread, several at a time.
+// It counts its calls and allocations, and fails when it is told to. Any thread may call it, several at a time.
 
 #pragma once
 
@@ -27,13 +27,13 @@ class UntouchableDevice final : public PlayedDevice {
     ::munmap(reinterpret_cast<void*>(space_), space_bytes);
   }
 
-  /// An address of the device's for memory that a client of it has: it reads and writes it at the one, the device at
-  /// the other. For as long as the device lives.
+  /// Gives client memory an address on the device, valid as long as the device lives. The client reads and writes the
+  /// memory at its own address, and the device at the new one.
   [[nodiscard]] float* hide(std::span<float> memory) const {
     const std::lock_guard lock(mutex_);
     return place({.host = memory.data(), .elements = memory.size()});
   }
-  /// Where the processor finds it. For a test that looks on.
+  /// The address at which the processor finds the element, for a test that looks at it.
   [[nodiscard]] const float* look(const float* memory) const {
     return memory == nullptr ? nullptr : memory + distance(memory);
   }
@@ -66,7 +66,7 @@ class UntouchableDevice final : public PlayedDevice {
   struct Array {
     float* host = nullptr;
     std::size_t elements = 0;
-    Floats own = {};  // none: a client's
+    Floats own = {};  // null: a client's memory
   };
   static constexpr std::size_t space_bytes = std::size_t{1} << 36;
   static constexpr std::uintptr_t page = 4096;
@@ -115,8 +115,8 @@ class UntouchableDevice final : public PlayedDevice {
 
   const std::uintptr_t space_;
   mutable std::mutex mutex_;
-  mutable std::uintptr_t next_;                     // under mutex_
-  mutable std::map<std::uintptr_t, Array> arrays_;  // under mutex_
+  mutable std::uintptr_t next_;                     // guarded by mutex_
+  mutable std::map<std::uintptr_t, Array> arrays_;  // guarded by mutex_
   mutable std::atomic<std::size_t> allocated_ = 0;
   mutable std::atomic<std::size_t> calls_ = 0;
   mutable std::atomic<std::size_t> fail_at_ = all;

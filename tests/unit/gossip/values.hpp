@@ -1,4 +1,4 @@
-// Values for tests of the codec and of devices: of every kind that puts a strain on something.
+// Values for tests of the codec and of devices. Each kind is difficult in some way.
 
 #pragma once
 
@@ -17,7 +17,7 @@ using namespace gossamer;
 using Random = std::mt19937_64;
 using Values = std::vector<float>;
 
-/// Values of a kind that each puts a strain on something.
+/// A kind of values that is difficult in some way.
 struct Kind {
   const char* name;
   std::function<float(Random&, std::size_t)> value;

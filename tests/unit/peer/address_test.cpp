@@ -45,6 +45,6 @@ TEST_CASE("addresses that are refused") {
   CHECK_FALSE(parse_address("host:0", AddressUse::dial));
   CHECK_FALSE(parse_address("*:1", AddressUse::dial));
   CHECK_FALSE(parse_address("[::]:1", AddressUse::dial));
-  // A refusal shows what it is about, but nothing that could trouble a terminal.
+  // A refusal shows the address, but nothing that could disturb a terminal.
   CHECK(parse_address("a\x1b[2J:1", AddressUse::dial).error().find('\x1b') == std::string::npos);
 }

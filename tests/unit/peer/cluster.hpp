@@ -30,8 +30,8 @@ bool holds_within(asio::io_context& loop, std::chrono::milliseconds limit, Condi
   return true;
 }
 
-/// A port at which overlays of one test listen, one after the other. The system gives it to nobody else between them:
-/// it is bound throughout, and whoever listens may bind it again.
+/// A port at which the overlays of one test listen, one after the other. It stays bound throughout, so that the system
+/// gives it to no other program. An overlay may bind it as well.
 class HeldPort {
  public:
   explicit HeldPort(asio::io_context& loop) : socket_(loop, asio::ip::tcp::v4()) {
@@ -116,7 +116,7 @@ class Node : public OverlayEvents {
   }
   void denials_changed() override { ++denial_changes; }
 
-  // Decisions as an operator of this node makes them, signed with `signs` if he has it.
+  // Decisions of an operator of this node, signed with `signs` if there is one.
   std::expected<Denial, std::string> decide(const NodeId& node, bool denied, const std::string& reason) {
     auto denial = overlay->propose(node, denied, reason);
     return made(denial, [&] { return overlay->decide(*denial); });
@@ -167,13 +167,13 @@ class Node : public OverlayEvents {
   std::vector<std::pair<NodeId, Message>> messages;
   std::string last_reason;
   std::string kept_ring;
-  std::string keep_error;  ///< the answer of keep_key_ring(), if not empty
+  std::string keep_error;  ///< if not empty, keep_key_ring() fails with this
   std::optional<ClusterKeys> kept_keys;
   int denial_changes = 0;
   std::function<void()> on_message;
   std::function<void()> on_link_down;
   TimeUs clock_offset_us = 0;
-  TimeUs time_of_day = 1'800'000'000 * us_per_s;  ///< stands still
+  TimeUs time_of_day = 1'800'000'000 * us_per_s;  ///< does not advance
   std::unique_ptr<Overlay> overlay;
 
  private:
@@ -187,7 +187,7 @@ class Node : public OverlayEvents {
   }
 };
 
-/// Turns the loop until the condition holds; a failure shows what each node logged.
+/// Turns the loop until the condition holds. A failure shows what each node has logged.
 template <class Condition>
 void run_until(asio::io_context& loop, Condition condition) {
   if (holds_within(loop, patience, condition)) return;
@@ -206,7 +206,7 @@ inline OverlaySettings with_peers(std::vector<std::string> peers) {
   return options;
 }
 
-/// A bulk message with values that tell where they belong.
+/// A bulk message whose values depend on their places.
 inline PullReply pull_reply(std::size_t elements, std::uint32_t fragment = 0) {
   std::vector<float> values(elements);
   for (std::size_t i = 0; i < elements; ++i)
@@ -223,7 +223,7 @@ inline bool same_values(const Message& a, const PullReply& b) {
   return reply != nullptr && reply->fragment == b.fragment && std::ranges::equal(reply->values.data, b.values.data);
 }
 
-/// Starts a node, and others that have it as their peer.
+/// Starts a node, and others that dial it.
 inline std::vector<std::unique_ptr<Node>> start_together(asio::io_context& loop, const ClusterKeys& keys,
                                                          std::size_t count) {
   std::vector<std::unique_ptr<Node>> nodes;

@@ -1,4 +1,4 @@
-// Stands between two overlays of a test: passes their bytes on, and can be silent, change what passes, or take away the
+// A relay between two overlays of a test. It passes their bytes on, and can be silent, change bytes, or take away the
 // mark of sealed bulk.
 
 #pragma once
@@ -14,8 +14,8 @@
 
 namespace gossamer::peer::test {
 
-/// A relay between two nodes. It can be made silent without closing it, as a whole or one of its connections, which are
-/// counted in the order in which they were made.
+/// A relay between two nodes. It can be made silent without closing it: as a whole, or for one connection. Connections
+/// are numbered in the order in which they are made.
 class Relay {
  public:
   explicit Relay(asio::io_context& loop) : loop_(loop), acceptor_(loop, {asio::ip::address_v4::loopback(), 0}) {
@@ -27,10 +27,11 @@ class Relay {
   }
   bool silent = false;
   std::optional<int> silent_connection;
-  /// Which connections, by their number, carry the mark of sealed bulk on. None: a network that takes it away.
+  /// Whether a connection, by its number, keeps the mark of sealed bulk. By default none does, as in a network that
+  /// takes the mark away.
   std::function<bool(int)> keeps_mark = [](int) { return false; };
-  /// Whoever is on the way and changes what passes: gets a connection's number, whether it goes to the listener, and
-  /// the bytes, and says what becomes of them.
+  /// An attacker on the way: gets a connection's number, whether the bytes go to the listener, and the bytes. It may
+  /// change them, and says what becomes of them.
   enum class Fate { passes, is_lost, ends };
   std::function<Fate(int, bool, std::span<char>)> tamper;
   [[nodiscard]] int connections() const { return connections_; }

@@ -6,7 +6,7 @@
 
 namespace gossamer::peer {
 
-/// Makes a key, as an operator's `key rotate`; the ring listens with it when it is promoted.
+/// Makes a key as an operator's `key rotate` does. The ring listens with it once it is promoted.
 [[nodiscard]] inline std::expected<Fingerprint, std::string> rotate(KeyRing& ring, TimeUs time_of_day) {
   const auto key = ring.propose(time_of_day);
   if (!key) return std::unexpected(key.error());

@@ -133,7 +133,7 @@ TEST_CASE("a busy job is waited for") {
   REQUIRE(test::eventually([&] { return std::string(run.info().message).find("process 17") != std::string::npos; }));
   CHECK(run.wait_ready(milliseconds(0)) == GOSSAMER_BUSY);
   const auto client = daemon.accept();
-  CHECK(client->request.flags == 0);  // nobody has had the memory yet
+  CHECK(client->request.flags == 0);  // no daemon has had the memory yet
   client->accept();
   CHECK(run.wait_ready(patience) == GOSSAMER_OK);
 }
@@ -182,7 +182,7 @@ TEST_CASE("a daemon that dies and returns finds the same memory, and nothing is 
   run.step(1);
   CHECK(model.weights[0] == 2.0f);
 
-  // One fragment is served after the daemon's death, and one that it had not announced yet stays due for its successor.
+  // The client serves one fragment after the daemon's death. Another, not yet announced, stays due for the next daemon.
   client->make_due(1, std::vector<float>(256, 1.0f));
   client->announce();
   daemon.die();
@@ -200,7 +200,8 @@ TEST_CASE("a daemon that dies and returns finds the same memory, and nothing is 
   CHECK(client->word(0).generation == 2);
   CHECK(client->word(1).generation == 2);
   CHECK_FALSE(client->word(1).correction_valid);
-  CHECK(client->header().state.load() == static_cast<std::uint32_t>(RunState::running));  // as the dead daemon left it
+  // The header still has the dead daemon's state.
+  CHECK(client->header().state.load() == static_cast<std::uint32_t>(RunState::running));
   client->accept();
   REQUIRE(test::eventually([&] { return run.info().attachments == 2; }));
   for (int i = 0; i < 3; ++i)
@@ -227,7 +228,7 @@ TEST_CASE("a fragment that a dying daemon made due but did not announce is serve
   CHECK(model.weights[599] == 2.0f);
 }
 
-#ifndef __SANITIZE_THREAD__  // under which the thread shares the process's descriptors
+#ifndef __SANITIZE_THREAD__  // its thread shares the process's descriptors
 TEST_CASE("the socket closes with the process, whatever children it has forked") {
   ContractDaemon daemon;
   int keep_alive[2];
@@ -269,7 +270,7 @@ TEST_CASE("a run does not hold the program's own files open") {
   Model model;
   const Run run({.job = "test", .socket_path = "/nonexistent/socket"}, model.tensors());
   close(ends[1]);
-  REQUIRE(test::readable(ends[0]));  // the end of the file: nobody else has the writing end
+  REQUIRE(test::readable(ends[0]));  // end of file: no other process has the writing end
   char end;
   CHECK(read(ends[0], &end, 1) == 0);
   close(ends[0]);

@@ -1,4 +1,4 @@
-// What the kernel's texts say about memory.
+// How much memory is available, by the kernel's files.
 
 #include "sdk/c/available_memory.hpp"
 
@@ -41,7 +41,7 @@ TEST_CASE("what a control group leaves") {
 
 namespace {
 
-/// A machine whose files are in a folder: with a megabyte, and control groups.
+/// A machine with a megabyte of memory and control groups. Its files are in a folder.
 struct Machine {
   explicit Machine(const std::string& groups) {
     write("proc/meminfo", "MemAvailable: 1024 kB\n");
@@ -78,7 +78,7 @@ TEST_CASE("what control groups of version 1 leave, alone and beside version 2") 
   machine.write(own / "memory.usage_in_bytes", "1000\n");
   machine.write(own / "memory.stat", "inactive_file 1\ntotal_inactive_file 500\n");
   CHECK(machine.available() == 4500);
-  // A container has its own group where the mount is, under whatever path the host knows it.
+  // In a container, its own group is at the mount point, whatever path the host has for it.
   machine.write("sys/fs/cgroup/memory/memory.limit_in_bytes", "900\n");
   machine.write("sys/fs/cgroup/memory/memory.usage_in_bytes", "100\n");
   CHECK(machine.available() == 800);

@@ -114,7 +114,7 @@ gossamer_status status_of(const std::function<void()>& call) {
   return GOSSAMER_OK;
 }
 
-/// The call waits for its daemon, which is this thread.
+/// Calls average() on another thread. This thread acts as the daemon.
 std::future<gossamer_average_info> asked(Run& run, std::span<float> values, const AverageOptions& options = {}) {
   return std::async(std::launch::async, [&run, values, options] { return run.average(values, options); });
 }
@@ -185,7 +185,7 @@ TEST_CASE("a daemon that goes away in the middle is asked again when it is back"
   {
     const Connection connection = daemon.accept();
     const AverageCall call = connection.next_call();
-    connection.values[0] = 77;  // half done
+    connection.values[0] = 77;  // the daemon dies in the middle of its work
     (void)call;
     daemon.stop();
   }
@@ -207,7 +207,7 @@ TEST_CASE("memory that the daemon can map is averaged where it is") {
   Connection connection = daemon.accept();
   AverageCall call = connection.next_call();
   connection.values[1] = 8;
-  CHECK((values.get()[0] == 4 && values.get()[1] == 8));  // one memory
+  CHECK((values.get()[0] == 4 && values.get()[1] == 8));  // both ends map the same memory
   connection.reply(call, AverageStatus::done);
   CHECK(average.get().of == 2);
 
@@ -241,7 +241,7 @@ TEST_CASE("memory that the daemon can map is averaged where it is") {
   SECTION("if a daemon goes away in the middle, the values are to be given again") {
     auto interrupted = status_asked(run, values.get());
     call = connection.next_call();
-    connection.values[0] = 77;  // half done
+    connection.values[0] = 77;  // the call ends in the middle of the daemon's work
     connection = {};
     CHECK(interrupted.get() == GOSSAMER_INTERRUPTED);
     values.get()[0] = 4;
@@ -377,7 +377,7 @@ TEST_CASE("what cannot be averaged is refused at once") {
   const auto begun = std::chrono::steady_clock::now();
   CHECK(status_of([&] { run.average(values, {.timeout = std::chrono::milliseconds(200)}); }) == GOSSAMER_NO_DAEMON);
   CHECK(std::chrono::steady_clock::now() - begun >=
-        std::chrono::milliseconds(200));  // whoever calls again must not spin
+        std::chrono::milliseconds(200));  // a program that calls again must not spin
   CHECK(run.last_error().find("no gossamerd answers at") != std::string::npos);
   CHECK(gossamer_average(run.handle(), nullptr, 3, nullptr, nullptr) == GOSSAMER_BAD_ARGUMENT);
   gossamer_average_info info{};

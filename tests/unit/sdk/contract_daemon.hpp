@@ -1,7 +1,8 @@
-// The daemon's side of the shared-memory contract, as a fake over a real Unix socket and a real memfd: listens,
-// accepts a client, maps what it hands over, and then does to the memory exactly what the test says, right or wrong.
+// A fake of the daemon's side of the shared-memory contract, over a real Unix socket and a real memfd. It listens,
+// accepts a client, maps the memory that it brings, and then does to the memory exactly what the test says, right or
+// wrong.
 //
-// Used from the test's thread; the client's own thread is at the other end. Every wait has a bound.
+// The test's thread uses it, and the client's own thread is at the other end. Every wait is bounded.
 
 #pragma once
 
@@ -33,7 +34,7 @@ namespace gossamer::test {
 
 inline constexpr int patience_ms = 20'000;
 
-/// True as soon as `condition` is; false if it is not within the bound.
+/// Returns true as soon as `condition` holds, and false if it does not within the bound.
 [[nodiscard]] inline bool eventually(const std::function<bool()>& condition) {
   const auto limit = std::chrono::steady_clock::now() + std::chrono::milliseconds(patience_ms);
   while (!condition()) {
@@ -90,19 +91,19 @@ class ContractClient {
   [[nodiscard]] layout::Word word(std::uint32_t index) const {
     return layout::Word::unpack(fragment(index).word.load(std::memory_order_acquire));
   }
-  /// Wherever the buffers are.
+  /// A fragment's buffer, in host memory or on the GPU.
   [[nodiscard]] std::span<float> buffer(std::uint32_t index, std::uint8_t which) const {
     const std::uint64_t at = (std::uint64_t{index} * layout::buffers_per_fragment + which) * header().buffer_stride;
     std::byte* const buffers = has_device_memory() ? device_base_ : base_ + header().buffers_offset;
     return {reinterpret_cast<float*>(buffers + at), header().fragment_elements};
   }
-  /// The client has handed over memory of a (fake) GPU.
+  /// Whether the client has brought memory of a (fake) GPU.
   [[nodiscard]] bool has_device_memory() const { return device_base_ != nullptr; }
   [[nodiscard]] std::span<float> publication(std::uint32_t index) const {
     return buffer(index, word(index).publication);
   }
 
-  /// Hands a fragment over: with the correction (every element) to add or to take over, or with none.
+  /// Gives a fragment to the client: with a correction (every element) to add or to take over, or without one.
   void make_due(std::uint32_t index, const std::vector<float>& correction = {}, bool replace = false) {
     layout::Word next = word(index);
     if (!correction.empty()) {
@@ -121,7 +122,7 @@ class ContractClient {
     const auto at = static_cast<off_t>(header().buffers_offset + index * bytes);
     if (posix_fallocate(memory_.get(), at, static_cast<off_t>(bytes)) != 0) throw std::runtime_error("no memory");
   }
-  /// And gives it back.
+  /// Releases the memory for a fragment's buffers.
   void vacate(std::uint32_t index) {
     const std::uint64_t bytes = layout::buffers_per_fragment * header().buffer_stride;
     const auto at = static_cast<off_t>(header().buffers_offset + index * bytes);
@@ -137,7 +138,7 @@ class ContractClient {
   }
   [[nodiscard]] int memory_file() const { return memory_.get(); }
   [[nodiscard]] int socket() const { return socket_.get(); }
-  /// What the kernel says of a file, to tell whether it is the same as another.
+  /// The inode of the memory's file, to compare it with that of another.
   [[nodiscard]] std::uint64_t memory_inode() const {
     struct stat info {};
     fstat(memory_.get(), &info);
@@ -192,7 +193,7 @@ class ContractDaemon {
   ContractDaemon() { listen(); }
 
   [[nodiscard]] std::string path() const { return folder_.file("client.sock"); }
-  /// What a client gets for options.socket_path; valid as long as this object.
+  /// The path for options.socket_path, valid as long as this object.
   [[nodiscard]] const char* c_path() const { return c_path_.c_str(); }
 
   [[nodiscard]] FileDescriptor accept_socket() {

@@ -1,9 +1,9 @@
-// The trainer is killed in front of each of its stores to shared memory in turn, and the daemon looks at what it left:
-// nothing half published, no correction added twice or lost. Up to opening's end nobody else holds the memory, so the
-// enumeration begins there.
+// The trainer is killed before each of its stores to shared memory in turn, and the daemon checks what it has left:
+// nothing half published, and no correction added twice or lost. Stores count from the end of opening, because before
+// that nobody else holds the memory.
 //
-// Every fragment holds one value in all its elements, and all values are multiples of 1/8, so that sums are exact and a
-// part of anything shows.
+// Every fragment holds one value in all its elements. All values are multiples of 1/8, so that sums are exact and a
+// half-made change shows.
 
 #include <gossamer.h>
 #include <sys/wait.h>
@@ -30,14 +30,14 @@ namespace {
 
 constexpr std::uint32_t fragments = 3;
 constexpr int rounds = 3;
-constexpr float trained = 0.125f;  ///< by each step, to each element
+constexpr float trained = 0.125f;  ///< added to each element by each step
 constexpr std::uint64_t samples = 8;
 
 /// Where the weights and the fragments are.
 enum class Place { host, gpu, gpu_through_pinned };
 
-/// Whose memory it is. Of lean memory, each fragment is given memory before each round and has none at its beginning:
-/// larger fragments, as two buffers must not share a page.
+/// The kind of memory. In lean memory, each fragment is given memory before a round and has none at its beginning. Its
+/// fragments are larger, because two buffers must not share a page.
 struct Memory {
   gossamer_memory kind;
   std::uint32_t fragment_elements;
@@ -46,8 +46,8 @@ struct Memory {
   [[nodiscard]] bool on_gpu() const { return place != Place::host; }
   [[nodiscard]] std::uint32_t elements() const { return 2 * fragment_elements + 88; }
   [[nodiscard]] bool lean() const { return kind == GOSSAMER_MEMORY_LEAN; }
-  /// A sample is enough of the many stores of the larger fragments, which are copied byte by byte (`rep movsb`).
-  /// And of those of the fake GPU, which stores element by element.
+  /// Larger fragments are copied byte by byte (`rep movsb`), and the fake GPU stores element by element. A sample of
+  /// these many stores is enough.
   [[nodiscard]] std::uint64_t stride() const { return kill_stride * (lean() ? 499 : on_gpu() ? 13 : 1); }
 };
 constexpr Memory resident{GOSSAMER_MEMORY_RESIDENT, 256};
@@ -55,7 +55,8 @@ constexpr Memory lean{GOSSAMER_MEMORY_LEAN, 1024};
 constexpr Memory gpu{GOSSAMER_MEMORY_AUTO, 256, Place::gpu};
 constexpr Memory gpu_through_pinned{GOSSAMER_MEMORY_AUTO, 256, Place::gpu_through_pinned};
 
-/// The mappings of the run's memory in this process: one, or with a GPU also those that it stores through.
+/// The mappings of the run's memory in this process. With a GPU, these include the mappings through which the GPU
+/// stores.
 [[nodiscard]] std::vector<std::span<std::byte>> mapped_memory() {
   std::vector<std::span<std::byte>> mappings;
   std::ifstream maps("/proc/self/maps");
@@ -70,19 +71,19 @@ constexpr Memory gpu_through_pinned{GOSSAMER_MEMORY_AUTO, 256, Place::gpu_throug
   return mappings;
 }
 
-/// What the trainer sets in a round, of another length each time; none before the first.
+/// The cursor that the trainer sets in a round. Its length differs each time. Before the first round there is none.
 [[nodiscard]] std::string cursor_of(int round) {
   return round < 0 ? "" : std::string(20 + 30 * static_cast<std::size_t>(round), static_cast<char>('a' + round));
 }
 
-/// Serves what is due, after training.
+/// Serves the due fragments, after training.
 using Step = std::function<void(Run& run, std::span<std::byte> memory, std::span<float> weights)>;
 
 void step(Run& run, std::span<std::byte>, std::span<float>) {
   run.step(samples);
 }
 
-/// The trainer's GPU, of which one thread at a time stores anything: the program's, and then that of the stream.
+/// The trainer's GPU. One thread at a time stores: first the program's, then the stream's.
 class TrainersGpu {
  public:
   explicit TrainersGpu(Place place) {
@@ -106,7 +107,7 @@ class TrainersGpu {
   void* stream_;
 };
 
-/// The child: trains `rounds` times when told to, and says when it has; ends by closing the run.
+/// The child process. It trains a round when it is told to, says when it has, and at the end closes the run.
 void train(const ContractDaemon& daemon, const Memory& kind, int commands, int answers, Step serve,
            std::uint64_t kill_at, std::atomic<std::uint64_t>& stores) {
   std::vector<float> on_host(kind.elements());
@@ -142,15 +143,15 @@ void train(const ContractDaemon& daemon, const Memory& kind, int commands, int a
     if (write(answers, &byte, 1) != 1) return;
   }
   if (read(commands, &byte, 1) != 1) return;
-  if (kind.on_gpu()) serve(*run, {}, weights);  // in closing two threads would store at once
+  if (kind.on_gpu()) serve(*run, {}, weights);  // while closing, two threads would store at once
   run.reset();
 }
 
 /// What the daemon handed over of a fragment, and what a publication of it must then hold.
 struct Expected {
-  std::uint64_t bits = 0;       ///< of the word, before it is served
+  std::uint64_t bits = 0;       ///< the word before it is served
   float best = 1;               ///< y = s + c
-  float since_publication = 0;  ///< trained, until the round's step
+  float since_publication = 0;  ///< what was trained before the round's step
   bool due = false;
 };
 
@@ -163,7 +164,7 @@ struct Expected {
   return std::ranges::all_of(values, [&](float v) { return v == values[0]; }) ? std::optional(values[0]) : std::nullopt;
 }
 
-/// What is wrong with a fragment as the dead trainer left it; empty if nothing is.
+/// The fault of a fragment after the trainer's death; empty: none.
 [[nodiscard]] std::string fault(const test::ContractClient& client, std::uint32_t f, const Expected& expected) {
   const std::uint64_t bits = client.fragment(f).word.load();
   const layout::Word before = layout::Word::unpack(expected.bits);
@@ -214,7 +215,7 @@ class Trial {
     waitpid(child_, nullptr, 0);
   }
 
-  /// What was wrong at the trainer's end, wherever that was; empty if nothing was.
+  /// Runs the trainer until it ends or is killed. Returns the fault found then; empty: none.
   std::string run() {
     for (int round = 0; round <= rounds; ++round) {  // the last round is the closing of the run
       hand_over(round);
@@ -232,12 +233,12 @@ class Trial {
   [[nodiscard]] std::uint64_t stores() const { return *stores_; }
 
  private:
-  /// Each fragment in turn with a correction to add, one to take over, and none; sometimes not announced.
+  /// Gives each fragment in turn a correction to add, one to take over, and none.
   void hand_over(int round) {
     for (std::uint32_t f = 0; f < fragments; ++f) {
       const auto kind = (static_cast<std::uint32_t>(round) + f) % 3;
       const float value = 2.0f * static_cast<float>(round) + static_cast<float>(f) + 1;
-      // To an empty fragment there is nothing to add.
+      // Nothing can be added to an empty fragment.
       const bool empty = client_->word(f).empty;
       const bool replace = kind == 1;
       const bool none = kind == 2 || (empty && !replace);
@@ -272,7 +273,7 @@ class Trial {
       expected.bits = client_->fragment(f).word.load();
       layout::Word word = client_->word(f);
       expected.best = *value_of(*client_, f, word.publication);
-      if (kind_.lean() && f != 1) {  // of one fragment the publication stays
+      if (kind_.lean() && f != 1) {  // one fragment keeps its publication
         word.empty = true;
         client_->fragment(f).word.store(word.pack(), std::memory_order_release);
         client_->vacate(f);
@@ -294,10 +295,10 @@ class Trial {
   std::array<bool, fragments> replaced_{};
 };
 
-/// Kills a trainer before each of its stores; the faults found, and how many stores there were.
+/// The faults found when a trainer is killed before each of its stores, and the number of stores.
 struct Enumeration {
   std::uint64_t stores = 0;
-  std::map<std::string, std::vector<std::uint64_t>> faults;  ///< and before which stores the trainer was killed
+  std::map<std::string, std::vector<std::uint64_t>> faults;  ///< the stores before which each fault was found
 };
 /// Ends early once the fault `until` is found.
 [[nodiscard]] Enumeration kill_at_every_store(const Step& serve, const std::string& until = "",
@@ -316,7 +317,7 @@ struct Enumeration {
   return enumeration;
 }
 
-/// A client written by hand: `serve_one` does one due fragment.
+/// A client written by hand. `serve_one` serves one due fragment.
 template <class ServeOne>
 Step hand_written(ServeOne serve_one) {
   return [serve_one](Run&, std::span<std::byte> memory, std::span<float> weights) {
@@ -368,8 +369,8 @@ TEST_CASE("the same enumeration finds a wrong order of stores") {
   });
   CHECK(kill_at_every_store(word_first, "half a publication").faults.contains("half a publication"));
 
-  // The correction ends being valid only after the word says that it was added. (No publication: that is the other
-  // one's.)
+  // The correction stays valid until after the word has said that it was added. This client does not publish; the next
+  // one does.
   const Step valid_too_long = hand_written([](auto& entry, auto word, auto next, auto) {
     layout::Word between = next;
     between.correction_valid = word.correction_valid;

@@ -1,6 +1,5 @@
-// Runs whose tensors are on a fake GPU (fake_client_plugin.hpp): that a step launches and never waits,
-// that the daemon is told when the device is done, through which memory fragments go, and what happens when something
-// is refused or fails.
+// Runs whose tensors are on a fake GPU (fake_client_plugin.hpp): a step launches work and never waits, the daemon is
+// told when the device is done, fragments go through the right memory, and refusals and failures are handled.
 
 #include <gossamer.h>
 #include <sys/wait.h>
@@ -24,7 +23,7 @@ using gossamer::test::eventually;
 
 namespace {
 
-/// The fake GPU as new, and again when the test ends.
+/// The fake GPU in its initial state, which the test's end restores.
 class Gpu {
  public:
   Gpu() {
@@ -51,7 +50,7 @@ class Gpu {
   void hold(void* stream = nullptr) { FAKE(fake_, fake_hold)(stream); }
   void release(void* stream = nullptr) { FAKE(fake_, fake_release)(stream); }
   void synchronize(void* stream = nullptr) { FAKE(fake_, fake_synchronize)(stream); }
-  /// Training, say. `work` must live until the stream has done it.
+  /// Enqueues work, such as training. `work` must live until the stream has done it.
   void enqueue(std::function<void()>& work, void* stream = nullptr) {
     FAKE(fake_, fake_enqueue)
     (
@@ -62,7 +61,7 @@ class Gpu {
   void refuse_pin() { FAKE(fake_, fake_refuse_pin)(1); }
   void be_busy(bool busy) { FAKE(fake_, fake_be_busy)(busy ? 1 : 0); }
   void fail_after(int launches) { FAKE(fake_, fake_fail_after)(launches); }
-  /// What runs have taken, and not given back.
+  /// How much runs have taken and not given back.
   [[nodiscard]] int held() { return FAKE(fake_, fake_holdings)() - holdings_; }
 
  private:
@@ -141,7 +140,7 @@ struct Model {
   return all;
 }
 
-/// What opening a run says.
+/// The result of opening a run.
 struct Outcome {
   gossamer_status status = GOSSAMER_OK;
   std::string message;
@@ -218,7 +217,7 @@ TEST_CASE("a step on a GPU launches once and waits for nothing, and the daemon i
     CHECK(client->fragment(f).publication_clock == 32);
   }
   run.step(32);
-  client->announce();  // looked at again, and still under way
+  client->announce();  // looked at again while the pass is still running
   run.step(32);
   CHECK(gpu.launches() == launches + 1);
   CHECK(client->doorbell_rings() == 0);
@@ -231,7 +230,7 @@ TEST_CASE("a step on a GPU launches once and waits for nothing, and the daemon i
     }
     return true;
   }));
-  gpu.synchronize();  // has happened, as the words say; for who does not know that these are at two addresses
+  gpu.synchronize();  // done already, as the words say; a race checker needs it, because the memory has two addresses
   CHECK(model.flat() == expected);
   CHECK(publications(*client) == expected);
   for (std::uint32_t f = 0; f < fragments; ++f) {
@@ -360,7 +359,7 @@ TEST_CASE("the time that a GPU spends on passes counts as time spent serving") {
     run.step(1);
     gpu.synchronize();
   }
-  CHECK(run.info().serving_ns >= 2'000'000);  // a millisecond each, says the fake GPU; the last is counted later
+  CHECK(run.info().serving_ns >= 2'000'000);  // the fake GPU takes 1 ms each, and the last counts later
 }
 
 TEST_CASE("where a GPU's memory cannot be shared, fragments go through pinned host memory") {
@@ -437,7 +436,7 @@ TEST_CASE("what a daemon left in a GPU's memory is taken along to pinned memory,
   std::vector<float> spare;
   {
     const auto client = attach(run, daemon);
-    // A correction that is not handed over yet, one that is, and none; then the daemon dies.
+    // One correction is not yet given to the client, another is, and a third fragment has none. Then the daemon dies.
     client->make_due(0, std::vector<float>(256, 1.5F));
     layout::Word word = client->word(0);
     word.with_client = false;
@@ -456,11 +455,11 @@ TEST_CASE("what a daemon left in a GPU's memory is taken along to pinned memory,
     CHECK(refused->request.flags == (layout::attach_device | layout::attach_resume));
     refused->reply(layout::AttachStatus::no_device, "the GPU is gone");
   }
-  // A step before that would serve what is due, as it may.
+  // The program steps only after that. An earlier step would be allowed to serve due fragments.
   REQUIRE(eventually([&] { return says(run.info().message, "the GPU is gone"); }));
   std::unique_ptr<ContractClient> client;
   const std::vector<float> before = model.flat();
-  gpu.hold();  // so that what is served after the move stays due for us to see
+  gpu.hold();  // fragments served after the move stay due, and can be checked
   REQUIRE(eventually([&] {
     run.step(1);
     if (!daemon.has_caller(1)) return false;
@@ -578,7 +577,7 @@ TEST_CASE("a GPU that fails is reported, the daemon is left, and closing ends") 
   CHECK(says(run.info().message, "has failed"));
   char byte = 0;
   CHECK(test::readable(client->socket()));
-  CHECK(recv(client->socket(), &byte, 1, MSG_DONTWAIT) == 0);  // left
+  CHECK(recv(client->socket(), &byte, 1, MSG_DONTWAIT) == 0);  // the run has left
   CHECK(gossamer_finish(run.handle(), -1, nullptr) == GOSSAMER_NO_DEVICE);
   CHECK(gossamer_wait_ready(run.handle(), -1) == GOSSAMER_NO_DEVICE);
 }
@@ -665,7 +664,7 @@ TEST_CASE("tensors that have moved on their GPU are served where they are") {
   run.step(1);
   gpu.synchronize();
   CHECK(moved[0] == 1);
-  CHECK(model.first[0] == 1);  // as it was made
+  CHECK(model.first[0] == 1);  // the old memory is unchanged
   CHECK(client->publication(0)[0] == 1);
 }
 
@@ -708,7 +707,7 @@ TEST_CASE("words from a hostile daemon do no harm to a run on a GPU") {
     client->announce();
     CHECK(gossamer_step(run.handle(), 1) == GOSSAMER_BAD_MEMORY);
   }
-  // A word that is the client's is stored over again while a pass with it is under way: served twice, in order.
+  // The daemon stores a word again while a pass with it is running. Both are served, in order.
   client->fragment(0).word = layout::Word{.generation = 5, .with_client = true}.pack();
   client->announce();
   gpu.hold();
@@ -764,7 +763,7 @@ TEST_CASE("closing does not free what a GPU that stands still has yet to work on
   run.reset();
   CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(30));
   CHECK(gpu.held() > 0);
-  gpu.release();  // and then works on it
+  gpu.release();  // then the GPU works on it
   gpu.synchronize();
   CHECK_FALSE(client->word(0).with_client);
   CHECK(client->publication(0)[7] == 1);
@@ -813,7 +812,7 @@ TEST_CASE("a daemon that dies while a GPU works finds the word when it is back")
   CHECK(client->word(0).with_client);
   (void)client->doorbell_rings();
   const std::uint64_t launches = gpu.launches();
-  run.step(1);  // looks at all, and launches nothing twice
+  run.step(1);  // looks at every fragment, and launches none twice
   CHECK(gpu.launches() == launches);
   gpu.release();
   CHECK(eventually([&] { return client->doorbell_rings() > 0; }));

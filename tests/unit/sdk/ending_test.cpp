@@ -85,7 +85,7 @@ TEST_CASE("the cursor that came with the model replaces one from before, until t
   CHECK(cursor_of(here.run) == "the job's");
   set_cursor(here.run, "own");
   CHECK(cursor_of(here.run) == "own");
-  // Impossible words are no cursor.
+  // A word with impossible bits gives no cursor.
   here.client->header().job_cursor = ~std::uint64_t{0};
   CHECK(cursor_of(here.run).empty());
 }
@@ -104,7 +104,7 @@ TEST_CASE("members are those the daemon tells of, or this node alone") {
   CHECK(gossamer_members(here.run.handle(), ids, 2, &count) == GOSSAMER_OK);
   CHECK(count == 3);
   CHECK(ids[1][15] == 7);
-  told.resize(17);  // no list of ids
+  told.resize(17);  // not a whole number of ids
   layout::store_slot(here.client->header().members, at(*here.client, layout::members_offset), told);
   CHECK(here.run.members().size() == 1);
 }
@@ -163,13 +163,13 @@ TEST_CASE("finishing serves what is due until the daemon says that the replicas 
   daemon.join();
   CHECK((found.agreed == 1 && found.saver == 0 && found.members == 3 && found.distance == 1e-5));
   CHECK(here.values[0] == 3.0F);
-  // Calling it again goes on with the same; a step takes it back, and the next time is another.
+  // A second call continues the same finish. A step ends it, and the next call begins another.
   const std::uint32_t first = here.client->header().finishing;
   CHECK(here.run.finish().agreed == 1);
   CHECK(here.client->header().finishing == first);
   here.run.step(1);
   CHECK(here.client->header().finishing == 0);
-  CHECK(here.run.finish(std::chrono::milliseconds(1)).agreed == 0);  // the answer was to the last time
+  CHECK(here.run.finish(std::chrono::milliseconds(1)).agreed == 0);  // the answer belongs to the earlier finish
   CHECK(here.client->header().finishing != first);
   CHECK(here.client->header().finishing != 0);
 }
@@ -195,10 +195,10 @@ TEST_CASE("a model with NaN is never said to be the one to save") {
     (void)eventually([&] { return here.client->header().finishing != 0; });
     answer(*here.client, {.members = 2, .spoiled = true}, std::numeric_limits<double>::infinity());
   });
-  CHECK(gossamer_finish(here.run.handle(), -1, &info) == GOSSAMER_NOT_FINITE);  // at once, not for ever
+  CHECK(gossamer_finish(here.run.handle(), -1, &info) == GOSSAMER_NOT_FINITE);  // it returns at once
   daemon.join();
   CHECK((info.agreed == 0 && info.saver == 0 && info.members == 2 && std::isinf(info.distance)));
-  // The daemon has looked at no publication: nobody to exchange with.
+  // The daemon has checked no publication, because there is nobody to exchange with.
   answer(*here.client, {.members = 1, .agreed = true, .saver = true}, 0);
   CHECK(gossamer_finish(here.run.handle(), -1, &info) == GOSSAMER_OK);
   here.values[3] = std::numeric_limits<float>::quiet_NaN();
@@ -228,7 +228,7 @@ TEST_CASE("no element of any type may be infinite in a model that is saved") {
   gossamer_run* run = nullptr;
   REQUIRE(gossamer_open(&options, tensors, 2, &run, nullptr, 0) == GOSSAMER_OK);
   CHECK(gossamer_finish(run, 0, nullptr) == GOSSAMER_OK);
-  wide[2] = 1e300;  // infinite as it is published
+  wide[2] = 1e300;  // becomes infinite when it is published
   CHECK(gossamer_finish(run, 0, nullptr) == GOSSAMER_NOT_FINITE);
   wide[2] = 1;
   half[1] = 0x7f80;
@@ -252,13 +252,13 @@ TEST_CASE("a run whose daemon has gone away for good is finished ten seconds lat
   here.daemon.die();
   REQUIRE(eventually([&] { return here.run.info().attached == 0; }));
   const Clock::time_point noticed = Clock::now();
-  for (int slice = 0; slice < 3; ++slice)  // as the Python package waits
+  for (int slice = 0; slice < 3; ++slice)  // waits in slices, as the Python package does
     CHECK(here.run.finish(std::chrono::milliseconds(100)).agreed == 0);
   gossamer_finish_info found = here.run.finish();
   CHECK((found.agreed == 1 && found.saver == 1 && found.members == 1));
   CHECK(Clock::now() - gone >= std::chrono::seconds(10));
   CHECK(Clock::now() - noticed < std::chrono::seconds(15));
-  // It is gone long since, so nothing is waited for any more.
+  // The daemon has been gone for long, so finish() does not wait any more.
   here.run.step(1);
   found = here.run.finish(std::chrono::milliseconds(0));
   CHECK((found.agreed == 1 && found.saver == 1));

@@ -1,8 +1,9 @@
-// A plug-in of libgossamer that does on host memory what client_plugin.cu does on a GPU: device memory is a mapping
-// that it knows the address of, a stream is a thread, memory to be shared is a memfd, and pinned memory has another
-// address for the device than for the host. Tests say when a stream stands still, and what is refused or fails.
+// A plug-in of libgossamer that does on host memory what client_plugin.cu does on a GPU. Device memory is a mapping
+// whose address the plug-in knows, a stream is a thread, shared memory is a memfd, and pinned memory has one address
+// for the device and another for the host. Tests hold streams, and choose what is refused or fails.
 //
-// Any thread, but for a context. Nothing here is ever destroyed: threads of streams live until the process ends.
+// Any thread may call it, but one at a time for a context. Nothing is ever destroyed: the threads of streams live until
+// the process ends.
 
 #include "tests/unit/sdk/fake_client_plugin.hpp"
 
@@ -37,9 +38,9 @@ struct Context {
 
 namespace {
 
-/// Of a GPU's memory, as NVIDIA's have them.
+/// The page size of NVIDIA's GPUs.
 constexpr std::size_t page_bytes = std::size_t{2} << 20;
-/// As many as the real one.
+/// The real plug-in has as many.
 constexpr int max_passes = 8;
 
 class Stream {
@@ -94,8 +95,8 @@ struct Range {
 struct Machine {
   std::mutex mutex;
   std::map<const std::byte*, Range> ranges;
-  std::set<Context*> contexts;                            // also those that their run has left alone
-  std::map<void*, std::pair<void*, std::size_t>> pinned;  // by the host's address
+  std::set<Context*> contexts;                            // with those that their run has abandoned
+  std::map<void*, std::pair<void*, std::size_t>> pinned;  // by the address on the host
   Stream default_stream;
   Stream copies;
   std::atomic<std::uint64_t> launches{0};
@@ -105,7 +106,7 @@ struct Machine {
   std::atomic<bool> is_busy{false};
   std::atomic<int> fails_after{-1};
   std::atomic<bool> failed{false};
-  std::atomic<int> failures{0};  // what was launched before one is never done
+  std::atomic<int> failures{0};  // work launched before a failure is never done
 };
 
 Machine& machine() {
@@ -113,7 +114,7 @@ Machine& machine() {
   return *the_machine;
 }
 
-/// For processes whose tests cannot call functions in them: "no-share", "no-pin", "no-gpu".
+/// For processes in which the test cannot call functions. FAKE_GPU may have "no-share", "no-pin" and "no-gpu".
 bool environment_says(std::string_view what) {
   const char* const said = std::getenv("FAKE_GPU");
   return said != nullptr && std::string_view(said).find(what) != std::string_view::npos;
@@ -158,7 +159,7 @@ PassStatus open(std::int32_t device, PassLimits limits, Context** context, char*
 }
 
 void close(Context* context) {
-  if (context->under_way != 0 && !machine().failed) std::abort();  // not allowed
+  if (context->under_way != 0 && !machine().failed) std::abort();  // closing is not allowed while work is running
   {
     const std::lock_guard lock(machine().mutex);
     machine().contexts.erase(context);
@@ -168,7 +169,7 @@ void close(Context* context) {
 }
 
 void uuid(const Context* context, std::uint8_t uuid[16]) {
-  std::memset(uuid, 0xa5, 16);  // as the daemon's fake GPUs have it
+  std::memset(uuid, 0xa5, 16);  // the UUID of the daemon's fake GPUs
   uuid[15] = static_cast<std::uint8_t>(context->device);
 }
 

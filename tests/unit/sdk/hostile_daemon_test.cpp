@@ -1,6 +1,6 @@
-// A daemon that means harm: it writes anything anywhere in the shared memory, at any time, answers with garbage, and
-// closes when it likes. The trainer neither crashes nor stops; its tensors change by corrections only, its own figures
-// not at all, and an honest daemon that comes later finds it well.
+// A hostile daemon. It writes anything anywhere in the shared memory at any time, answers with garbage, and closes when
+// it likes. The trainer must not crash or stop. Its tensors change by corrections only, its own figures not at all, and
+// an honest daemon that comes later finds it in order.
 
 #include <gossamer.h>
 
@@ -20,7 +20,7 @@ using Random = std::mt19937_64;
 constexpr std::uint32_t elements = 1'500;
 constexpr std::uint32_t fragment_elements = 256;
 constexpr std::uint64_t samples = 3;
-/// Of each of two phases; a sanitizer's build does less in it.
+/// The length of each of two phases. A sanitizer's build makes fewer steps in it.
 constexpr std::chrono::milliseconds duration{700};
 
 [[nodiscard]] std::uint64_t chosen_seed() {
@@ -28,7 +28,7 @@ constexpr std::chrono::milliseconds duration{700};
   return given != nullptr ? std::strtoull(given, nullptr, 10) : std::random_device{}();
 }
 
-/// A tensor with memory of the program's own on both sides.
+/// A tensor with marked memory on both sides, which must not change.
 struct Guarded {
   static constexpr std::size_t guard = 1'024;
   static constexpr float mark = 42.5f;
@@ -51,7 +51,7 @@ struct Harm {
   std::uint64_t never = 0;
 };
 
-/// One act: a word, a counter, a stretch of anything, or all buffers.
+/// Damages the memory once: a word, a counter, random bytes, or all buffers.
 void scribble(const test::ContractClient& client, std::uint32_t fragments, std::uint64_t fragments_offset,
               std::uint64_t buffers_offset, const Harm& harm, Random& random) {
   constexpr std::size_t entry_bytes = sizeof(layout::FragmentEntry);
@@ -85,7 +85,7 @@ void scribble(const test::ContractClient& client, std::uint32_t fragments, std::
   client.header().due_sequence.fetch_add(1, std::memory_order_release);
 }
 
-/// Answers to a request to attach: fitting, garbage, too long, none.
+/// Answers a request to attach: correctly, with garbage, with too many bytes, or not at all.
 void answer(test::ContractClient& client, Random& random) {
   switch (random() % 4) {
     case 0: {
@@ -110,7 +110,7 @@ void answer(test::ContractClient& client, Random& random) {
   }
 }
 
-/// Accepts, answers, scribbles and closes until told to stop.
+/// Accepts, answers, damages the memory and closes, until it is told to stop.
 void be_hostile(ContractDaemon& daemon, std::uint32_t fragments, std::uint64_t fragments_offset,
                 std::uint64_t buffers_offset, const Harm& harm, std::uint64_t seed, const std::atomic<bool>& stop) {
   Random random(seed);
@@ -190,7 +190,7 @@ TEST_CASE("a daemon that writes anything anywhere at any time harms nothing but 
   CHECK(model.surroundings_intact());
   CHECK_FALSE(std::ranges::all_of(model.tensor(), [](float value) { return value == Guarded::mark; }));
 
-  // An honest one puts the words right (as a new run's are) and hands the model over.
+  // An honest daemon restores the words to those of a new run, and gives the model to the client.
   std::unique_ptr<test::ContractClient> honest;
   REQUIRE(test::eventually([&] {
     if (!daemon.has_caller(0)) return false;
@@ -212,7 +212,8 @@ TEST_CASE("a daemon that writes anything anywhere at any time harms nothing but 
   }
   honest->accept();
   honest->announce();
-  REQUIRE(test::eventually([&] { return run.info().attached == 1; }));  // till then what a hostile one said last counts
+  // Until then, the run shows what a hostile daemon said last.
+  REQUIRE(test::eventually([&] { return run.info().attached == 1; }));
   CHECK(run.wait_ready(std::chrono::milliseconds(test::patience_ms)) == GOSSAMER_OK);
   CHECK(std::ranges::all_of(model.tensor(), [](float value) { return value == 7.0f; }));
   CHECK(model.surroundings_intact());

@@ -48,7 +48,7 @@ void check_refused(const Outcome& outcome, gossamer_status status, const std::ve
   }
 }
 
-/// What a program in C opens a run with: one tensor, and the options of today.
+/// The arguments of a program in C: one tensor, and the present options.
 struct CProgram {
   CProgram() {
     tensor.name = "weights";
@@ -87,7 +87,7 @@ TEST_CASE("memory in an open run is refused to a second one, whatever its job, u
   Run second(options, std::vector<Tensor>{param("weights", other)});
   CHECK(gossamer_set_tensor_data(second.handle(), 0, shared.data()) == GOSSAMER_BAD_ARGUMENT);
   CHECK(second.last_error().find("Close that run first") != std::string::npos);
-  CHECK(open({param("weights", other)}).status == GOSSAMER_BAD_ARGUMENT);  // it is where it was
+  CHECK(open({param("weights", other)}).status == GOSSAMER_BAD_ARGUMENT);  // the second run still has this memory
   std::vector<float> elsewhere(100);
   CHECK(gossamer_set_tensor_data(second.handle(), 0, elsewhere.data()) == GOSSAMER_OK);
   CHECK(open({param("weights", other)}).status == GOSSAMER_OK);
@@ -110,7 +110,7 @@ TEST_CASE("a child may open the memory of its parent's runs") {
 }
 #endif
 
-/// Half of the machine's memory, of which nothing is taken: three times as much are not there.
+/// Addresses for half of the machine's memory, without pages. Three times as much is more than the machine has.
 class LargeModel {
  public:
   LargeModel()
@@ -175,7 +175,7 @@ TEST_CASE("a program that was built before there was lean memory opens a run as 
   CProgram program;
   gossamer_options& options = program.options;
   options.size = offsetof(gossamer_options, memory);
-  options.memory = 77;  // beyond what such a program has
+  options.memory = 77;  // beyond the options that such a program has
   gossamer_run* run = nullptr;
   CHECK(gossamer_open(&options, &program.tensor, 1, &run, nullptr, 0) == GOSSAMER_OK);
   gossamer_close(run);
@@ -188,7 +188,7 @@ TEST_CASE("a program that was built before there were GPUs has its tensors in ho
   CProgram program;
   gossamer_options& options = program.options;
   options.size = offsetof(gossamer_options, stream);
-  options.stream = &program;  // beyond what such a program has
+  options.stream = &program;  // beyond the options that such a program has
   gossamer_run* run = nullptr;
   REQUIRE(gossamer_open(&options, &program.tensor, 1, &run, nullptr, 0) == GOSSAMER_OK);
   gossamer_run_info info{};

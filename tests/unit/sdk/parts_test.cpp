@@ -1,5 +1,5 @@
-// Replicas that several processes hold together: however the model is cut, the daemon and the tensors see, to the bit,
-// what they would of an uncut one. Here the parts are threads of one process, and each has a run of its own.
+// Replicas that several processes hold together. However the model is cut, the daemon and the tensors must see the same
+// bits as with an uncut one. Here the parts are threads of one process, and each has a run of its own.
 
 #include <gossamer.h>
 
@@ -31,7 +31,7 @@ struct Box {
   Shape offset;
   Shape size;
 
-  /// Calls with the index in the box and the index in the whole, both row-major.
+  /// Calls the function with each element's index in the box and in the whole, both row-major.
   template <class Function>
   void for_each(const Shape& whole, Function&& function) const {
     for (std::uint64_t here = 0; here < elements_of(size); ++here) {
@@ -52,7 +52,7 @@ struct Whole {
   Shape shape;
   gossamer_role role = GOSSAMER_PARAM;
   bool is_double = false;
-  std::vector<Box> boxes;  ///< by part
+  std::vector<Box> boxes;  ///< indexed by part
 };
 
 /// The values of a tensor, or of a part's box of it.
@@ -80,7 +80,8 @@ struct Values {
   return tensor;
 }
 
-/// A model that is cut at random: along a dimension, some parts empty; or held by some parts wholly.
+/// A model that is cut at random. A tensor is cut along a dimension, and some parts may be empty; or some parts hold it
+/// whole.
 struct Model {
   std::vector<Whole> tensors;
   std::uint32_t parts;
@@ -119,7 +120,7 @@ struct Model {
   }
 };
 
-/// A process that trains the model, or a part of it: the same steps for the same elements.
+/// A process that trains the model or a part of it. All make the same steps for the same elements.
 struct Trainer {
   const Model& model;
   std::optional<std::uint32_t> part;  ///< none: it holds all
@@ -265,7 +266,7 @@ TEST_CASE("however a model is cut, its parts publish and receive to the bit what
     };
     same();
     for (int step = 1; step <= 6; step += 2) {
-      // A turn is had in the step after the one in which part 0 has seen that the fragment is due.
+      // The parts serve in the step after the one in which part 0 has seen that the fragment is due.
       uncut.train(step);
       for (std::uint32_t f = 0; f < fragments; ++f) {
         std::vector<float> correction(256);
@@ -305,7 +306,7 @@ TEST_CASE("a fragment is published when the last of its parts has made its pass,
   CHECK(parts[0].values[0].at(0) == 1);
   CHECK(client->word(0).serving);
   parts[1].run->step(1);
-  CHECK(parts[1].values[0].at(0) == 0.1f);  // its first step is not the turn's
+  CHECK(parts[1].values[0].at(0) == 0.1f);  // its first step does not serve yet
   CHECK(client->word(0).serving);
   parts[1].run->step(1);
   CHECK(parts[1].values[0].at(0) == 0.1f + 1.0f);
@@ -341,7 +342,7 @@ TEST_CASE("waiting for readiness and finishing is of all parts together") {
 
   gossamer_finish_info first{}, second{};
   CHECK(finish(parts[0], 20, first) == GOSSAMER_TIMEOUT);
-  CHECK(client->header().finishing == 0);  // the other part trains
+  CHECK(client->header().finishing == 0);  // the other part still trains
   std::thread other([&] { CHECK(finish(parts[1], 20'000, second) == GOSSAMER_OK); });
   std::thread own([&] { CHECK(finish(parts[0], 20'000, first) == GOSSAMER_OK); });
   CHECK(test::eventually([&] { return client->header().finishing == 1; }));
@@ -354,7 +355,7 @@ TEST_CASE("waiting for readiness and finishing is of all parts together") {
     CHECK(info.saver == 1);
     CHECK(info.members == 3);
   }
-  // They train again, and the end is not taken for the next one.
+  // They train again. The earlier end must not count for the next one.
   for (Trainer& part : parts)
     part.run->step(1);
   CHECK(finish(parts[1], 0, second) == GOSSAMER_TIMEOUT);
@@ -379,7 +380,7 @@ TEST_CASE("a part that closes ends the attachment of its replica, and all parts 
     }));
     CHECK(part.run->info().attached == 0);
   }
-  // What part 0 is told of, all know, whether or not it goes on stepping.
+  // All parts know what part 0 is told, whether or not it goes on stepping.
   if (!of_part_0) CHECK(test::eventually([&] { return std::string(parts[1].run->info().message).contains(said); }));
 }
 
@@ -401,7 +402,7 @@ TEST_CASE("parts that have counted differently have their turns all the same, an
   parts[0].run->step(1);
   parts[1].run->step(1);
   CHECK((start(parts[0]) == 1 && start(parts[1]) == 0.1f + 1.0f));
-  // Part 0 is ahead: the other has its turn when it has seen it for two steps.
+  // Part 0 is ahead. The other serves after it has seen the turn for two steps.
   for (int i = 0; i < 50; ++i)
     parts[0].run->step(1);
   due();
@@ -413,7 +414,7 @@ TEST_CASE("parts that have counted differently have their turns all the same, an
     parts[1].run->step(1);
   CHECK(start(parts[1]) == 0.1f + 1.0f + 1.0f);
   CHECK_FALSE(client->word(0).serving);
-  // Nobody trains.
+  // Neither part trains.
   due();
   for (int i = 0; i < 6; ++i) {
     for (Trainer& part : parts)

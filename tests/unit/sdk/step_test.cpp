@@ -68,7 +68,7 @@ constexpr std::uint32_t model_fragments = 7;
       model.tensors());
 }
 
-/// What a run asks to be brought and taken back: tensor, first element, elements.
+/// What a run asks to load and to store back: tensor, first element, number of elements.
 struct Transfers {
   using Range = std::array<std::uint64_t, 3>;
   std::vector<Range> loaded;
@@ -198,7 +198,7 @@ TEST_CASE("a due correction is added and the result published, across tensors an
     CHECK(word.generation == 2);
     CHECK_FALSE(word.with_client);
     CHECK_FALSE(word.correction_valid);
-    CHECK(word.publication != 0);  // rotated: the old publication is not overwritten
+    CHECK(word.publication != 0);  // not the old buffer, which is not overwritten
     CHECK(client->fragment(f).publication_clock.load() == 32);
   }
   CHECK(client->doorbell_rings() == 1);
@@ -320,9 +320,9 @@ TEST_CASE("a buffer that has moved on by itself takes no more of a correction th
   const auto client = attach(run, daemon);
   const std::uint32_t last = model_fragments - 1;
   const std::uint32_t offset = 700 + 1'000 + 33 - last * 256;
-  // Published as 1, a correction of -0.5: the target is 0.5. One of 0.25: 1.25.
+  // The publication was 1. A correction of -0.5 makes the target 0.5, and one of 0.25 makes it 1.25.
   model.statistics = {0.125F, 0.75F, 2, 0.125F, 1.125F};
-  model.third.back() = 100;  // a parameter takes all of it, whatever it was
+  model.third.back() = 100;  // a parameter takes the whole correction, whatever its value
   std::vector<float> correction(256, -0.5F);
   correction[offset + 3] = correction[offset + 4] = 0.25F;
   client->make_due(last, correction);
@@ -456,7 +456,8 @@ TEST_CASE("a fragment of lean memory is published when it is wanted, and taken o
   word = client->word(2);
   CHECK((!word.empty && !word.replace && !word.correction_valid && word.generation == 1));
 
-  layout::Word impossible{.correction_valid = true, .with_client = true, .empty = true};  // to add, to nothing
+  // This word has a correction to add to an empty fragment.
+  layout::Word impossible{.correction_valid = true, .with_client = true, .empty = true};
   client->fragment(0).word.store(impossible.pack(), std::memory_order_release);
   client->announce();
   CHECK(gossamer_step(run.handle(), 1) == GOSSAMER_BAD_MEMORY);
@@ -481,7 +482,7 @@ TEST_CASE("impossible words from a hostile daemon are reported and change nothin
   for (const std::uint64_t bits : impossible) {
     const std::vector<float> before = model.flat();
     client->fragment(1).word.store(bits, std::memory_order_release);
-    client->make_due(3, ramp(1));  // the others go on
+    client->make_due(3, ramp(1));  // other fragments are still served
     client->announce();
     const std::uint32_t generation = client->word(3).generation;
     CHECK(gossamer_step(run.handle(), 1) == GOSSAMER_BAD_MEMORY);
@@ -490,7 +491,7 @@ TEST_CASE("impossible words from a hostile daemon are reported and change nothin
     CHECK(client->word(3).generation == generation + 1);
     for (std::uint32_t i = 256; i < 512; ++i)
       REQUIRE(model.flat()[i] == before[i]);
-    CHECK(gossamer_step(run.handle(), 1) == GOSSAMER_OK);  // said once, not at every step
+    CHECK(gossamer_step(run.handle(), 1) == GOSSAMER_OK);  // the error is reported once, not at every step
   }
 }
 
@@ -513,7 +514,7 @@ TEST_CASE("what a hostile daemon writes to the header does not mislead the clien
   run.step(10);
   const gossamer_run_info info = run.info();
   CHECK(info.trained_samples == 10);
-  CHECK(info.clock_samples == layout::max_clock_samples);  // no clock is larger
+  CHECK(info.clock_samples == layout::max_clock_samples);  // the largest possible clock
   CHECK(info.global_clock_samples == layout::max_clock_samples);
   CHECK(gossamer_step(run.handle(), 10) == GOSSAMER_OK);  // training goes on
   CHECK(info.fragments == model_fragments);
@@ -545,7 +546,7 @@ TEST_CASE("tensors that come to share memory are named by the step that would co
   Run run = open(model, daemon);
   const auto client = attach(run, daemon);
   std::vector<float> one(model.first.size());
-  run.set_tensor_data(0, model.third.data());  // in passing
+  run.set_tensor_data(0, model.third.data());  // only for a moment
   run.set_tensor_data(0, one.data());
   run.step(1);
   std::vector<float> other(model.first.size());
@@ -569,14 +570,14 @@ TEST_CASE("values that live elsewhere are brought before they are read, and name
   Run run = open(model, daemon);
   const auto client = attach(run, daemon);
   Transfers transfers;
-  transfers.while_loading = [&] { model.first[699] = 5; };  // what `data` held was old
+  transfers.while_loading = [&] { model.first[699] = 5; };  // `data` held an old value
   transfers.give_to(run);
   run.step(1);
   CHECK(transfers.loaded.empty());
 
-  client->make_due(0);                                       // published as it is
+  client->make_due(0);                                       // published without a correction
   client->make_due(2, std::vector<float>(256, 1.0f));        // the end of the first tensor, the begin of the second
-  client->make_due(6, std::vector<float>(256, 2.0f), true);  // replaced: nothing has to be brought
+  client->make_due(6, std::vector<float>(256, 2.0f), true);  // replaced, so nothing has to be loaded
   client->announce();
   run.step(1);
   using Ranges = std::vector<Transfers::Range>;
@@ -639,7 +640,7 @@ TEST_CASE("closing serves what is due") {
 
 namespace {
 
-/// From here on the calling thread may only end the process: any other system call kills it.
+/// From now on, any system call but one that ends the process kills the calling thread's process.
 void forbid_system_calls() {
   sock_filter program[] = {
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
@@ -673,7 +674,7 @@ TEST_CASE("a step with nothing due makes no system call") {
   });
   REQUIRE(WIFSIGNALED(control));  // the filter works
 
-#ifndef __SANITIZE_THREAD__  // which makes some itself
+#ifndef __SANITIZE_THREAD__  // it makes some itself
   const int status = in_child([] {
     Model model;
     Run run({.job = "test", .socket_path = "/nonexistent/socket", .fragment_elements = 256}, model.tensors());
@@ -720,7 +721,7 @@ TEST_CASE("what others take of the processor is not counted as serving") {
   const auto [begin, processor_begin] = now();
   std::chrono::nanoseconds passed{};
   std::chrono::nanoseconds processor{};
-  // Until most of the time has gone to the others.
+  // Runs until most of the time has gone to other programs.
   while (passed < 2 * processor || processor < std::chrono::milliseconds(50)) {
     if (!client->word(0).with_client) client->make_due(0);
     client->announce();
@@ -742,13 +743,13 @@ TEST_CASE("what others take of the processor is not counted as serving") {
   CHECK(serving < 1.3 * static_cast<double>(processor.count()));
 }
 
-// Under a sanitizer it takes a hundred times as long, which says nothing.
+// Under a sanitizer a step takes a hundred times as long, which shows nothing.
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 TEST_CASE("a step with nothing due takes a few nanoseconds") {
   Model model;
   Run run({.job = "test", .socket_path = "/nonexistent/socket", .fragment_elements = 256}, model.tensors());
   run.step(1);
-  // The best of many short runs, in turn, so that what else the machine does hardly counts.
+  // The best of many short runs, which alternate, so that other work on the machine hardly counts.
   constexpr int calls = 20'000;
   auto step = std::chrono::nanoseconds::max();
   auto system_call = std::chrono::nanoseconds::max();
@@ -767,8 +768,8 @@ TEST_CASE("a step with nothing due takes a few nanoseconds") {
     take(system_call, [] { syscall(SYS_getppid); });
     take(atomic_add, [&sum] { sum.fetch_add(1); });
   }
-  // 2.2 ns (docs/reference/c-api.md). On a slow machine it may take longer than the limit, as a system call does, too,
-  // or an atomic addition, which takes 9 ns on some processors.
+  // A step takes 2.2 ns (docs/reference/c-api.md). On a slow machine it may exceed the limit, where a system call takes
+  // longer, too, or an atomic addition, which takes 9 ns on some processors.
   constexpr std::chrono::nanoseconds limit(20);
   CHECK(step < std::max({limit * calls, system_call / 8, 4 * atomic_add}));
 }
@@ -830,7 +831,7 @@ TEST_CASE("what is logged is in the memory for the daemon, and its means come ba
     run.log("value " + std::to_string(i), i);
   CHECK_THROWS_WITH(run.log("ninth", 9), Catch::Contains("at most 8"));
   CHECK(logged.count == 8);
-  logged.count.store(4'000'000'000);  // as nobody should
+  logged.count.store(4'000'000'000);  // a count that no program should write
   run.log("loss", 1);
   CHECK_THROWS_WITH(run.log("ninth", 9), Catch::Contains("at most 8"));
 }

@@ -2,7 +2,7 @@
 // fault. The kernel ends the clients themselves (PR_SET_PDEATHSIG), but not the processes that they have started, such
 // as data loaders.
 //
-// Made while the process has one thread. The guard hears of groups through a pipe whose other end is the launcher's.
+// Made while the process has one thread. The launcher tells the guard about groups through a pipe.
 
 #pragma once
 

@@ -49,7 +49,7 @@ bool is_ignored(int signal) {
 
 /// One of the two outputs of a client.
 struct Stream {
-  FileDescriptor reading;  // open while there may be more
+  FileDescriptor reading;  // open while more output may come
   Lines lines;
   OutputQueue* queue = nullptr;
 };
@@ -108,7 +108,7 @@ class Launcher {
   std::vector<Client> clients_;
   double now_s_ = 0;
   std::optional<int> failure_;  // status of the first client that failed for good
-  int stopping_ = 0;            // how many signals have asked it to stop
+  int stopping_ = 0;            // how many signals have asked the launcher to stop
   double kill_at_s_ = forever_s;
 };
 
@@ -228,7 +228,7 @@ void Launcher::start(Client& client) {
   if (!pid) {
     for (Stream& stream : client.streams)
       stream.reading.reset();
-    // The other clients could not be started either, and none will be later.
+    // The other clients could not be started either, so all are stopped.
     note(fmt::format("{}: {}", client.name(), pid.error().message));
     if (!failure_) failure_ = pid.error().status;
     if (stopping_ == 0) stop(SIGTERM);
@@ -241,7 +241,7 @@ void Launcher::start(Client& client) {
 
 void Launcher::reap() {
   while (true) {
-    // The client is looked at before it is reaped. Until then nobody else can get its number, or that of its group.
+    // The group is killed before its leader is reaped. Until then no other process can get the numbers of the two.
     siginfo_t info{};
     if (::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) return;
     const auto client = std::ranges::find(clients_, info.si_pid, &Client::pid);
@@ -289,8 +289,8 @@ void Launcher::read(Client& client, Stream& stream) {
   stream.reading.reset();
 }
 
-/// Reads what a client has written before its end, which the pipe's size limits. A process that left the client's group
-/// may hold the other end, so the pipe's end is not waited for.
+/// Reads what a client has written before its end, which is no more than the pipe holds. Does not wait for the pipe's
+/// end, because a process that left the client's group may keep the pipe open.
 void Launcher::drain(Client& client) {
   for (Stream& stream : client.streams) {
     while (stream.reading) {
@@ -322,7 +322,7 @@ void Launcher::turn() {
     if (queue != nullptr && !queue->is_empty()) polled.push_back({queue->fd(), POLLOUT, 0});
   for (Client& client : clients_) {
     for (Stream& stream : client.streams) {
-      if (stream.queue->is_broken()) stream.reading.reset();  // as with its own output
+      if (stream.queue->is_broken()) stream.reading.reset();  // the client notices that nobody reads
       if (stream.reading && !stream.queue->is_full()) polled.push_back({stream.reading.get(), POLLIN, 0});
     }
   }
@@ -359,7 +359,7 @@ int Launcher::run() {
 }  // namespace
 
 std::expected<int, std::string> launch(LaunchOptions options) {
-  // Signals are blocked after this, because the guard would inherit that; it blocks signals itself.
+  // The guard is started before signals are blocked here, because it would inherit that. It blocks signals itself.
   auto guard = Guard::start();
   if (!guard) return std::unexpected(guard.error());
   ::signal(SIGPIPE, SIG_IGN);
@@ -368,7 +368,7 @@ std::expected<int, std::string> launch(LaunchOptions options) {
   ::sigaddset(&mine, SIGCHLD);
   ::sigaddset(&mine, SIGTSTP);
   const auto take = [&](int signal) {
-    if (!is_ignored(signal)) ::sigaddset(&mine, signal);  // ignored as with nohup, or in the background of a script
+    if (!is_ignored(signal)) ::sigaddset(&mine, signal);  // a signal ignored before, as by nohup, stays ignored
   };
   std::ranges::for_each(stop_signals, take);
   std::ranges::for_each(passed_signals, take);

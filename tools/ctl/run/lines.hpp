@@ -1,7 +1,7 @@
 // Makes whole lines of a client's output, so that lines of several clients do not run into each other.
 //
-// Pure: bytes and the time come in, lines go out. A carriage return, which progress bars write, also ends a line. Of
-// such lines at most one in progress_period_s is told: the latest.
+// Pure: bytes and the time come in, lines go out. A carriage return, which progress bars write, also ends a line. At
+// most one such line in progress_period_s is told.
 
 #pragma once
 
@@ -30,7 +30,7 @@ class Lines {
 
   std::string line_;            // the line that has begun
   bool returned_ = false;       // the last byte was a carriage return, so line_ either ends or is overwritten
-  bool has_been_told_ = false;  // line_ has been told, while returned_
+  bool has_been_told_ = false;  // whether line_ was told as progress; counts only while returned_
   double told_s_ = -progress_period_s;
 };
 

@@ -12,7 +12,7 @@
 namespace gossamer::ctl {
 namespace {
 
-/// A second opening of a file would have a write position of its own.
+/// False for a file: if it were opened again, it would get a second write position.
 bool can_be_opened_again(int fd) {
   struct stat info {};
   return ::fstat(fd, &info) == 0 && (S_ISFIFO(info.st_mode) || S_ISCHR(info.st_mode));
@@ -31,7 +31,7 @@ void OutputQueue::add(std::string_view text) {
 }
 
 void OutputQueue::write_some() {
-  // This much fits into anything that poll calls writable.
+  // A descriptor that poll calls writable takes this much without waiting.
   const ssize_t written = ::write(fd(), waiting_.data(), std::min<std::size_t>(waiting_.size(), PIPE_BUF));
   if (written >= 0) {
     waiting_.erase(0, static_cast<std::size_t>(written));

@@ -24,12 +24,12 @@ class OutputQueue {
   /// The caller polls this descriptor for POLLOUT while something waits.
   [[nodiscard]] int fd() const { return own_fd_ ? own_fd_.get() : fd_; }
   void add(std::string_view text);
-  /// Call this after poll has said that it is writable.
+  /// Call this after poll has said that the descriptor is writable.
   void write_some();
 
   [[nodiscard]] bool is_empty() const { return waiting_.empty(); }
   [[nodiscard]] bool is_full() const { return waiting_.size() >= max_waiting_bytes; }
-  /// Nobody reads the output any more, so added data are dropped.
+  /// Whether nobody reads the output any more, so that added data are dropped.
   [[nodiscard]] bool is_broken() const { return broken_; }
   /// Whether both are the same pipe, terminal or file.
   [[nodiscard]] static bool same_file(int a, int b);

@@ -10,7 +10,7 @@
 namespace gossamer::ctl {
 namespace {
 
-/// More than any machine has; it limits what a broken list can ask for.
+/// More processors than any machine has. It limits what a broken list can ask for.
 constexpr int max_cpu = 65'536;
 
 /// A device that one client can have: a GPU, or an instance of one.
@@ -44,7 +44,7 @@ std::vector<ClientDevice> devices_of(const gpus::GpuReport& report) {
   return devices;
 }
 
-/// Whether people or CUDA mean this device by that name.
+/// Whether this name, as people or CUDA write it, means this device.
 bool is_named(const ClientDevice& device, const std::string& name) {
   if (name == device.index || name == device.gpu) return true;
   const bool is_uuid = name.starts_with("GPU-") || name.starts_with("MIG-");

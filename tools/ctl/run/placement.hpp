@@ -18,11 +18,11 @@
 namespace gossamer::ctl {
 
 struct PlacementRequest {
-  std::optional<std::string> gpus;       ///< all, none, or a list of indexes, INDEX:INSTANCE, UUIDs or beginnings
+  std::optional<std::string> gpus;       ///< all, none, or a list of indexes, INDEX:INSTANCE, or (beginnings of) UUIDs
   std::optional<std::uint32_t> clients;  ///< number of clients without GPUs
   std::uint32_t per_gpu = 1;
   std::optional<std::string> visible;  ///< CUDA_VISIBLE_DEVICES of this process
-  /// The processors near a PCI device, for clients that are bound to them; empty: they are not bound.
+  /// Returns the processors near a PCI device, to which clients are bound. Empty: clients are not bound.
   std::function<std::vector<int>(const std::string& pci_bus)> cpus_near;
 };
 

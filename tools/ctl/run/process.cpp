@@ -29,7 +29,7 @@ struct Prepared {
   std::vector<char*> environment;
   cpu_set_t cpus;
   pid_t launcher;
-  int failure;  // where the child says why it could not be started
+  int failure;  // the pipe through which the child tells why the program could not be started
 };
 
 [[noreturn]] void become(const ProcessRequest& request, const Prepared& prepared) {

@@ -37,7 +37,7 @@ std::optional<double> Restarts::after_end(int status, double lived_s) {
   const bool again =
       policy_.when == RestartPolicy::When::always || (policy_.when == RestartPolicy::When::on_failure && status != 0);
   if (!again || (policy_.most_in_a_row && in_a_row_ >= *policy_.most_in_a_row)) return std::nullopt;
-  // Any exponent beyond the longest pause gives the same result.
+  // The exponent is limited, because the pause has long reached its limit by then.
   const double pause_s = policy_.first_pause_s * std::exp2(std::min<std::uint32_t>(in_a_row_, 32));
   ++in_a_row_;
   ++total_;

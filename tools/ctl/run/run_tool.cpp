@@ -37,7 +37,7 @@ std::expected<void, std::string> set_output(LaunchOptions& options, const std::s
   return {};
 }
 
-/// The nearby processors that this process may run on.
+/// The processors near the PCI device, as far as this process may run on them.
 std::vector<int> cpus_near(const std::string& pci_bus) {
   std::ifstream file(fmt::format("/sys/bus/pci/devices/{}/local_cpulist", pci_bus));
   std::string text;
@@ -67,7 +67,8 @@ struct RunOptions {
   bool fail_fast = false;
 };
 
-/// Whether programs find a daemon by their environment, though its control socket is not known.
+/// Whether the environment names a client socket that exists. Clients can then attach, even if no control socket is
+/// found.
 bool has_client_socket() {
   const char* const named = std::getenv(layout::client_socket_environment);
   std::error_code error;

@@ -17,7 +17,7 @@ from typing import List, Optional
 
 from .options import parse
 
-options = parse(sys.argv[1:])  # before the imports that take time, or that --help could do without
+options = parse(sys.argv[1:])  # before the slow imports, which --help does not need
 
 import numpy as np  # noqa: E402
 
@@ -138,7 +138,7 @@ def main() -> int:
 def unmount_below(folder: Path) -> None:
     libc = ctypes.CDLL(None)
     for state in folder.glob("node-*/state"):
-        libc.umount2(os.fsencode(state), 2)  # MNT_DETACH; not mounted: nothing happens
+        libc.umount2(os.fsencode(state), 2)  # 2 is MNT_DETACH; does nothing if it is not mounted
 
 
 sys.exit(main())

@@ -15,7 +15,7 @@ from network import Network
 from .member import Member
 
 SLOW_LINK_MBIT_S = 1.0
-# How long a fault lasts, as a share of the shortest time between two.
+# The least and the longest duration of a fault, as a share of the shortest time between two faults.
 DURATION = (0.25, 0.5)
 
 
@@ -29,8 +29,9 @@ class Fault:
     do: Callable[[], None]
     undo: Callable[[], None]
     begun_s: float = 0.0
-    samples_lost: float = 0.0  # lost with trainers that died, see ledger.py
-    # For each survivor, the seconds after the beginning; for all victims together, the seconds after the end.
+    samples_lost: float = 0.0  # training lost with trainers that died, see ledger.py
+    # detected_s: for each survivor, the seconds from the beginning of the fault. rejoined_s: for all victims together,
+    # the seconds from its end.
     detected_s: Dict[str, float] = field(default_factory=dict)
     rejoined_s: Optional[float] = None
     undone: bool = False

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Dict
 
-Entries = Dict[str, float]  # by name, for all present replicas
+Entries = Dict[str, float]  # the entry of each present replica, by its node's name
 
 
 def _mean(entries: Entries) -> float:

@@ -29,7 +29,7 @@ class Member:
         self.board = Board(self.node.folder / "board")
         self.job: Dict[str, Any] = {}
         self.status: Dict[str, Any] = {}
-        # Faults set these: whether each should run now.
+        # Whether the daemon and the trainer should run now. Faults change these.
         self.daemon_up = True
         self.trainer_up = True
         self._cluster = cluster

@@ -20,7 +20,7 @@ START_TIMEOUT_S = 120.0
 # All nodes must be together again within this time after the last fault.
 MENDING_TIMEOUT_S = 60.0
 LOOK_EVERY_S = 0.2
-# The daemons are asked for their state this often, unless something is waited for.
+# The daemons are asked for their state this often, or more often while the program waits for something.
 ASK_EVERY_S = 2.0
 
 
@@ -34,11 +34,11 @@ class Stretch:
 
     steps_done: float = 0.0
     steps_in_model: float = 0.0
-    seconds: float = 0.0  # summed over all trainers, whether they were there or not
+    seconds: float = 0.0  # summed over all trainers, also while one was away
     steps_undisturbed: float = 0.0  # steps of trainers that no fault kept from training, and their seconds
     seconds_undisturbed: float = 0.0
     wall_s: float = 0.0
-    longest_step_s: float = 0.0  # of trainers that are there at the end and were never stopped
+    longest_step_s: float = 0.0  # among trainers that run at the end and were never stopped
 
     def rate(self) -> float:
         """The steps that ended in the model, per second and trainer."""
@@ -82,7 +82,7 @@ class Run:
         self._paused: List[Member] = []  # members whose trainers have been stopped, perhaps within a step
         self._ledger = Ledger()
         self._in_ledger: List[Member] = []
-        self._in_model_before: Optional[float] = None  # at the beginning of the stretch
+        self._in_model_before: Optional[float] = None  # steps in the model at the beginning of the stretch
         self._seen: Dict[str, Tuple[float, float, bool]] = {}  # name: (time, steps, whether in order)
         self._asked_s = 0.0
         self._counted: Dict[Tuple[str, str], int] = {}  # (node, counter): value when last asked
@@ -163,7 +163,7 @@ class Run:
         when = f"{now - self.outcome.faults_begun_s:7.1f} s  "
         self.view.say(when + self.view.styled(RED, fault.kind) + f"  {names}, for {fault.duration_s:.1f} s")
         for victim in fault.victims:
-            self._count(victim)  # they may soon begin at zero
+            self._count(victim)  # because the counters of a new daemon begin at zero
         fault.do()
         for victim in fault.victims:
             if fault.stops_trainers and victim.trainer_up:

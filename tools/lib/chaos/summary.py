@@ -9,8 +9,8 @@ from demo.view import bytes_text
 from .run import Outcome
 from .trainer import BATCH
 
-# The stretches before and after the faults must be equally fast, within this share. Otherwise the machine has changed
-# in between, and the cost of the faults cannot be measured.
+# The speeds of the stretches before and after the faults may differ by this share. If they differ more, the machine has
+# changed meanwhile, and the cost of the faults cannot be measured.
 MOST_DIFFERENCE = 0.05
 
 

@@ -26,7 +26,7 @@ BATCH = 128
 SCORE_EVERY_S = 2.0
 # The elements that share one step of the codec (docs/design.md).
 BLOCK = 256
-# Beyond this, a float of 32 bits can no longer count in ones.
+# Well below 2^24, from which on a 32-bit float cannot count every number.
 MOST_STEPS = 1 << 23
 
 

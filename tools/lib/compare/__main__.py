@@ -12,7 +12,7 @@ from typing import List
 
 from .options import parse
 
-options = parse(sys.argv[1:])  # before the imports that take time, or that --help could do without
+options = parse(sys.argv[1:])  # before the slow imports, which --help does not need
 
 from cluster import DaemonError  # noqa: E402
 from network import Network, NetworkUnavailable  # noqa: E402

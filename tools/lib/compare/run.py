@@ -19,9 +19,9 @@ from processes import POLL_S, Program, wait_until
 from .trainer import JOB, Orders
 
 START_TIMEOUT_S = 60.0
-# Trainers that begin together have found each other and a common model by then.
+# By then trainers that begin together have found each other, and agreed on a model.
 BEGIN_AFTER_S = 3.0
-# Whoever has not ended by then waits for somebody.
+# A trainer that has not ended by then is waiting for another.
 END_TIMEOUT_S = 5.0
 WITH_DAEMONS = ("gossip", "average", "server")
 
@@ -51,8 +51,8 @@ class Outcome:
     begin_s: float  # on the clock of the reports
     parts: List[Part]
     stuck: int  # trainers that had not ended in time
-    bytes_sent: Optional[int]  # by all nodes; None: not known
-    cpu_s: float  # of daemons
+    bytes_sent: Optional[int]  # the sum over all nodes; None: not known
+    cpu_s: float  # processor time of the daemons
 
 
 def _free_address(host: Optional[Host]) -> str:
@@ -72,7 +72,7 @@ class Run:
         servers = options.servers if method == "server" else 0
         self.hosts: List[Optional[Host]] = [None] * (options.nodes + servers)
         if network is not None:
-            delay_s = (options.latency_ms or 0) / 4000  # there and back, each through two hosts
+            delay_s = (options.latency_ms or 0) / 4000  # a round trip passes four hosts
             self.hosts = [network.add(delay_s) for _ in self.hosts]
             for host in self.hosts:
                 if options.mbit and host is not None:

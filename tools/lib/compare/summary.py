@@ -9,8 +9,8 @@ from plot import Chart, svg
 
 from .run import Outcome, Part
 
-POINTS = 10  # of a curve
-GOOD = 0.9  # the accuracy whose time is told
+POINTS = 10  # points of a curve
+GOOD = 0.9  # the summary says when this accuracy was reached
 
 
 def _accuracy_at(part: Part, time_s: float) -> float:

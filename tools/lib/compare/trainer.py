@@ -26,7 +26,7 @@ JOB = "compare"
 BATCH = 32
 LEARNING_RATE = 0.1
 REPORT_EVERY_S = 0.5
-# How long hivemind waits for a group to be complete. A complete one begins at once.
+# How long hivemind waits until a group is complete. A complete group begins at once.
 HIVEMIND_MATCHMAKING_S = 1.0
 HIVEMIND_ROUND_S = 20.0
 
@@ -41,7 +41,7 @@ class Orders:
     pause_s: float
     address: str  # of this node
     meeting: str  # where processes of gloo find each other: tcp://HOST:PORT
-    folder: str  # which all trainers of the run share
+    folder: str  # a folder that all trainers of the run share
     script: str  # a file with make(seed, node, nodes); "": the demo's network
 
     def to_json(self) -> str:
@@ -208,7 +208,7 @@ class Hivemind(Flat):
             prefix=JOB,
             target_group_size=self.orders.nodes,
             min_matchmaking_time=HIVEMIND_MATCHMAKING_S,
-            request_timeout=HIVEMIND_MATCHMAKING_S / 2,  # has to be less
+            request_timeout=HIVEMIND_MATCHMAKING_S / 2,  # must be shorter than the matchmaking
         )
 
     def after_step(self, step: int) -> None:
@@ -301,7 +301,7 @@ def main() -> None:
         time.sleep(max(0.0, begin_s - time.monotonic()))
         trainer.longest_s = 0.0
         trainer.train(end_s)
-    except Exception as failure:  # whatever the method's library raises
+    except Exception as failure:  # anything that the method's library raises
         error.append(f"{type(failure).__name__}: {failure}".splitlines()[0][:200])
     trainer.report(done=True, error=error[0] if error else "")
     if not error:

@@ -13,7 +13,7 @@ from typing import List
 
 from .options import parse
 
-options = parse(sys.argv[1:])  # before the imports that take time, or that --help could do without
+options = parse(sys.argv[1:])  # before the slow imports, which --help does not need
 
 from cluster import Cluster, DaemonError  # noqa: E402
 from plot import Chart, in_characters, svg  # noqa: E402

@@ -15,7 +15,7 @@ from . import data, plan
 from .learner import make_learner
 
 
-POINTS = 100  # of a curve, evenly spread over the run, besides the one before the first step
+POINTS = 100  # points of a curve, evenly spread over the run, and one more before the first step
 Curve = List[float]
 
 
@@ -23,7 +23,7 @@ Curve = List[float]
 class Baselines:
     """Accuracies."""
 
-    alone: List[Curve]  # of each founder
+    alone: List[Curve]  # one curve for each founder
     all_data: Curve
 
 

@@ -13,12 +13,12 @@ JOB = "digits"
 LEARNING_RATE = 0.2  # falls linearly to LAST_LEARNING_RATE over the run
 LAST_LEARNING_RATE = 0.004
 BATCH = 32
-STEPS_PER_S = 80.0  # two cores carry eight such trainers; the slow one takes a quarter
+STEPS_PER_S = 80.0  # eight such trainers can run on two cores; the slow one makes a quarter as many steps
 SLOWNESS = 4
-# The times of the story as fractions of the run. Between kill and join the survivors notice the loss.
+# The times of the two events, as fractions of the run. Between them the survivors notice the loss.
 KILL_AT = 0.40
 JOIN_AT = 0.55
-# The period of the exchanges that a node begins: about one every three steps.
+# The period of the exchanges that a node begins: about one exchange every three steps.
 GOSSIP_PERIOD_MS = 40
 CODECS = ("f32", "q8", "q4")
 MIN_NODES, MAX_NODES = 2, 16
@@ -37,7 +37,7 @@ class Plan:
         """The founders' names, then the joiner's."""
         return [f"node-{index + 1}" for index in range(self.nodes + 1)]
 
-    # The first node is killed, which the others dialled, because no node is special.
+    # The node that is killed is the first one, which the others dialled. This shows that no node is special.
     @property
     def killed(self) -> int:
         return 0

@@ -31,7 +31,7 @@ class Outcome:
     members: List[Member]  # founders, then the joiner
     begin_s: float  # on the monotonic clock
     killed_s: float  # on the monotonic clock
-    unclean: List[str]  # what did not stop properly
+    unclean: List[str]  # the programs that did not stop properly
 
 
 class Scenario:
@@ -120,7 +120,7 @@ class Scenario:
         try:
             wait_until(nothing_under_way, SETTLE_TIMEOUT_S, "the daemons have finished their exchanges")
         except TimeoutError:
-            pass  # The daemons go on exchanging while their trainers stand still; the counts hold either way.
+            pass  # Daemons may go on exchanging while their trainers stand still. The counts are valid in both cases.
         for member in self.present():
             if not member.status or not member.job:
                 raise MemberError(f"{member.name}: its daemon has never answered with what it knows of the job")

@@ -15,7 +15,7 @@ from .data import split
 from .scenario import Outcome
 from .view import bytes_text
 
-# A neighbour's death is noticed, and its exchanges are ended, well within this.
+# Well within this time a neighbour's death is noticed, and the exchanges with it are ended.
 AFTERMATH_S = 3.0
 FP32_BYTES = 4
 
@@ -99,7 +99,7 @@ def as_text(orders: plan.Plan, outcome: Outcome, baselines: Baselines) -> List[s
 
 def charts(orders: plan.Plan, outcome: Outcome, baselines: Baselines) -> List[Chart]:
     """The mean accuracies, and that of each node. A node counts from when it is attached until it is killed."""
-    members = [member for member in outcome.members if member.curve]  # on a slow machine one is killed before it is attached
+    members = [member for member in outcome.members if member.curve]  # one may be killed before it is attached
     curves = {member.name: tuple((np.array(member.curve) - (outcome.begin_s, 0)).T) for member in members}
     times = np.linspace(0, orders.seconds, len(baselines.all_data))
     shared = times[times >= min(own[0] for own, _ in curves.values())]

@@ -30,7 +30,7 @@ class Orders:
     plan: plan.Plan
     node: int
     step_times_file: str  # a file for the times, one row for each step: see Trainer.step()
-    train_on: bool  # trains on after the end, until it is ended
+    train_on: bool  # whether it goes on training after the end, until it is stopped
 
     def to_json(self) -> str:
         return json.dumps({**self.__dict__, "plan": self.plan.as_dict()})
@@ -85,7 +85,7 @@ class Trainer:
         while due < until_s:
             time.sleep(max(0.0, due - time.monotonic()))
             self.step()
-            # After a pause of the whole machine, training goes on from here instead of catching up in a burst.
+            # After a pause of the whole machine, training goes on at the usual pace, and does not catch up in a burst.
             due = max(due + self.pause_s, time.monotonic() - self.pause_s)
             if time.monotonic() >= next_report:
                 self.report("training")

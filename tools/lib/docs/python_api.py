@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Iterator, List, Tuple, Union
 
 WIDTH = 120
-SIGNATURE_WIDTH = 88  # what a page of the site shows without scrolling
+SIGNATURE_WIDTH = 88  # characters that a page of the site shows without scrolling
 PACKAGE = "sdk/python/gossamer"
 Function = Union[ast.FunctionDef, ast.AsyncFunctionDef]
 
-# Module as users import it -> what of it is public: (file, names in order).
+# Module as users import it -> its public names, in order, by file.
 PUBLIC: List[Tuple[str, List[Tuple[str, List[str]]]]] = [
     ("gossamer", [
         ("_arrays.py", ["attach"]),
@@ -41,7 +41,7 @@ PUBLIC: List[Tuple[str, List[Tuple[str, List[str]]]]] = [
     ("gossamer.wandb", [("wandb.py", ["log"])]),
     ("gossamer.mlflow", [("mlflow.py", ["log"])]),
 ]
-# Whose members are shown as another class's, which inherits them.
+# The members of a key's class are shown under the class that inherits them.
 PART_OF = {"Shared": "Run"}
 
 

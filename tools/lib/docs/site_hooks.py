@@ -32,7 +32,8 @@ def on_page_markdown(markdown: str, *, page, **_) -> str:
             return match[0]
         return f"`{path}`" if text.strip("`") in path else f"{text} (`{path}`)"
 
-    # Tests read words behind the language (docs/how-to/start-a-cluster.md); Markdown's extension takes one only.
+    # Tests read words after the language of a code block (docs/how-to/start-a-cluster.md), but Markdown's extension
+    # allows one word only.
     markdown = re.sub(r"^(```\w+) .*$", r"\1", markdown, flags=re.M)
     return re.sub(r"(?<!!)\[([^\]]*)\]\(([^)\s]+)\)", replaced, markdown)
 

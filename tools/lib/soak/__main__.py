@@ -14,7 +14,7 @@ from typing import List
 
 from .options import parse
 
-options = parse(sys.argv[1:])  # before the imports that take time, or that --help could do without
+options = parse(sys.argv[1:])  # before the slow imports, which --help does not need
 
 from cluster import Cluster, DaemonError  # noqa: E402
 from processes import tell_failure, wait_until  # noqa: E402
@@ -26,7 +26,7 @@ from .party import Client, Party, forget_ended  # noqa: E402
 from .samples import Samples  # noqa: E402
 
 SETTINGS = {"gossip": {"period_ms": options.period_ms}, "node": {"io_threads": 1}}
-# On every second daemon the clients share one job, and so one replica; on the others they have two.
+# On every second daemon the clients share one job, and so one replica. On the others they have two jobs.
 JOBS = ("first", "second")
 START_TIMEOUT_S = 120.0
 TURN_S = 0.05
@@ -56,7 +56,7 @@ def make_parties(cluster: Cluster) -> List[Party]:
         parties.append(party)
         if index < options.daemons:
             party.up = True
-            party.node.start()  # later ones dial those that have started
+            party.node.start()  # later nodes dial the nodes that have started
     return parties
 
 

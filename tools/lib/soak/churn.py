@@ -11,7 +11,7 @@ from typing import Callable, List, Optional, Sequence
 
 from .party import Client, Party
 
-# How long it is away, in seconds, and how long all may take until they are together again.
+# Times in seconds: how long a program is away, how long a guest stays, and how long all may take to be together again.
 AWAY_S = (2.0, 6.0)
 GUEST_STAYS_S = (15.0, 30.0)
 BACK_TIMEOUT_S = 60.0
@@ -28,7 +28,7 @@ class Event:
         self.kind = kind
         self.party = party
         self.begun_s = now
-        self.back_s: Optional[float] = None  # time from being brought back until taking part
+        self.back_s: Optional[float] = None  # the time from its return until it takes part
         self._stages = list(stages)
         self._next_s = now
 

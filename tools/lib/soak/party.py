@@ -21,7 +21,7 @@ class Client:
         self.folder = party.folder / f"client-{index + 1}"
         self.folder.mkdir()
         self.program: Optional[Program] = None
-        self.up = False  # whether it should run
+        self.up = False  # whether the program should run
         self._party = party
         self._arguments = [str(self.folder), job, str(elements), f"{step_ms:g}", str(seed)]
         self.board = Board(self.folder / "board", clear=True)

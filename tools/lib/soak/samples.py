@@ -16,10 +16,11 @@ from cluster import DaemonError, ask
 
 from .party import Party
 
-# Every daemon is measured this often. gossamerctl is started this often, for one daemon after the other.
+# The first is how often every daemon is measured. The second is how often gossamerctl is started, for one daemon after
+# the other.
 LOOK_EVERY_S = 2.0
 ANSWER_EVERY_S = 0.5
-# A program that does nothing, whose time is the least that starting gossamerctl can take.
+# A program that does nothing. Starting gossamerctl cannot take less time than starting this.
 NOTHING = "/usr/bin/true"
 TOOL_TIMEOUT_S = 30.0
 
@@ -63,7 +64,7 @@ class Samples:
         self._answers_csv = self._csv(folder / "gossamerctl.csv", Answer)
         self._next_look_s = self._next_answer_s = 0.0
         self._turn = 0
-        self._answering: Set[int] = set()  # the daemons that have answered once, and from then on must answer
+        self._answering: Set[int] = set()  # daemons that have answered once, and must answer from then on
 
     def turn(self, parties: Sequence[Party], now: float) -> None:
         there = [party for party in parties if party.up and party.node.running()]

@@ -19,7 +19,7 @@ import gossamer
 from board import Board
 
 TELL_EVERY_S = 1.0
-# Each step trains one of this many pieces of the model, because many share the machine.
+# Each step trains one of this many pieces of the model, because many trainers share the machine.
 PIECES = 16
 LEARNING_RATE = 0.05
 STEPS_FILE = "steps.csv"
@@ -40,7 +40,8 @@ def main() -> None:
     board = Board(folder / "board", writer=True, clear=True)
     board["started_s"] = time.monotonic()
     goal, model = np.float32(random.standard_normal()), np.zeros(elements, np.float32)
-    # The first of several clients that come back decides nothing: a client that attaches later pulls the job's model.
+    # Of several clients that come back, the first does not decide on a model: a client that attaches later pulls the
+    # job's.
     run = gossamer.attach({"model": model}, job=job, wait=False)
     pieces = np.array_split(model, min(PIECES, elements))
     told_s, durations = time.monotonic(), []

@@ -16,16 +16,17 @@ import numpy as np
 
 from .samples import Answer, Look
 
-# The first part of the time is for warming up: allocators take memory for each thread, and links find their windows.
+# This first share of the time is not judged, because allocators still take memory for each thread, and links still
+# adjust their windows.
 WARM_UP_SHARE = 0.2
 BINS = 30
 LEAST_BINS = 6
-# A death keeps the other nodes busy for seconds. Bins that are shorter than that depend on each other.
+# A death keeps the other nodes busy for seconds, so shorter bins would not be independent of each other.
 LEAST_BIN_S = 10.0
-# A normal deviate: one flat line in two hundred and fifty is called growing.
+# In standard errors: with this, one flat line in 250 is called growing.
 CONFIDENCE_DEVIATE = 2.65
-# Allowed growth: in an hour; in the whole time, because smaller growth cannot be told from filling tables, kept buffers
-# and one more link; and in the whole time as a share of the level.
+# Allowed growth: in an hour; in the whole time; and in the whole time as a share of the level. Less growth than the
+# second cannot be told from filling tables, kept buffers and one more link.
 ALLOWED = {
     "heap": (2 << 20, 1 << 20, 0.0),
     "private": (8 << 20, 16 << 20, 0.10),
@@ -37,7 +38,7 @@ WORDS = {"heap": "its memory in use", "private": "its resident memory"}
 # nothing.
 ANSWER_MS = 100.0
 ANSWER_TIMES_NOTHING = 10.0
-# The median time at the end is at most this many times the median at first, both measured in that way.
+# The median time of an answer, over that of a program that does nothing, grows at most this many times until the end.
 ANSWER_SLOWER = 2.0
 
 

@@ -1,4 +1,4 @@
-// gossamer-sim drive: what a program wants to have simulated, as JSON, and its result.
+// gossamer-sim drive: reads from JSON what a program wants to have simulated, runs it and prints the result.
 
 #include <fmt/format.h>
 
@@ -30,7 +30,7 @@ constexpr std::size_t max_driven_elements = std::size_t{1} << 30;
 constexpr std::uint64_t max_samples = std::uint64_t{1} << 53;
 constexpr std::uint64_t max_evaluations = 1'000'000;
 
-/// Takes values out of an object, so that what is left over is unknown.
+/// Takes values out of an object. Names that are left over at the end are unknown ones.
 class Wants {
  public:
   Wants(json object, std::string where) : object_(std::move(object)), where_(std::move(where)) {
@@ -214,7 +214,7 @@ double number_in(const json& object, const char* name) {
   return found != object.end() && found->is_number() ? found->get<double>() : std::nan("");
 }
 
-/// Draws results of earlier runs together.
+/// Draws charts that compare the results of earlier runs.
 void draw(const std::string& file) {
   std::vector<LearningRun> runs;
   for (const json& one : json::parse(contents_of(file))) {

@@ -19,7 +19,7 @@ bool is_finite(std::span<const float> model) {
   return std::ranges::all_of(model, [](float value) { return std::isfinite(value); });
 }
 
-/// What both kinds of run share: samples, faults in their order, evaluations.
+/// The common part of both kinds of run: samples, faults in their order, evaluations.
 class DriveRun {
  public:
   DriveRun(const Drive& drive, const Program& program) : drive_(drive), program_(program) {}
@@ -58,7 +58,7 @@ class DriveRun {
   [[nodiscard]] virtual Record measure() const = 0;
   virtual void finish(LearningRun& run) const = 0;
 
-  /// Only the samples end a run without a time.
+  /// Throws if nobody trains any more in a run without a time limit, because only its samples would end it.
   void check_progress() {
     if (samples_ != progress_samples_) {
       progress_samples_ = samples_;
@@ -67,7 +67,7 @@ class DriveRun {
     if (drive_.end_us == 0 && now_us() - progress_us_ > std::max(most_idle_us, most_idle_steps * drive_.step_us))
       throw UsageError("nobody trains any more: say how many seconds are to be simulated, or let a node come back");
   }
-  /// Throws unless the node is as the fault needs it: what is dead can only start.
+  /// Throws unless the fault fits the node: a dead node can only start, and a living one cannot.
   void check_alive(const NodeFault& fault) const {
     const bool is = is_alive(fault.node);
     if (is != (fault.kind == FaultKind::start)) return;
@@ -78,7 +78,7 @@ class DriveRun {
   [[nodiscard]] double computing(double steps_s, const LearningRun& run) const {
     return std::min(1.0, steps_s / (run.records.back().time_s * static_cast<double>(drive_.nodes)));
   }
-  /// Nothing is trained beyond the samples that were asked for.
+  /// Trains the node, unless the run has all its samples.
   [[nodiscard]] std::uint64_t train(std::size_t node, std::span<float> model) {
     if (drive_.samples != 0 && samples_ >= drive_.samples) return 0;
     const std::uint64_t used = program_.train(node, model);
@@ -97,7 +97,7 @@ class DriveRun {
   TimeUs progress_us_ = 0;
 };
 
-/// Gossip on the shipped replicas; and nobody to exchange with, as a cluster without links.
+/// Gossip on the shipped replicas. The method `alone` is the same cluster without links.
 class GossipDrive : public DriveRun {
  public:
   GossipDrive(const Drive& drive, const Program& program)
@@ -137,9 +137,9 @@ class GossipDrive : public DriveRun {
   void advance(TimeUs until_us) override { cluster_.run_until(until_us); }
   [[nodiscard]] bool is_alive(std::size_t node) const override { return cluster_.client_alive(node); }
 
-  /// The replica counts the small model's bytes, and not those of the large one that it stands for.
+  /// The link capacity for the replica, which counts the bytes of the small model and not of the large one.
   [[nodiscard]] double seen_capacity() const { return drive_.node_bytes_per_s / drive_.byte_scale; }
-  /// Links the node to all its neighbours that live.
+  /// Links the node to all its living neighbours.
   void link(std::size_t i) {
     for (const std::size_t j : graph_[i])
       if (!cut_.contains(i) && !cut_.contains(j)) cluster_.link(i, j);
@@ -189,7 +189,7 @@ class GossipDrive : public DriveRun {
     }
   }
 
-  /// The models that live, with the corrections under way to them: exchanges conserve the sum with them.
+  /// The models of living clients with the corrections under way to them. Exchanges conserve only this sum.
   [[nodiscard]] std::vector<std::vector<float>> models() const {
     std::vector<std::vector<float>> whole;
     for (std::size_t i = 0; i < drive_.nodes; ++i) {
@@ -197,7 +197,7 @@ class GossipDrive : public DriveRun {
       const auto values = cluster_.whole(i);
       whole.emplace_back(values.begin(), values.end());
     }
-    // The others go on without those with NaN or infinity, as long as there are others.
+    // Models with NaN or infinity are left out, unless all are such.
     if (std::ranges::any_of(whole, is_finite)) std::erase_if(whole, std::not_fn(is_finite));
     return whole;
   }
@@ -313,7 +313,7 @@ class AverageDrive : public DriveRun {
   void happens(const NodeFault& fault) override {
     Node& node = nodes_[fault.node];
     switch (fault.kind) {
-      case FaultKind::kill:  // the others find out, and go on without it
+      case FaultKind::kill:  // the others notice after some time, and go on without the node
         node.alive = false;
         now_us_ += drive_.detection_us;
         return program_.stop(fault.node);

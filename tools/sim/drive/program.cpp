@@ -16,7 +16,7 @@ namespace gossamer::sim {
 
 namespace {
 
-/// Says a line to the program and returns its answer.
+/// Writes a line to the program and returns its answer.
 std::string ask(const std::string& question) {
   std::fputs((question + "\n").c_str(), stdout);
   std::fflush(stdout);

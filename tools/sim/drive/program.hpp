@@ -18,13 +18,13 @@ namespace gossamer::sim {
 
 class Program : public Workload {
  public:
-  /// Maps the file behind the descriptor. Throws UsageError if it is not as large as it has to be.
+  /// Maps the file behind the descriptor. Throws UsageError if the file has the wrong size.
   Program(int memory, std::size_t nodes, std::size_t elements);
   ~Program() override;
   Program(const Program&) = delete;
   Program& operator=(const Program&) = delete;
 
-  // --- what each workload has
+  // --- the functions of every workload
   [[nodiscard]] std::size_t elements() const override { return elements_; }
   [[nodiscard]] std::vector<float> initial(std::uint64_t) const override { return start(0); }
   [[nodiscard]] std::unique_ptr<GradientSource> make_source(const SourceOptions& options) const override;

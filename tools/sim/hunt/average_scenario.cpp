@@ -43,17 +43,17 @@ struct AveragePeer {
   std::unique_ptr<Averaging> averaging;
   bool alive = true;
   bool leaves = false;
-  bool node_lives = false;  // only its process has died, and its node says so
+  bool node_lives = false;  // true: only the process has died, and its node says so
   TimeUs paused_until_us = 0;
-  std::map<std::uint64_t, RoundValues> contributions;  // by number
-  std::map<std::uint64_t, std::uint16_t> at_least;     // members, likewise
-  std::uint64_t number = 0;                            // of the last one
+  std::map<std::uint64_t, RoundValues> contributions;  // by their number
+  std::map<std::uint64_t, std::uint16_t> at_least;     // members that a contribution wants, by its number
+  std::uint64_t number = 0;                            // number of the last contribution
   bool trains = false;
   std::array<std::map<Participant, float>, average_fragments> came;
   std::array<std::vector<float>, average_fragments> in_order_of_coming;
   RoundValues results{};
   RoundValues last_results{};
-  RoundValues set_aside{};  // of the accepted plan, while another is carried out
+  RoundValues set_aside{};  // results of the accepted plan while another is carried out
   std::set<RoundName> used;
   std::unique_ptr<Averaging> before;
 };
@@ -106,7 +106,7 @@ class AverageRun {
   std::set<Contribution> taken_;  // by any group
   std::set<std::pair<RoundName, gossip::Ballot>> plans_;
   TimeUs training_us_;
-  std::uint64_t most_wanted_ = 1;  // members, by a contribution
+  std::uint64_t most_wanted_ = 1;  // the most members that any contribution wants
   TimeUs late_links_us_ = 0;
   std::uint64_t faults_ = 0;
   AverageOutcome outcome_;
@@ -127,7 +127,7 @@ AverageRun::AverageRun(std::uint64_t seed, AverageFault fault) : fault_(fault), 
     add_peer();
 }
 
-/// Links come up one after the other. So two groups may be founded.
+/// Links come up one after the other, so that two groups may be founded.
 void AverageRun::link(std::size_t i, std::size_t j) {
   schedule_.after(late_links_us_ == 0 ? 0 : between(random_, 0, late_links_us_), [this, i, j] {
     if (!peers_[i].alive || !peers_[j].alive) return;
@@ -257,7 +257,7 @@ void AverageRun::part_came(std::size_t i, const Participant& from, std::uint64_t
     const bool result = part.kind == RoundPart::Kind::result;
     AveragePeer& peer = peers_[i];
     const float before = peer.results[part.fragment];
-    if (result) peer.results[part.fragment] = value;  // the last part is used at once
+    if (result) peer.results[part.fragment] = value;  // received() may use the results at once if this part is the last
     if (averaging.received(from, round, part, out)) {
       if (!result) peer.came[part.fragment].emplace(from, value);
       if (!result) peer.in_order_of_coming[part.fragment].push_back(value);
@@ -312,7 +312,7 @@ void AverageRun::use(std::size_t i, std::uint64_t round, const RoundPlan& plan) 
   outcome_.contributions += plan.contributions.size();
 }
 
-/// Of the round's members, those that it does not drop.
+/// Whether each contribution's wanted number of members is reached by the members that were in the round before.
 bool AverageRun::has_enough_members(const RoundName& name, const RoundPlan& plan) const {
   const auto before = rounds_.find({name.first, name.second - 1});
   const auto stays = [&](const Participant& one) {
@@ -324,7 +324,7 @@ bool AverageRun::has_enough_members(const RoundName& name, const RoundPlan& plan
   });
 }
 
-/// A contribution that the node lets go is in a round. It trains then, and has the next one.
+/// A contribution that the member lets go must be in a round. The member then trains, and has the next contribution.
 void AverageRun::look_at_contribution(std::size_t i) {
   AveragePeer& peer = peers_[i];
   if (fault_ == AverageFault::early && peer.averaging->plan() != nullptr) {
@@ -361,7 +361,7 @@ void AverageRun::look_at_contribution(std::size_t i) {
 
 // --- faults -------------------------------------------------------------------------------------------------------
 
-/// Without it, a quorum of the voters of each round that somebody is in is alive.
+/// Whether, without process i, a quorum of the voters of every member's round is still alive.
 bool AverageRun::may_lose(std::size_t i) const {
   return std::ranges::all_of(peers_, [&](const AveragePeer& peer) {
     return !peer.alive || !peer.averaging->is_member() || has_quorum(*peer.averaging, i);
@@ -377,7 +377,7 @@ bool AverageRun::has_quorum(const Averaging& averaging, std::size_t without) con
   return averaging.is_quorum(alive);
 }
 
-/// The node of a process that has died answers for it.
+/// Sends what the node of a dead process answers in its place.
 void AverageRun::say_nobody(std::size_t i, std::size_t to, bool about_node) {
   gossip::Participant nobody = peers_[i].id;
   if (about_node) nobody.life = gossip::nobodys_life;
@@ -388,7 +388,7 @@ void AverageRun::say_nobody(std::size_t i, std::size_t to, bool about_node) {
   });
 }
 
-/// If the other lives, the failure detector is wrong, and finds that out.
+/// Tells process i that j is dead. If j is alive, the failure detector is wrong, and finds that out later.
 void AverageRun::tell_dead(std::size_t i, std::size_t j, TimeUs delay_us) {
   if (i == j) return;
   schedule_.after(delay_us, [this, i, j] {
@@ -486,7 +486,7 @@ const AveragePeer* AverageRun::first_of_oldest_group() const {
   return first;
 }
 
-/// How many it has committed.
+/// How many rounds the group has committed.
 std::uint64_t AverageRun::rounds_of(const FoundingId& founding) const {
   const auto next = rounds_.lower_bound({founding, std::numeric_limits<std::uint64_t>::max()});
   if (next == rounds_.begin() || std::prev(next)->first.first != founding) return 0;
@@ -505,7 +505,7 @@ void AverageRun::judge(std::uint64_t rounds_then) {
   };
   const auto furthest = std::ranges::find_if(peers_, is_furthest);
   if (furthest == peers_.end() || !has_quorum(*furthest->averaging, peers_.size())) {
-    ++outcome_.blocked;  // several died at once, after the round was agreed on that made them voters
+    ++outcome_.blocked;  // several voters of a round died at once, after the round was agreed on
     return;
   }
   if (rounds < rounds_then + calm_rounds) {

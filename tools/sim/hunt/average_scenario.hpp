@@ -1,12 +1,12 @@
 // Members of a collective, which averages exactly (gossip/average/averaging.hpp), under faults. Links come late, so
-// that several may found. Members die, pause, leave and come; the failure detector is late and at times wrong; messages
-// are lost, doubled, late and out of order, and the network is cut and heals. A quorum of every round's members stays
-// alive.
+// several nodes may found a group. Members die, pause, leave and come. The failure detector is late and at times wrong.
+// Messages are lost, doubled, late and out of order, and the network is cut and heals. A quorum of every round's
+// members stays alive.
 //
-// Every contribution is known. So every member that applies a round must hold, bit by bit, the mean of exactly its
-// contributions; each contribution is in one round of a group at most, and in none that fewer members take part in than
-// it wants; none of a living member is lost; and once the faults are over, all are members of one group, and its rounds
-// go on.
+// Every contribution is known, so these are checked. A member that applies a round holds, bit by bit, the mean of
+// exactly the round's contributions. A contribution is in at most one round of a group, and that round has as many
+// members as the contribution wants. No contribution of a living member is lost. Once the faults are over, all are
+// members of one group, and its rounds go on.
 //
 // One seed decides everything. One thread.
 
@@ -22,12 +22,12 @@ namespace gossamer::sim {
 struct AverageOutcome {
   std::uint64_t events = 0;
   std::uint64_t rounds = 0;
-  std::uint64_t contributions = 0;  ///< that rounds have
+  std::uint64_t contributions = 0;  ///< contributions in all rounds
   std::uint64_t deaths = 0;
-  std::uint64_t entered = 0;   ///< nodes that became members, also again
+  std::uint64_t entered = 0;   ///< times that a node became a member
   std::uint64_t repeated = 0;  ///< plans that were not committed
-  std::uint64_t groups = 0;    ///< that were founded
-  std::uint64_t blocked = 0;   ///< runs in which too many voters of a round died at once
+  std::uint64_t groups = 0;    ///< groups that were founded
+  std::uint64_t blocked = 0;   ///< 1: too many voters of a round died at once
 
   [[nodiscard]] std::array<ScenarioCount, 8> counts() const {
     return {{{"events", events},
@@ -45,9 +45,9 @@ struct AverageOutcome {
 enum class AverageFault {
   none,
   as_they_come,   ///< an owner adds contributions in the order in which they come
-  early,          ///< a member uses the results when it has all of them, and not when they are committed
+  early,          ///< a member uses results as soon as it has all of them, before they are committed
   amnesia,        ///< a member goes back to what it knew a moment before
-  taken_unknown,  ///< whoever enters is not told which of its contributions were taken
+  taken_unknown,  ///< a node that enters is not told which of its contributions were taken
   groups_apart,   ///< members of two groups do not tell each other
   stale_parts,    ///< contributions that were kept for a plan are used for the next one
   too_few,        ///< a conductor is not told how many members a contribution wants

@@ -105,7 +105,7 @@ void ExchangeRules::left(const Cluster::Event& event, const ExchangeReply& reply
   Own* own = open(event.node, reply.fragment);
   if (own == nullptr) return;
   own->answers += weight;
-  const double all = own->answers + (own->partner == event.other ? 0 : own->weight);  // its partner will refuse it
+  const double all = own->answers + (own->partner == event.other ? 0 : own->weight);  // the partner refuses ours
   if (all <= options_.mixing_budget) return;
   throw Violation({.node = event.node, .other = event.other, .fragment = reply.fragment, .exchange = id},
                   "mixing budget: with its own exchange {} out, node {} has given weights of {:.3g} in all, of {:.3g} "

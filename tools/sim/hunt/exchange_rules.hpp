@@ -1,4 +1,4 @@
-// Rules for both ends of an exchange, beside "exactly once" (hunt/invariants.hpp), checked by the messages they send:
+// Rules for both ends of an exchange, besides "exactly once" (hunt/invariants.hpp). They are checked by the messages:
 //
 //   acknowledgement  An exchange is acknowledged in the turn in which it was concluded, and not before. An initiator
 //                    that says it will never commit an exchange never does, nor does a later daemon of its node.
@@ -23,7 +23,7 @@ namespace gossamer::sim {
 
 class ExchangeRules {
  public:
-  /// `options`: the options that the cluster's replicas should have.
+  /// `options` are those that the cluster's replicas should have.
   ExchangeRules(const Cluster& cluster, const gossip::ReplicaOptions& options);
 
   /// Throws Violation.
@@ -35,12 +35,12 @@ class ExchangeRules {
     TimeUs begun_us = 0;
     int min_shift = 0;
     bool delivered = false;                   ///< the request has arrived
-    std::optional<ExchangeId> crossing = {};  ///< the responder's request to the initiator, open when this one came
+    std::optional<ExchangeId> crossing = {};  ///< the responder's own request, if open when this one came
     bool answered = false;
-    bool replied = false;    ///< the answer has left, or could not
+    bool replied = false;    ///< the answer has left, or could not leave
     bool concluded = false;  ///< the initiator has accepted the answer
     bool committed = false;  ///< the initiator's replica has changed by it
-    bool denied = false;     ///< the initiator has said that it will never be committed there
+    bool denied = false;     ///< the initiator has said that it will never commit the exchange
     bool heard = false;      ///< the acknowledgement has arrived
   };
   /// A node's own request that is out.
@@ -48,7 +48,7 @@ class ExchangeRules {
     ExchangeId id;
     std::size_t partner;
     double weight;
-    double answers = 0;  ///< the sum of the weights that the node has answered since
+    double answers = 0;  ///< the sum of the weights in the node's answers since then
   };
   struct NodeState {
     std::vector<std::optional<Own>> own = {};  ///< one for each fragment

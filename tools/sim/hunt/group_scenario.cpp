@@ -28,18 +28,18 @@ using gossip::Phase;
 constexpr JobKey group_job{.name_hash = 7, .layout_hash = 9};
 constexpr std::uint32_t fragments = 2;
 constexpr std::uint32_t blocks = 1;
-constexpr std::size_t elements = blocks * block_elements;  // of one fragment
+constexpr std::size_t elements = blocks * block_elements;  // elements of one fragment
 constexpr TimeUs tick_us = 2'000;
-constexpr std::uint64_t step_samples = 12;  // of one client: each moves the clock of its node
+constexpr std::uint64_t step_samples = 12;  // samples of one client's step; each moves the clock of its node
 constexpr TimeUs await_us = 3 * us_per_s;   // how long the clients of a former daemon are awaited
 constexpr TimeUs faults_us = 12 * us_per_s;
 constexpr TimeUs calm_us = 40 * us_per_s;
 constexpr TimeUs rest_us = 5 * us_per_s;
-constexpr std::uint64_t most_at_rest = 5 * fragments;  // publications in that time: exchanges look now and then
-constexpr int ends = 3;                                // of a run: the programs train a little after each
+constexpr std::uint64_t most_at_rest = 5 * fragments;  // publications in that time; some are always asked for
+constexpr int ends = 3;                                // ends in a run: the programs train a little after each
 constexpr TimeUs end_us = 20 * us_per_s;               // the longest that an end may take
-constexpr double end_tolerance = 1e-3;                 // of a model, between nodes for which the run is over
-constexpr double local_tolerance = 1e-5;               // of a model, between clients of such a node
+constexpr double end_tolerance = 1e-3;    // relative difference of models, between nodes for which the run is over
+constexpr double local_tolerance = 1e-5;  // relative difference of models, between clients of such a node
 
 /// A client's process and the memory that it shares.
 struct Client {
@@ -48,7 +48,7 @@ struct Client {
   std::array<std::array<std::optional<gossip::CopyReceipt>, 2>, fragments> receipts;
   std::array<float, fragments> x{};           ///< all elements of a fragment are equal
   std::array<bool, fragments> unpublished{};  ///< it has trained since it published finite values
-  double trained = 0;                         ///< by its share among its node's clients
+  double trained = 0;                         ///< what it has trained, weighted by its share among its node's clients
   std::uint64_t clock = 0;
   std::array<std::uint64_t, fragments> publication_clocks{};
   std::uint64_t steps = 0;
@@ -61,13 +61,13 @@ struct Client {
   std::uint32_t finishing = 0;
   gossip::EndAnswer answer;
   bool left = false;  ///< the run is over for it
-  int slowness = 1;   ///< it serves due fragments once in so many steps
+  int slowness = 1;   ///< it serves due fragments once in this many steps
 };
 
 /// The data that outlive a node's daemons.
 struct Kept {
   std::array<std::optional<gossip::CopyMemory::Copy>, fragments> copies;
-  std::array<std::optional<gossip::CopyMemory::Copy>, fragments> before;  ///< what counted before the last store
+  std::array<std::optional<gossip::CopyMemory::Copy>, fragments> before;  ///< as they were before the last store
   std::array<std::array<std::vector<float>, 2>, fragments> buffers;
   std::array<std::vector<gossip::Gap>, fragments> gaps;
   KeptExchanges exchanges;
@@ -132,7 +132,7 @@ class Life : public ExchangeMemory, public gossip::CopyMemory, public gossip::Re
   Life(Scenario& scenario, std::size_t node, std::size_t first, gossip::ExchangeCounter& counter);
   void add(std::size_t index);
   void detach(std::size_t index);
-  /// All clients take part, in the node's own copy, and nothing of one that has gone is outstanding.
+  /// Whether all clients take part in the node's own copy, and nothing of a client that has gone is outstanding.
   [[nodiscard]] bool is_settled() const;
   void tick();
   void woken();
@@ -204,7 +204,7 @@ struct GroupNode {
   Kept kept;
   bool daemon = true;
   bool keeps = false;   ///< none of its clients ever trains
-  bool pauses = false;  ///< its clients do not train, since one of them publishes NaN
+  bool pauses = false;  ///< its clients do not train, because one of them publishes NaN
   std::uint64_t life_number = 0;
   std::unique_ptr<gossip::ExchangeCounter> counter;
   std::unique_ptr<Life> life;
@@ -219,7 +219,7 @@ class Scenario {
   void attach_after(std::size_t i, std::size_t c, TimeUs delay_us);
   void deliver(std::size_t from, std::size_t to, const Message& message);
   void in_life(std::size_t i, TimeUs time_us, std::function<void(Life&)> action);
-  /// True once in a run that has this fault.
+  /// True at one moment of a run that has this fault.
   bool goes_wrong(GroupFault fault) { return fault == fault_ && ++chances_ == 25; }
   /// The programs average by themselves, so that all that train hold one model.
   [[nodiscard]] bool is_averaged() const { return is_averaged_; }
@@ -261,9 +261,9 @@ class Scenario {
   gossip::Random late_random_;
   bool hears_late_ = false;  // daemons run some time after their clients have published
   bool is_averaged_ = false;
-  float model_ = 0;  // averaged: what all that train hold after their next step
+  float model_ = 0;  // if averaged: the model that all training clients hold after their next step
   gossip::Random keeper_random_;
-  double keeper_chance_ = 0;  // that a node, or a client that comes, keeps the job
+  double keeper_chance_ = 0;  // the probability that a node, or a client that comes, keeps the job
   std::vector<double> begun_with_;
   bool training_ = true;
 };
@@ -336,7 +336,7 @@ void Life::tell_places() {
     one->client().place_count = std::max(static_cast<std::uint32_t>(trainers), awaited_);
 }
 
-/// Like Job::detached(), of a node whose contacts have all been dialled.
+/// Like Job::detached(), at a node that has dialled all its contacts.
 void Life::detach(std::size_t index) {
   woken();
   const auto found = std::ranges::find(members, index, &SimMember::index);
@@ -491,7 +491,7 @@ void Scenario::attach_after(std::size_t i, std::size_t c, TimeUs delay_us) {
   });
 }
 
-/// Like Job::make() and Job::add(): a client that cannot begin the job, while another may come, tries again later.
+/// Like Job::make() and Job::add(). A client that cannot begin the job tries again later, because another may come.
 void Scenario::attach(std::size_t i, std::size_t c) {
   GroupNode& node = nodes[i];
   const bool gathered = std::ranges::all_of(node.kept.copies, [](const auto& copy) { return copy.has_value(); });
@@ -565,7 +565,7 @@ void Scenario::deliver(std::size_t from, std::size_t to, const Message& message)
 
 // --- clients ---------------------------------------------------------------------------------------------------------
 
-/// The first client that trains; if none does, the first.
+/// The first client that trains, or the first one if none trains.
 const Client& first_trainer(const GroupNode& node) {
   const auto found = std::ranges::find_if(node.life->members, [](const auto& one) { return !one->keeps(); });
   return (found == node.life->members.end() ? node.life->members.front() : *found)->client();
@@ -589,7 +589,7 @@ void Scenario::step(std::size_t i, std::size_t c) {
   // A client's share is one of all its node's clients, so nobody trains before all take part.
   const bool trains = training_ && !client.keeps && !nodes[i].pauses && client.finishing == 0 && all_run();
   const bool averages = is_averaged_ && client.running && !client.keeps && client.finishing == 0;
-  if (averages && client.x[0] != model_) {  // the others' steps are its own, too
+  if (averages && client.x[0] != model_) {  // the steps of the other clients count as its own, too
     client.x.fill(model_);
     client.clock += step_samples;
   }
@@ -613,7 +613,7 @@ void Scenario::step(std::size_t i, std::size_t c) {
   }
   if (over) {
     client.left = true;
-    return;  // its program serves what was due when it heard, and goes on to other things
+    return;  // its program has served what was due when it heard of the end, and does not step any more
   }
   schedule.after(between(random, step_least_us_, 10 * step_least_us_), [this, i, c] { step(i, c); });
 }
@@ -646,21 +646,21 @@ void Scenario::serve(std::size_t i, std::size_t c, std::uint32_t f) {
 
 // --- clients that go and come ----------------------------------------------------------------------------------------
 
-/// The client is gone, or has published all that it has trained.
+/// Whether the client is gone, or has published all that it has trained.
 bool Scenario::is_done(const Client& client) const {
   if (is_averaged_) return client.running || !client.alive;  // nothing is lost
   const auto is_published = [](bool unpublished) { return !unpublished; };
   return !client.alive || (client.running && std::ranges::all_of(client.unpublished, is_published));
 }
 
-/// All that the node's clients have trained is published, and the daemon has had time to take it in.
+/// Whether all that the node's clients have trained is published, and the daemon has had time to take it in.
 bool Scenario::is_quiet(const GroupNode& node) const {
   return node.life && std::ranges::all_of(node.clients, [this](const auto& client) { return is_done(client); }) &&
          node.life->is_settled();
 }
 
-/// Unpublished training is lost with a client, and shares change with the number of clients. So the clients pause; then
-/// one of them goes, or another comes, unless a daemon has died meanwhile.
+/// A client that goes loses its unpublished training, and the shares change with the number of clients. So all clients
+/// pause first. Then one goes, or another comes, unless a daemon has died meanwhile.
 void Scenario::change_clients() {
   if (schedule.now_us() >= faults_us) return;
   training_ = false;
@@ -691,8 +691,8 @@ void Scenario::change_clients() {
   });
 }
 
-/// A client publishes NaN for a while. What it trains until its node knows that it is well again would be lost, and the
-/// others' shares are larger meanwhile. So the clients of its node pause until then; those of other nodes go on.
+/// A client publishes NaN for a while. Its training would be lost until its node knows that it is well again, and the
+/// shares of the others are larger meanwhile. So the clients of its node pause until then.
 void Scenario::sicken(std::size_t i) {
   GroupNode& node = nodes[i];
   node.pauses = true;
@@ -715,7 +715,7 @@ void Scenario::wait_for_the_sick(std::size_t i, bool was_well, std::uint64_t lif
   schedule.after(us_per_s / 2, [this, i, well, life = node.life_number] { wait_for_the_sick(i, well, life); });
 }
 
-/// All clients are back, have published what they have, and take part in the mean.
+/// Whether all clients are back, have published what they have, and take part in the mean.
 bool Scenario::is_well(const GroupNode& node) const {
   const auto alive = static_cast<std::size_t>(std::ranges::count_if(node.clients, &Client::alive));
   return node.life && node.life->members.size() == alive &&
@@ -777,7 +777,7 @@ void Scenario::train_a_little() {
   schedule.run_until(schedule.now_us() + between(random, 20'000, 200'000));
 }
 
-/// The programs stop training one by one and finish. For whom the run is over, it does nothing more.
+/// The programs stop training one by one and finish. A program for which the run is over does nothing more.
 void Scenario::end_run(std::uint32_t number) {
   if (is_averaged_) {  // all stop after the same step
     training_ = false;
@@ -814,7 +814,7 @@ void Scenario::judge_end(std::uint32_t number) {
     for (std::uint32_t f = 0; f < fragments; ++f) {
       const double scale = std::fabs(static_cast<double>(some->x[f]));
       const auto apart = [&](const Client& other) { return std::fabs(static_cast<double>(client.x[f] - other.x[f])); };
-      // A late exchange of nodes that agree may still change one of them.
+      // Nodes need not be equal: a late exchange may still change one that has agreed.
       if (apart(first) <= local_tolerance * scale && apart(*some) <= end_tolerance * scale) continue;
       throw std::runtime_error(
           fmt::format("end {}: client {} of node {} holds {} in fragment {}, the first there {}, "
@@ -828,7 +828,7 @@ void Scenario::judge_end(std::uint32_t number) {
       throw std::runtime_error(fmt::format("end {}: node {} takes the job to be at {}, the first of all at {}", number,
                                            i, client.answer.clock, some->answer.clock));
   });
-  // Whoever comes late must hear that the run is over here.
+  // A program that asks late must hear that the run is over here.
   schedule.run_until(schedule.now_us() + 50 * us_per_ms);
   for (std::size_t i = 0; i < nodes.size(); ++i) {
     if (!nodes[i].keeps && !nodes[i].life->replica->finish_report().over)
@@ -837,7 +837,7 @@ void Scenario::judge_end(std::uint32_t number) {
   if (savers != 1) throw std::runtime_error(fmt::format("end {}: {} clients are to save", number, savers));
 }
 
-/// Nobody trains any more, and all hold the same, so clients are asked for hardly anything.
+/// Nobody trains any more, and all hold the same, so daemons must hardly ask clients for publications.
 void Scenario::judge_rest() {
   std::vector<std::uint64_t> before;
   for (const GroupNode& node : nodes)

@@ -2,18 +2,18 @@
 // train on meanwhile and attach again in any order; messages are lost, doubled and late. The decisions are the shipped
 // ones: gossip::Replica, Executor and Group over simulated memory.
 //
-// Every client trains by known amounts, so the final sum of the nodes' models is known. It has each client's training
-// once, by its share among its node's clients, and every exchange at both ends or at neither. Clients go, others come,
-// and some publish NaN for a while, when all that they have trained is published, since the rest would be lost with
-// them. No client is given a correction that is not finite. All clients return before their daemon goes on, so gaps of
-// several lives (gossip/group/receipts.hpp) are not reached: group_crash_test reaches them. Some clients keep the job:
-// they never train, and nobody waits for them.
+// Every client trains by known amounts, so the final sum of the nodes' models is known: it contains each client's
+// training once, weighted by its share among its node's clients, and every exchange at both ends or at neither. Clients
+// go, others come, and some publish NaN for a while. They do this only when all their training is published, because
+// the rest would be lost. No client is given a correction that is not finite. All clients return before their daemon
+// goes on, so gaps of several lives (gossip/group/receipts.hpp) are not reached: group_crash_test reaches them. Some
+// clients only keep the job: they never train, and nobody waits for them.
 //
 // In some runs the programs average exactly, so that all hold one model. No daemon may then change it, and a node that
 // only keeps the job follows it.
 //
-// At last the programs finish, several times, with a little training between. Then each client must hold what its
-// node's others do, the nodes must agree, and one client is to save.
+// In the end the programs finish, several times, with a little training between. Then all clients of a node must hold
+// the same, the nodes must agree, and exactly one client is to save.
 //
 // One seed decides everything. One thread.
 
@@ -52,10 +52,10 @@ enum class GroupFault {
   late_copy,          ///< a change of the copy counts only when the next one is made
   correction_lost,    ///< a client leaves one correction out
   correction_twice,   ///< a client adds one correction twice
-  publication_twice,  ///< a death leaves publications noted as in no copy, though a copy has them
+  publication_twice,  ///< after a death, publications that a copy contains are noted as in no copy
   lost_records,       ///< a daemon's death loses the records of its replies
   lost_own_halves,    ///< a daemon's death loses the list of the exchanges it had begun
-  keepers_counted,    ///< who keeps the job counts among those that share what is trained
+  keepers_counted,    ///< clients that keep the job count among those that share the training
   mean_of_equals,     ///< processes that average exactly are given corrections, towards the mean of their progress
   last_clock_unseen,  ///< what a program trained just before it finished is not seen
 };

@@ -14,7 +14,7 @@ namespace {
 using Kind = Cluster::Event::Kind;
 
 /// One fp32 rounding of x is at most 2^-24 |x|. Sums of independent roundings stay within a few times their root mean
-/// square. At this many there is no false alarm in a lifetime; a wrong element is thousands of them.
+/// square. With a limit of this many there is practically no false alarm; a wrong element is thousands of them.
 constexpr double deviations = 12;
 /// An exchange that lost this many of its messages may outlive its lifetime.
 constexpr int losses_to_outlive = 3;
@@ -287,7 +287,7 @@ void Invariants::concluded(const Cluster::Event& event) {
   if (exchange.undone) {
     fail(event, "exactly once: node {} concluded exchange {}, which its responder has undone", event.node, name);
   }
-  if (exchange.lone) --halves_;  // the half was late, and is not alone
+  if (exchange.lone) --halves_;  // the half had only been late, and does not stay alone
   exchange.concluded = true;
   ++both_;
   pairs_.insert(std::minmax(exchange.initiator, exchange.responder));
@@ -295,7 +295,7 @@ void Invariants::concluded(const Cluster::Event& event) {
   if (!exchange.given || !change) return;
   const bool with_keeper = cluster_.node(exchange.responder).keeps || cluster_.node(exchange.initiator).keeps;
   if (with_keeper) {
-    ledger_ += *exchange.given + *change;  // a push does not move both alike (gossip/exchange/push.hpp)
+    ledger_ += *exchange.given + *change;  // a push moves both ends differently (gossip/exchange/push.hpp)
     return;
   }
   const double expected = -*exchange.given;
@@ -345,7 +345,7 @@ void Invariants::adopted(const Cluster::Event& event) {
   if (event.kind == Kind::adopted) check_adopted(event);
 }
 
-/// No part of a damaged saved model is given to a client.
+/// Checks that no part of a damaged saved model is given to a client.
 void Invariants::check_adopted(const Cluster::Event& event) const {
   const std::vector<double> adopted = cluster_.whole(event.node, event.fragment);
   const auto first = static_cast<std::ptrdiff_t>(cluster_.range_of(event.fragment).first);
@@ -364,7 +364,7 @@ void Invariants::forget_donors(std::size_t i) {
   nodes_[i].clock_base = cluster_.node(i).client.clock_base;
 }
 
-/// The clock of a client that has taken over what it pulled is of that, and of no model that it has given up.
+/// A client that has taken over pulled fragments has the clock of one of these, and not of a model that it gave up.
 void Invariants::check_clock_taken_over(const Cluster::Event& event) {
   const Cluster::Client& client = cluster_.node(event.node).client;
   const std::uint64_t clock = client.clock_base + client.clock;
@@ -375,7 +375,7 @@ void Invariants::check_clock_taken_over(const Cluster::Event& event) {
   forget_donors(event.node);
 }
 
-/// A node that begins with a saved model begins with all of it, as it was saved.
+/// Checks that a node that begins with a saved model begins with all of it, as it was saved.
 void Invariants::ran(const Cluster::Event& event) {
   const Cluster::SavedValues* saved = cluster_.began_with(event.node);
   if (saved == nullptr) return check_clock_taken_over(event);
@@ -516,7 +516,7 @@ void Invariants::excuse(std::size_t i, std::size_t j, TimeUs now_us) {
   if (times.empty() || times.back() != now_us) times.push_back(now_us);
 }
 
-/// By this time each end that still exists has given the exchange up.
+/// The time by which each end that still exists has given the exchange up.
 TimeUs Invariants::given_up_us(const Exchange& exchange) const {
   return exchange.answered_us + options_.lifetime_us + 2 * options_.info_period_us;
 }
@@ -536,7 +536,7 @@ bool Invariants::excused(const Exchange& exchange) const {
   return false;
 }
 
-/// Both ends have had time to conclude the exchange or to count it; a paused end does neither.
+/// Whether both ends have had time to conclude the exchange or to count it. A paused end does neither.
 bool Invariants::is_over(const Exchange& exchange, TimeUs now_us) const {
   if (given_up_us(exchange) >= now_us) return false;
   for (const std::size_t i : {exchange.initiator, exchange.responder}) {
@@ -569,8 +569,7 @@ bool Invariants::client_lived(std::size_t node, const Exchange& exchange) const 
   return nodes_[node].client && nodes_[node].client_began_us <= exchange.begun_us;
 }
 
-/// A half may stay alone only at its responder, or if both ends are lost. A responder may still wait for an initiator
-/// that has not come back.
+/// A half may stay alone only if a client has died. A responder may still wait for an initiator that has not come back.
 void Invariants::finish() {
   check_lone_halves(std::numeric_limits<TimeUs>::max());
   std::uint64_t countable = 0;

@@ -4,16 +4,16 @@
 //                 named exchange, and by taking a joined model over, apart from fp32 rounding.
 //   exactly once  Each end of an exchange commits at most once, the responder first, by opposite amounts. One end
 //                 commits alone only if something happened that may part the two. Its half is then undone, even if
-//                 daemons died. If a client has died, it may stay; the survivor then counts it.
-//   the ledger    The sum over nodes is their first models and training, without the dead ones', plus the lone halves,
-//                 and what pushes to servers have changed, which are measured and not foreseen.
+//                 daemons died. If a client has died, the half may stay, and the survivor counts it.
+//   the ledger    The sum over the living nodes is that of their first models, their training, the lone halves, and the
+//                 changes by pushes to servers. These changes are measured, not computed in advance.
 //   bounds        A replica's tables stay within their named bounds.
 //   partners      Nobody asks or answers a node that it was told is dead. A draining node answers nothing new.
 //   numbers       NaN appears only where it was put.
 //   settings      A node's settings of the job never become older while its client lives, whatever its daemon does.
-//   clocks        A model that is taken over has a clock of its donors, or that which it was saved with. The job's
-//                 clock is never further than any of its models has been.
-//   the end       The run is over for nobody while a program in its reach trains on (checked by the scenario).
+//   clocks        A model that is taken over has the clock of a donor, or the clock with which it was saved. The job's
+//                 clock is never ahead of the furthest clock of its models.
+//   the end       No program's run ends while a program in reach still trains (checked by the scenario).
 //
 // Models are compared through a projection: one fixed random weight for each element. A change of any element shows,
 // and its exact size can be compared between two ends. One thread.
@@ -46,15 +46,16 @@ class Violation : public std::runtime_error {
 
 class Invariants {
  public:
-  /// `options`: those of the cluster's replicas. The cluster's on_event is to call on().
+  /// `options` are those of the cluster's replicas. The cluster's on_event must call on().
   Invariants(const Cluster& cluster, const gossip::ReplicaOptions& options, std::uint64_t seed);
 
   /// Throws Violation.
   void on(const Cluster::Event& event);
-  /// Node i's model may hold NaN from now on, or no longer after the present training step.
+  /// allow_nan(): node i's model may hold NaN from now on. forbid_nan(): no longer after the present training step.
   void allow_nan(std::size_t i) { nodes_[i].nan_allowed = true; }
   void forbid_nan(std::size_t i) { nodes_[i].nan_allowed = false; }
-  /// The two have no working link now, or one of them stands still: an exchange may outlive its lifetime.
+  /// Call this while the two nodes have no working link, or one stands still. An exchange may then outlive its
+  /// lifetime.
   void excuse(std::size_t i, std::size_t j, TimeUs now_us);
   /// Everything has been drained: exchanges that are open now stay open. Throws Violation.
   void finish();
@@ -91,12 +92,12 @@ class Invariants {
     std::vector<Parts> parts;
     std::set<std::size_t> linked = {};
     std::set<std::size_t> dead = {};
-    std::uint64_t unresolved = 0;  ///< counted by its present daemon
+    std::uint64_t unresolved = 0;  ///< as counted by its present daemon
     std::uint64_t violations = 0;
     TimeUs resumed_us = 0;
-    JobSettings settings = {};  ///< since its client began
+    JobSettings settings = {};  ///< the newest settings since its client began
     std::uint64_t clock_base = 0;
-    std::vector<std::uint64_t> donors_clocks = {};  ///< of the fragments that came since it began to join
+    std::vector<std::uint64_t> donors_clocks = {};  ///< of the fragments pulled since it began to join
   };
   struct Exchange {
     std::size_t initiator = 0;
@@ -104,11 +105,11 @@ class Invariants {
     std::uint32_t fragment = 0;
     TimeUs begun_us = -1;
     TimeUs answered_us = -1;
-    int lost = 0;  ///< messages of it that were lost
+    int lost = 0;  ///< how many of its messages were lost
     bool answered = false;
     bool concluded = false;
     bool undone = false;
-    bool lone = false;                 ///< was counted as one that stays at one end
+    bool lone = false;                 ///< counted as an exchange that stays at one end
     std::optional<double> given = {};  ///< change of the responder's projection; nothing if it was out of the sum
     std::optional<double> taken = {};  ///< change of the initiator's projection
     double rounding = 0;               ///< the rounding to expect in `given`
@@ -162,10 +163,10 @@ class Invariants {
   std::vector<double> weights_;
   std::vector<NodeState> nodes_;
   std::map<ExchangeId, Exchange> exchanges_;
-  std::map<std::pair<std::size_t, std::size_t>, Times> parted_;  ///< i < j: told dead, or without a working link
+  std::map<std::pair<std::size_t, std::size_t>, Times> parted_;  ///< i < j: when they had no link, or one was told dead
   std::map<std::size_t, Times> ended_;                           ///< when the node's daemon or client ended
   std::set<std::pair<std::size_t, std::size_t>> pairs_;
-  std::uint64_t furthest_clock_ = 0;  ///< of a replica that had a model of the job
+  std::uint64_t furthest_clock_ = 0;  ///< the furthest clock that a replica with a model of the job has had
   double ledger_ = 0;                 ///< the expected sum over nodes, without lone halves
   double rounding_ = 0;               ///< sum of squared roundings that exchanges may have caused
   std::uint64_t unresolved_ = 0;      ///< counted by daemons that died

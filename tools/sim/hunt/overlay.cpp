@@ -33,7 +33,7 @@ void HuntOverlay::look_at_link(std::size_t i, std::size_t j) {
   meet(i, j);
   meet(j, i);
   heard_us_[pair] = now_us;
-  wait_before_dialling(pair);  // for when the link breaks
+  wait_before_dialling(pair);  // it counts when the link breaks
   cluster_.link(i, j);
 }
 

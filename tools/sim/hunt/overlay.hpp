@@ -1,9 +1,9 @@
 // Decides for a Cluster who has links and who is dead, from what its network lets through. There are two ways: by the
 // network's own state (overlay_oracle.hpp), or by the shipped membership (overlay_membership.hpp).
 //
-// Both have links in the same way: a link is made where the decisions allow it and a node can dial, and long silence
-// ends it. A scenario starts the overlay with the first daemons; from then on it watches the daemons by itself. One
-// thread.
+// Both handle links in the same way: a link is made if the decisions allow it and one of the nodes can dial, and long
+// silence ends it. A scenario starts the overlay with the first daemons; from then on it watches the daemons by itself.
+// One thread.
 
 #pragma once
 
@@ -18,7 +18,7 @@ namespace gossamer::sim {
 /// How soon a silent link ends, and how soon it can be made again.
 struct OverlayTimes {
   TimeUs link_timeout_us = 200'000;  ///< silence that ends a link
-  TimeUs dead_after_us = 300'000;    ///< after the loss of the link; the membership has its own time
+  TimeUs dead_after_us = 300'000;    ///< from the loss of the link to death; the membership has its own time
   TimeUs redial_us = 50'000;         ///< the least time before dialling again; at most twice this
 };
 
@@ -38,10 +38,10 @@ class HuntOverlay {
   [[nodiscard]] virtual std::string missing() const { return {}; }
   /// True if nodes have links to only some of the others.
   [[nodiscard]] virtual bool partial() const { return false; }
-  /// How many times a node was declared dead that was not known to have ended.
+  /// How often a node was declared dead although it was not known to have ended.
   [[nodiscard]] std::uint64_t deaths() const { return deaths_; }
 
-  /// Called when two nodes have no working way between them, or one stands still, though both are alive.
+  /// Called when two living nodes cannot reach each other, or one of them stands still.
   std::function<void(std::size_t, std::size_t)> on_apart;
   /// Called with each decision, in words.
   std::function<void(const std::string&)> on_decided;
@@ -49,7 +49,7 @@ class HuntOverlay {
  protected:
   /// Looks at all daemons and, with look_at_link(), at their links.
   virtual void look() = 0;
-  /// True if the link of i and j stays, though it is silent for a short time. `reach`: they can reach each other.
+  /// True if the link of i and j stays although it is silent for a short time. `reach`: they can reach each other.
   virtual bool keeps_link(std::size_t i, std::size_t j, bool reach) = 0;
   /// i and j have no link.
   virtual void apart(std::size_t i, std::size_t j) = 0;
@@ -77,8 +77,8 @@ class HuntOverlay {
 
   void wait_before_dialling(const Pair& pair);
 
-  std::map<Pair, TimeUs> heard_us_;   ///< while linked
-  std::map<Pair, TimeUs> redial_us_;  ///< while not linked
+  std::map<Pair, TimeUs> heard_us_;   ///< while linked: when the link was last heard
+  std::map<Pair, TimeUs> redial_us_;  ///< while not linked: the earliest time to dial again
 };
 
 }  // namespace gossamer::sim

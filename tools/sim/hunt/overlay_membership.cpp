@@ -12,7 +12,7 @@ namespace {
 using gossip::Membership;
 using Change = Membership::Change;
 
-/// The nodes that others join through, beside the first node, which everybody can dial.
+/// How many nodes others join through, besides the first node, which everybody can dial.
 constexpr std::size_t more_contacts = 2;
 
 }  // namespace
@@ -134,7 +134,7 @@ void OverlayMembership::heard(std::size_t i, const Membership::Event& event) {
   if (on_decided) {
     on_decided(fmt::format("node {} {} for node {}", j, event.change == Change::left ? "has left" : "is dead", i));
   }
-  // If it is a member again already, the death was that of a former life.
+  // If node j is a member again already, a former life of it died.
   if (current(j) && peer(i, j).life == lives_[j] && holds_dead(i, j)) ++deaths_;
   declare_dead(i, j);
   cluster_.unlink(i, j);
@@ -145,7 +145,7 @@ void OverlayMembership::declare_dead(std::size_t i, std::size_t j) {
   cluster_.declare_dead(i, j);
 }
 
-/// A joining node may decide once it knows somebody, if anybody is there, and has the links it looks for.
+/// A joining node may decide once it has all links that it wants, and knows another node if it can reach any.
 void OverlayMembership::settle(std::size_t i) {
   if (cluster_.node(i).all_dialled) return;
   bool alone = true;

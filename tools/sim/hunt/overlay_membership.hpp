@@ -2,8 +2,8 @@
 // cross the same network as its gossip, with the same losses. A daemon that comes back is a new life, with a larger
 // incarnation. A paused one neither ticks nor hears, and catches up afterwards.
 //
-// The simulated transport adds the rest. A link is made if one end wants it and can dial, and neither holds the other
-// dead; long silence ends it. Nodes that make a link tell each other their present life: a node with exchanges of the
+// The simulated transport adds the rest. A link is made if one end wants it, one can dial, and neither holds the other
+// dead. Long silence ends it. Nodes that make a link tell each other their present life: a node with exchanges of the
 // other's former life gives them up first. Membership alone does not tell a quick restart from a refutation.
 //
 // Throws Violation, from the schedule, when a table outgrows its bound. One thread.
@@ -37,7 +37,7 @@ class OverlayMembership final : public HuntOverlay {
   /// A node's memory of another at its transport, kept while the node's own life lasts.
   struct Peer {
     std::uint64_t own_life = 0;
-    std::uint64_t life = 0;  ///< the other's life at the last link, unless told dead since; 0: none
+    std::uint64_t life = 0;  ///< the other's life at the last link; 0: none, or it was declared dead since
   };
   void look() override;
   /// A link ends without silence only if it is not wanted and both ends can act.

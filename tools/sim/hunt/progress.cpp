@@ -58,7 +58,7 @@ bool ProgressOracle::well(std::size_t i) const {
          node.client.alive && !node.client.stalled;
 }
 
-/// Nodes that keep the job, and own nothing of it, follow only those that train.
+/// A node that keeps the job, and owns nothing of it, follows only nodes that train.
 bool ProgressOracle::are_partners(std::size_t i, std::size_t j) const {
   const bool one_keeps = cluster_.node(i).keeps || cluster_.node(j).keeps;
   if (!one_keeps) return options_.exchanges;
@@ -91,9 +91,9 @@ void ProgressOracle::look_at(std::size_t i, std::size_t j) {
   look_at(j, i, since_us);
 }
 
-/// Node i has had a healthy partner in node j since that time.
+/// Checks node i, which has had node j as a healthy partner since that time.
 void ProgressOracle::look_at(std::size_t i, std::size_t j, TimeUs since_us) {
-  if (!options_.exchanges && !cluster_.node(i).keeps) return;  // it need not be the one that is followed
+  if (!options_.exchanges && !cluster_.node(i).keeps) return;  // a keeper need not follow this node
   for (std::uint32_t f = 0; f < cluster_.fragments(); ++f) {
     const TimeUs waited_us = cluster_.now_us() - std::max(since_us, nodes_[i].exchanged_us[f]);
     longest_us_ = std::max(longest_us_, waited_us);

@@ -1,7 +1,7 @@
-// Checks progress, also while faults last. Two replicas are healthy if their daemons run, their clients train and their
-// models are finite. Two healthy replicas with a working link exchange each of their fragments, with each other or with
-// others, within a time that follows from the scenario's options. Faults elsewhere, such as a third replica with NaN,
-// are no excuse.
+// Checks that exchanges go on, also while faults last. Two replicas are healthy if their daemons run, their clients
+// train and their models are finite. Two healthy replicas with a working link exchange each of their fragments, with
+// each other or with others, within a time that follows from the scenario's options. Faults elsewhere, such as a third
+// replica with NaN, are no excuse.
 //
 // World (hunt/scenario.cpp) runs it and passes every event to it. One thread.
 
@@ -24,7 +24,7 @@ class ProgressOracle {
   void on(const Cluster::Event& event);
   /// Node i's client writes NaN from now on, or has gone back to finite values.
   void set_finite(std::size_t i, bool finite);
-  /// Two nodes with a link exchange with each other.
+  /// Whether two nodes with a link exchange with each other.
   [[nodiscard]] bool are_partners(std::size_t i, std::size_t j) const;
   /// The longest time that two healthy replicas have gone without an exchange of some fragment.
   [[nodiscard]] TimeUs longest_us() const { return longest_us_; }
@@ -34,7 +34,7 @@ class ProgressOracle {
     bool finite = true;
     std::uint64_t replica_life = 0;
     TimeUs well_since_us = 0;
-    std::vector<TimeUs> exchanged_us = {};  ///< the last one of each fragment
+    std::vector<TimeUs> exchanged_us = {};  ///< when each fragment was last exchanged
   };
 
   void grow();

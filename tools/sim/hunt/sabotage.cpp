@@ -289,7 +289,7 @@ Sabotage lost_settings(const Swarm&) {
   return lost_at_death([](Cluster::Client& client) { client.kept.settings = {}; });
 }
 
-/// Nobody hears of the settings from node 0.
+/// Node 0 tells nobody of the settings.
 Sabotage untold_settings(const Swarm&) {
   return {.tamper = [](std::size_t from, std::size_t, Message& message) {
     if (auto* info = std::get_if<JobInfo>(&message); info != nullptr && from == 0) info->settings = {};
@@ -297,7 +297,7 @@ Sabotage untold_settings(const Swarm&) {
   }};
 }
 
-/// Node 0 says that the run is over for it, whatever it does.
+/// Node 0 always says that the run is over for it.
 Sabotage early_end(const Swarm&) {
   return {.tamper = [](std::size_t from, std::size_t, Message& message) {
     if (auto* info = std::get_if<JobInfo>(&message); info != nullptr && from == 0) info->finishing = Finishing::over;
@@ -305,7 +305,7 @@ Sabotage early_end(const Swarm&) {
   }};
 }
 
-/// A server that finishes is taken for a node that trains, so what workers have left is averaged with its values.
+/// A server that finishes is taken for a node that trains, so the workers' values are averaged with the server's.
 Sabotage server_as_peer(const Swarm&) {
   return {.tamper = [](std::size_t, std::size_t, Message& message) {
     if (auto* info = std::get_if<JobInfo>(&message); info != nullptr && info->finishing != Finishing::no)

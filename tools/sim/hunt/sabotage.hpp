@@ -1,6 +1,6 @@
-// Rules that are broken on purpose, each with the oracle that has to notice it: proof that the hunt finds such faults.
-// A rule changes messages on their way, memory between events, a replica's knowledge, or options of the replicas that
-// the oracles do not know of.
+// Rules of the protocol that are broken on purpose, each with the oracle that has to notice it. They prove that the
+// hunt finds such faults. A break changes messages on their way, memory between events, a replica's knowledge, or
+// options of the replicas without telling the oracles.
 //
 // `gossamer-sim --sabotage` and the tests run it. One thread.
 
@@ -17,7 +17,7 @@ struct SabotageRule {
   const char* name;
   const char* broken;  ///< what the rule does, for people
   const char* oracle;  ///< how the message of the expected violation begins
-  /// Changes the drawn scenario, so that the rule matters in the run.
+  /// Changes the drawn scenario, so that breaking the rule matters in the run.
   void (*prepare)(Swarm& swarm);
   /// Makes the rule for one run.
   Sabotage (*make)(const Swarm& swarm);

@@ -16,14 +16,14 @@ namespace {
 
 constexpr std::size_t max_arrivals = 3;
 constexpr std::size_t trained_elements = 64;     // elements trained in one step, in turn over the model
-constexpr TimeUs leave_grace_us = 2 * us_per_s;  // then a draining daemon ends anyway
+constexpr TimeUs leave_grace_us = 2 * us_per_s;  // a draining daemon ends after this time anyway
 constexpr TimeUs look_us = 100'000;              // how often the end of a phase is looked for
 constexpr double most_wide = 0.5;                // the most wide blocks, as a share of those exchanged
 constexpr std::uint64_t least_blocks = 500;      // with fewer blocks the share is not checked
 constexpr TimeUs longest_faults_us = 30 * us_per_s;
 constexpr double agreed = 1e-8;       // mean square distance over mean square value
-constexpr double least_share = 0.95;  // of an equal share of what the last program learned
-constexpr double usual_step = 0.04;   // of that program, as a share of its last one
+constexpr double least_share = 0.95;  // the least share of an equal share of what the last program learned
+constexpr double usual_step = 0.04;   // that program's usual step, as a share of its last step
 constexpr double by_chance = 4;       // standard deviations
 
 /// A number between low and high, with every order of magnitude equally likely.
@@ -34,7 +34,8 @@ TimeUs drawn_us(gossip::Random& random, double low_us, double high_us) {
   return std::llround(drawn(random, low_us, high_us));
 }
 
-/// Replicas that clip when nobody trains may take too long to agree: a threshold falls as others do.
+/// Whether replicas clip although nobody trains. They may take too long to agree, because a threshold falls with the
+/// other replicas' distances.
 bool clips_at_rest(const ClusterOptions& cluster) {
   return cluster.certified || (cluster.replica.clip > 0 && cluster.replica.clip < gossip::loose_clip);
 }
@@ -107,7 +108,7 @@ void draw_keepers(gossip::Random random, Swarm& swarm) {
   if (chance(random, 0.25)) swarm.keepers = 1 + random.below(std::min<std::size_t>(2, swarm.nodes - 1));
   const bool sees_all = !swarm.membership || swarm.full_view_limit >= swarm.nodes + max_arrivals;
   if (!sees_all || !chance(random, swarm.keepers > 0 ? 0.7 : 0.1)) {
-    // They average by themselves, and keepers follow them.
+    // The training programs average by themselves, and keepers follow them.
     if (swarm.keepers > 0 && chance(random, 0.5)) swarm.cluster.replica.exchanges = false;
     return;
   }
@@ -121,7 +122,7 @@ void draw_pass(gossip::Random random, Swarm& swarm) {
     swarm.cluster.pass_us = drawn_us(random, 100, 3.0 * static_cast<double>(swarm.cluster.step_us));
 }
 
-/// Draws, from its own seed, whether clients keep lean memory, for how many fragments, and how often it is not there.
+/// Draws, from its own seed, whether clients keep lean memory, for how many fragments, and how often there is none.
 void draw_memory(gossip::Random random, Swarm& swarm) {
   if (!chance(random, 0.3)) return;
   swarm.cluster.lean_window = 2 + random.below(3);
@@ -136,7 +137,7 @@ void draw_saved(gossip::Random random, Swarm& swarm) {
   if (chance(random, 0.5)) swarm.damaged = drawn(random, 0.01, 0.3);
 }
 
-/// Draws who has admitted the nodes. A member knows that only where certificates are asked for.
+/// Draws who has admitted the nodes. Members know this only in clusters that ask for certificates.
 void draw_sponsors(gossip::Random random, Swarm& swarm) {
   if (chance(random, 0.25)) swarm.sponsors = 1 + random.below(4);
   swarm.cluster.certified = chance(random, 0.1);
@@ -179,7 +180,7 @@ Swarm draw_swarm(std::uint64_t seed) {
   draw_network(random, swarm);
   draw_deeds(random, swarm);
   // The lifetime is long compared with the network's delays and with the time until lost messages are sent again. So an
-  // exchange outlives it almost only if an event has parted its two ends.
+  // exchange hardly ever outlives it unless an event has parted its two ends.
   const TimeUs slowest_us = (swarm.path.reorder > 0 ? 11 : 1) * swarm.path.latency_us + swarm.path.jitter_us;
   replica.lifetime_us = drawn_us(random, 500'000, 3e6) + 6 * slowest_us + 6 * replica.info_period_us;
   draw_overlay(gossip::Random(seed ^ 0x0e71a9ULL), swarm);
@@ -276,15 +277,15 @@ class World {
   using Event = Cluster::Event;
   struct Trainer {
     std::size_t next = 0;
-    std::vector<float> before_nan;  ///< the model that the client returns to; empty: it is well
+    std::vector<float> before_nan;  ///< the model that the client returns to after NaN; empty: it writes no NaN
     bool well = true;
   };
   /// The last program that stops. It learns until then, and most of all in its last step.
   struct Last {
     std::size_t node;
     gossip::Random random;
-    std::vector<double> before = {};  ///< its model before that step, with corrections; empty: not yet
-    std::vector<double> change = {};  ///< by which the step moves it; empty: not yet
+    std::vector<double> before = {};  ///< its model with corrections before its last step; empty: not known yet
+    std::vector<double> change = {};  ///< the change of its model by that step; empty: not known yet
   };
 
   [[nodiscard]] ClusterOptions cluster_options() const {
@@ -504,7 +505,7 @@ void World::deed() {
   if (calm_) return;
   const std::vector<Deed> kinds(swarm_.deeds.begin(), swarm_.deeds.end());
   if (kinds.empty()) return;
-  // The arguments of a call are drawn in another order on another processor.
+  // Drawn in a statement of its own: compilers evaluate the arguments of a call in different orders.
   const std::size_t i = random_.below(cluster_.size());
   act(kinds[random_.below(kinds.size())], i);
   const TimeUs next_us = std::llround(exponential(random_, static_cast<double>(swarm_.between_us)));
@@ -577,7 +578,7 @@ void World::sicken(std::size_t i) {
   trainers_[i].well = false;
 }
 
-/// As long as faults happen, the node's client writes NaN again, whatever else happens to the node.
+/// As long as faults happen, makes the node's client write NaN again, whatever else happens to the node.
 void World::keep_sick(std::size_t i) {
   if (calm_) return;
   sicken(i);
@@ -673,7 +674,7 @@ void World::mend() {
   invariants_.forget_pairs();
 }
 
-/// Several train, and exchange nothing with each other: nobody averages them here.
+/// Whether several nodes train without exchanging with each other, so that nobody averages them here.
 bool World::go_apart() const {
   std::size_t train = 0;
   for (std::size_t i = 0; i < cluster_.size(); ++i)
@@ -707,8 +708,8 @@ std::string World::missing() const {
   const bool anyone = policy == gossip::PartnerPolicy::random || policy == gossip::PartnerPolicy::weighted;
   if (anyone && reached < pairs)
     return fmt::format("of {} pairs of nodes, {} have concluded an exchange", pairs, reached);
-  // Clipping moves distant replicas only a little, so agreement may take longer than this waits. It is known to be slow
-  // with seed 300053: the median distance falls to nothing while one replica is still on its way.
+  // Clipping moves distant replicas only a little, so agreement may take longer than the scenario waits. With seed
+  // 300053 the median distance falls to nothing while one replica is still on its way.
   if (clips_at_rest(swarm_.cluster) || go_apart()) return {};
   const double distance = cluster_.distance();
   double square = 0;
@@ -768,7 +769,7 @@ void World::come_together() {
   const TimeUs begin_us = schedule_.now_us();
   const std::uint64_t blocks_before = cluster_.count(&gossip::ReplicaCounters::blocks);
   const std::uint64_t wide_before = cluster_.count(&gossip::ReplicaCounters::wide_blocks);
-  // Until this time, exchanges from before may still be given up.
+  // Until this time, exchanges from the time of faults may still be given up.
   const TimeUs settled_us = begin_us + replica.lifetime_us + 3 * replica.info_period_us;
   while (schedule_.now_us() < settled_us)
     cluster_.run_until(std::min(settled_us, schedule_.now_us() + look_us));
@@ -785,8 +786,8 @@ void World::come_together() {
   const std::uint64_t deaths = overlay_->deaths();
   const std::uint64_t blocks = cluster_.count(&gossip::ReplicaCounters::blocks) - blocks_before;
   const std::uint64_t wide = cluster_.count(&gossip::ReplicaCounters::wide_blocks) - wide_before;
-  // A replica that clipping keeps on its way stays beyond the others' quantiser range (see missing()): with few nodes
-  // it has half of all blocks.
+  // A replica that clipping keeps on its way stays beyond the others' quantiser range (see missing()): with few nodes,
+  // half of all blocks are its own.
   const bool apart = clips_at_rest(swarm_.cluster) || go_apart();
   if (!apart && blocks >= least_blocks && static_cast<double>(wide) > most_wide * static_cast<double>(blocks)) {
     throw Violation({}, "liveness: of {} blocks exchanged since the last fault, {} were out of range", blocks, wide);
@@ -820,7 +821,8 @@ void World::learn_last(std::span<float> values) {
   if (now) schedule_.after(0, [this] { stop_program(last_->node); });
 }
 
-/// What the last program learned at last counts as much as what each other one did: the end takes nothing of it away.
+/// Checks that the last step of the last program counts as much as any other program's training, and is not lost at the
+/// end.
 void World::check_last_step() const {
   const auto& [node, random, before, change] = *last_;
   const std::vector<double> after = cluster_.whole(node);
@@ -834,14 +836,14 @@ void World::check_last_step() const {
     square += change[e] * change[e];
   }
   const double share = along / square;
-  // What else has moved the model meanwhile looks by chance like some of it.
+  // Other changes of the model meanwhile look by chance like a part of that step.
   const double others = std::max(moved_square - share * along, 0.0);
   const double deviation = std::sqrt(others / square / static_cast<double>(change.size()));
   std::size_t sharing = 0;
   for (std::size_t i = 0; i < cluster_.size(); ++i) {
-    // In lean memory workers do not push: they and the servers are equals.
+    // In lean memory workers do not push, so that they and the servers count alike.
     sharing += cluster_.node(i).keeps && swarm_.cluster.lean_window == 0 ? 0 : 1;
-    // Workers that do not reach a server take others for the owners of its fragments.
+    // Workers that do not reach a server believe that other nodes own its fragments, so nothing can be checked.
     for (std::size_t j = 0; j < i; ++j) {
       if (cluster_.node(i).keeps != cluster_.node(j).keeps && !cluster_.linked(i, j)) return;
     }
@@ -867,7 +869,7 @@ void World::check_end(std::size_t i) {
     over_.erase(i);
   }
   if (!over || overlay_->partial())
-    return;  // in partial views it may be over in one neighbourhood earlier than in another
+    return;  // with partial views the run may be over in one neighbourhood earlier than in another
   for (std::size_t j = 0; j < cluster_.size(); ++j) {
     const Cluster::Node& other = cluster_.node(j);
     if (other.client.finishing || other.keeps || !other.replica || other.paused || !network_.can_link(i, j)) continue;
@@ -875,7 +877,8 @@ void World::check_end(std::size_t i) {
   }
 }
 
-/// When the run gets over for a program, it has all corrections: it takes its tensors for the mean.
+/// Checks that a program for which the run is over has all corrections, because it believes that its tensors hold the
+/// mean.
 void World::check_delivered(std::size_t i) const {
   const auto& words = cluster_.node(i).client.words;
   const auto lacks =
@@ -886,11 +889,11 @@ void World::check_delivered(std::size_t i) const {
                   "the end: for node {} the run is over, and its program lacks a correction", i);
 }
 
-/// The programs stop, one after the other, while a daemon or two are started again.
+/// The programs stop, one after the other, while one or two daemons are restarted.
 void World::finish() {
   ending_ = true;
   const TimeUs begin_us = schedule_.now_us();
-  std::size_t last = random_.below(cluster_.size());  // long after the others
+  std::size_t last = random_.below(cluster_.size());  // this program stops long after the others
   while (cluster_.node(last).keeps)
     last = (last + 1) % cluster_.size();
   last_.emplace(last, gossip::Random(swarm_.seed ^ 0x1a575e9ULL));

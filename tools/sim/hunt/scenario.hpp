@@ -15,7 +15,7 @@
 
 namespace gossamer::sim {
 
-/// What may happen to nodes while there are faults. The order is a part of what a seed means.
+/// What may happen to nodes while there are faults. A change of the order changes what a seed means.
 enum class Deed : std::uint8_t {
   partition,
   one_way_cut,
@@ -47,9 +47,9 @@ struct Swarm {
   TimeUs lasting_us = 300'000;         ///< mean time until a deed is undone
   double node_bytes_per_s = 0;
   double full = 0;             ///< the probability of a full queue
-  double behind_nat = 0;       ///< the probability for a node
-  double spread = 1;           ///< of the initial models, around 0
-  double learning = 0.01;      ///< of one training step
+  double behind_nat = 0;       ///< the probability that a node is behind a NAT
+  double spread = 1;           ///< how far the initial models are spread around 0
+  double learning = 0.01;      ///< the size of one training step
   double speeds = 1;           ///< nodes run up to this many times slower or faster than 1
   bool founders_join = false;  ///< the nodes first choose a model together
   double saved = 0;            ///< the probability that a node which joins has a saved model; some are damaged
@@ -58,13 +58,13 @@ struct Swarm {
   bool loss_breaks_links = false;
   // Options of the part that decides who has links and who is dead.
   bool membership = false;             ///< the shipped membership decides; otherwise an oracle
-  TimeUs probe_interval_us = 100'000;  ///< of the membership; its other times are in proportion
+  TimeUs probe_interval_us = 100'000;  ///< of the membership, whose other times are in proportion to it
   std::size_t full_view_limit = 64;    ///< of the membership; with more nodes, views are partial
-  bool one_stays_dead = false;         ///< after the faults, until the others know
+  bool one_stays_dead = false;         ///< after the faults one node stays dead until the others know
   bool finishes = false;               ///< in the end the programs stop, one after the other, while daemons die
-  std::set<Deed> deeds = {};           ///< that may happen
-  std::size_t sponsors = 0;            ///< so many have admitted the nodes, in turn; 0: each has a voice of its own
-  std::size_t keepers = 0;             ///< so many nodes, from the second on, hold a replica without training it
+  std::set<Deed> deeds = {};           ///< the deeds that may happen
+  std::size_t sponsors = 0;            ///< how many have admitted the nodes, in turn; 0: each node has its own voice
+  std::size_t keepers = 0;             ///< this many nodes, from the second on, hold a replica without training it
   std::size_t nan_stays = 0;           ///< this many nodes, the last ones, write NaN as long as faults happen
 };
 
@@ -87,7 +87,7 @@ struct HuntOutcome {
   std::string explanation = {};  ///< the last events around the violation
 };
 
-/// The ways in which a run can be sabotaged, to see that it is noticed (hunt/sabotage.hpp).
+/// Functions that sabotage a run, to test that the oracles notice (hunt/sabotage.hpp).
 struct Sabotage {
   std::function<bool(std::size_t from, std::size_t to, Message& message)> tamper = {};
   std::function<void(Cluster& cluster, const Cluster::Event& event)> on_event = {};  ///< before the invariants look
@@ -96,7 +96,7 @@ struct Sabotage {
       {};  ///< of the replicas; the invariants keep to the drawn options
 };
 
-/// `story`: every event is written there; null: nowhere.
+/// Every event is written to `story`, unless it is null.
 [[nodiscard]] HuntOutcome run_scenario(const Swarm& swarm, std::FILE* story = nullptr, const Sabotage& sabotage = {});
 
 }  // namespace gossamer::sim

@@ -1,4 +1,4 @@
-// Hunts with scenarios of their own: seed after seed, and with rules broken on purpose.
+// The hunts with the group and average scenarios: seed after seed, and with rules broken on purpose.
 
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>

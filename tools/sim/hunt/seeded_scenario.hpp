@@ -1,5 +1,5 @@
-// What scenarios with a command of their own have in common: a run for each seed, which counts things, and rules that
-// are broken on purpose to show that the scenario finds it. Values; any thread.
+// Types that scenarios with a command of their own share: the counts of a run, and the faults that are made on purpose
+// to show that the scenario finds them. Values; any thread.
 
 #pragma once
 
@@ -9,7 +9,7 @@
 
 namespace gossamer::sim {
 
-/// A first seed that nobody knows yet.
+/// A random first seed.
 inline std::uint64_t fresh_seed() {
   std::random_device entropy;
   return (std::uint64_t{entropy()} << 16) + 1;

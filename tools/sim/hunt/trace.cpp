@@ -42,7 +42,7 @@ static_assert(kind_names.size() == static_cast<std::size_t>(Kind::ran) + 1);
 
 constexpr const char* message_names[] = {"request", "reply", "ack",  "inquiry",
                                          "info",    "query", "pull", "pulled values"};
-static_assert(std::size(message_names) + 5 == std::variant_size_v<Message>);  // the others are not sent there
+static_assert(std::size(message_names) + 5 == std::variant_size_v<Message>);  // the simulation sends no other kinds
 
 bool about_other(Kind kind) {
   return kind == Kind::delivered || kind == Kind::dead || kind == Kind::sent || kind == Kind::blocked ||

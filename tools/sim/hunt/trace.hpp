@@ -21,7 +21,7 @@ class Trace {
   static constexpr std::size_t max_lines = 60;    ///< of one explanation
   static constexpr std::size_t lines_before = 8;  ///< lines before the exchange that the violation is about
 
-  /// `story`: every event is written there as it happens; null: nowhere.
+  /// Every event is written to `story` as it happens, unless it is null.
   explicit Trace(std::FILE* story = nullptr) : story_(story) {}
 
   /// `value` is a number that depends on everything at the node.
@@ -39,7 +39,7 @@ class Trace {
     std::optional<std::uint32_t> fragment = {};
     std::optional<ExchangeId> exchange = {};
   };
-  /// The last events about them, one on each line.
+  /// The last events that touch the concern, one on each line.
   [[nodiscard]] std::string explain(const Concern& concern) const;
 
  private:
@@ -48,7 +48,7 @@ class Trace {
     std::uint64_t number = 0;
     Cluster::Event event = {};
     std::size_t message_kind = std::variant_npos;
-    std::string deed = {};  ///< a deed of the scenario; then the other members mean nothing
+    std::string deed = {};  ///< a deed of the scenario; the other members then have no meaning
   };
   [[nodiscard]] static std::string line(const Record& record);
   [[nodiscard]] static bool touches(const Record& record, const Concern& concern);

@@ -58,8 +58,8 @@ void Attacker::corrupt(std::span<float> model, std::span<const std::span<const f
       break;
     case AttackKind::none:
     case AttackKind::silent:
-    case AttackKind::ascent:  // done by its training
-    case AttackKind::nan:     // put into messages: a model with NaN would not leave its daemon
+    case AttackKind::ascent:  // its training step does this
+    case AttackKind::nan:     // tamper() puts NaN into messages, because a model with NaN would not leave its daemon
       break;
   }
 }
@@ -80,7 +80,7 @@ bool Attacker::tamper(Message& message) {
   if (reply->codec == Codec::f32) {
     reply->differences = filled_floats(reply->differences.size(), bad);
   } else if (!nan) {
-    const int edge = sign > 0 ? 0x77 : 0x88;  // the largest of 4 bits each, or far out in 8
+    const int edge = sign > 0 ? 0x77 : 0x88;  // the largest values in 4 bits, and large ones in 8 bits
     reply->differences = Bytes::adopt(std::vector<std::byte>(reply->differences.size(), static_cast<std::byte>(edge)));
     reply->shift = min_shift_bound;
     reply->wide = {};

@@ -1,4 +1,4 @@
-// A hostile member: it keeps to the protocol's form, and lies about its model or about differences.
+// A hostile member. Its messages have the proper form, but lie about its model or about differences.
 //
 // The attackers are the last nodes of a learning run. They take part as the others do. Instead of training, each
 // replaces its model by the values that it wants to spread; `extremes` also rewrites the numbers in its messages to the
@@ -19,14 +19,14 @@ namespace gossamer::sim {
 
 enum class AttackKind : std::uint8_t {
   none,
-  silent,     ///< sends nothing: what a run comes to without it
+  silent,     ///< sends nothing, to show the result of a run without the attacker
   extremes,   ///< ±1e6 as model; each difference in a reply at the codec's edge, each f32 value ±1e30
   flipped,    ///< the honest mean with its sign changed
   ascent,     ///< trains the wrong way: adds its gradient instead of subtracting it
   old,        ///< the initial model
   nan,        ///< NaN and infinity in every f32 value it sends
   pull,       ///< the honest mean, half its norm farther in one direction
-  dissensus,  ///< away from whoever it talks to: the honest mean plus 4 times what a replica is off it
+  dissensus,  ///< pushes others away from the mean: the honest mean plus 4 times a replica's distance from it
               ///< (after the dissensus attack of He, Karimireddy & Jaggi 2022, 2202.01545, section 3)
 };
 

@@ -1,9 +1,9 @@
 // The methods that gossip is compared with, in their textbook form: in each round every node takes one step and then
 // exchanges. They are not shipped. One file each, baseline_*.cpp.
 //
-// A cost model gives time and bytes; there are no messages. A node's round begins when it has what it waits for; a step
-// takes the experiment's time; sending b bytes takes latency + b/bandwidth. Depending on the method, a node waits for
-// everyone (all-reduce), for its neighbours (D-PSGD), or for nobody.
+// A cost model gives time and bytes; there are no messages. A node's round begins when it has received what it waits
+// for. A step takes the experiment's step time, and sending b bytes takes latency + b/bandwidth. Depending on the
+// method, a node waits for everyone (all-reduce), for its neighbours (D-PSGD), or for nobody.
 //
 // One thread.
 
@@ -29,21 +29,21 @@ struct Population {
   /// Trains node i's model for one step.
   void train(std::size_t i);
   void train_all();
-  /// Trains each model for one step and adds what the step has moved to the node's vector of `mixed`: the new model.
+  /// Trains each model for one step. The new model is the node's vector of `mixed` plus the change by that step.
   void train_from(const std::vector<std::vector<float>>& mixed);
   /// The present learning rate.
   [[nodiscard]] double rate() const { return experiment.rate_at(samples); }
-  /// The seconds that one message of so many bytes takes.
+  /// The seconds that a message of `bytes` bytes takes.
   [[nodiscard]] double message_s(double bytes) const;
-  /// Everyone waits for the last node, and then for so many seconds.
+  /// All nodes wait for the last one, and then for `seconds`.
   void wait_for_all(double seconds);
-  /// Each node waits for its neighbours' last round, and then for so many seconds.
+  /// Each node waits for its neighbours' last round, and then for `seconds`.
   void wait_for_neighbours(double seconds);
   /// Bytes of one model as a message.
   [[nodiscard]] double model_bytes() const {
     return static_cast<double>(elements() * sizeof(float)) * experiment.byte_scale;
   }
-  /// Each node sends a message of so many bytes to each of its neighbours, and waits for theirs.
+  /// Each node sends a message of `bytes_each` to each of its neighbours, and waits for theirs.
   void exchange_with_neighbours(double bytes_each);
   /// x_i ← Σ_j W_ij·x_j with the Metropolis weights of the graph; `values` holds one vector for each node.
   void mix(std::vector<std::vector<float>>& values) const;
@@ -56,17 +56,17 @@ struct Population {
   std::vector<double> time_s;
   std::vector<double> bytes;
   std::vector<std::uint64_t> clocks;
-  double computed_s = 0;  ///< of all nodes
+  double computed_s = 0;  ///< computing time of all nodes
   std::uint64_t samples = 0;
   gossip::Random random;
 };
 
-/// One round of a method: every node takes one step and makes the method's exchange. What the method remembers from one
-/// round to the next is in the function.
+/// One round of a method: every node takes one step and makes the method's exchange. The function object holds what the
+/// method remembers from one round to the next.
 using Baseline = std::function<void(Population& nodes)>;
 
-/// Throws UsageError for an unknown method. Only attacks by the model alone are run: after each round the last node
-/// replaces its model by its lie, and only the others are measured.
+/// Throws UsageError for an unknown method. Of the attacks, only those that change the model alone are possible: after
+/// each round the last node replaces its model, and only the others are measured.
 [[nodiscard]] LearningRun run_baseline(std::string_view method, const Workload& workload, const Experiment& experiment);
 
 /// Rounds each block to the nearest of 2^(bits−1) − 1 levels of its largest magnitude; does nothing at 32 bits. It is
@@ -77,7 +77,7 @@ void round_to_levels(std::span<float> values, int bits);
 /// Synchronous SGD with a ring all-reduce of fp32 in each step (Patarasuk & Yuan 2009): 2(n−1) messages of 1/n of the
 /// model one after the other. Averaging models after a step from equal models equals averaging gradients.
 [[nodiscard]] Baseline make_all_reduce(const Population& nodes);
-/// Without exchange, to show what the other nodes are worth.
+/// Each node trains alone, to show what the exchange is worth.
 [[nodiscard]] Baseline make_local(const Population& nodes);
 /// D-PSGD (Lian et al. 2017, 1705.09056, algorithm 1): x_i ← Σ_j W_ij·x_j − η·g_i(x_i).
 [[nodiscard]] Baseline make_dpsgd(const Population& nodes);
@@ -92,9 +92,9 @@ void round_to_levels(std::span<float> values, int bits);
 /// Asynchronous local SGD with one server (Liu et al. 2024, 2401.09135, algorithms 1 to 3). Its outer step is plain,
 /// Nesterov's or delayed Nesterov's, by the experiment's `outer_rule`. A round is one arrival.
 [[nodiscard]] Baseline make_async_local(const Population& nodes);
-/// A parameter server to which progress is added (Dean et al. 2012, "Large scale distributed deep networks", Downpour),
-/// times outer_rate, and over its age in pushes of others with `age_damping` (Zhang et al. 2016, 1511.05950). A round
-/// is one step of one worker.
+/// A parameter server (Dean et al. 2012, "Large scale distributed deep networks", Downpour). It adds a worker's
+/// progress times outer_rate, with `age_damping` divided by its age in pushes of others (Zhang et al. 2016,
+/// 1511.05950). A round is one step of one worker.
 [[nodiscard]] Baseline make_server(const Population& nodes);
 /// Gradient tracking, DIGing (Nedić, Olshevsky & Shi 2017, 1607.03218, eq. 2): x ← W·x − η·y; y ← W·y + g⁺ − g.
 [[nodiscard]] Baseline make_gradient_tracking(const Population& nodes);

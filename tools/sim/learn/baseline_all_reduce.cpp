@@ -8,7 +8,7 @@ namespace gossamer::sim {
 
 namespace {
 
-/// A ring all-reduce: afterwards all hold the mean; time and bytes are counted.
+/// Makes a ring all-reduce, after which all nodes hold the mean, and counts its time and bytes.
 void all_reduce(Population& nodes) {
   const auto n = static_cast<double>(nodes.size());
   const std::vector<float> mean =

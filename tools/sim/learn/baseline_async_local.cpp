@@ -1,6 +1,6 @@
 // Asynchronous local SGD: workers of unequal speed take period_steps steps each from the server's model, and the server
 // applies each outer gradient when it arrives. With Nesterov momentum, every arrival also moves the model by the
-// momentum of the others' older gradients; the rate that is best for synchronous rounds is then too large.
+// momentum of the others' older gradients; so the rate that is best for synchronous rounds is too large.
 
 #include <algorithm>
 
@@ -26,7 +26,7 @@ class AsyncLocal {
     nodes.bytes[i] += bytes;
     arrive(nodes.experiment, nodes.size(), begun_[i], nodes.models[i]);
     begun_[i] = server_;
-    std::fill(nodes.models.begin(), nodes.models.end(), server_);  // evaluations read the nodes' models
+    std::fill(nodes.models.begin(), nodes.models.end(), server_);  // because evaluations read the nodes' models
   }
 
  private:
@@ -69,9 +69,9 @@ class AsyncLocal {
   }
 
   std::vector<float> server_;
-  std::vector<std::vector<float>> begun_;  // the server's model that each worker's steps began at
+  std::vector<std::vector<float>> begun_;  // for each worker, the server's model from which its steps began
   std::vector<float> velocity_;
-  std::vector<float> gathered_;  // delayed Nesterov: the mean since the velocity changed
+  std::vector<float> gathered_;  // delayed Nesterov: the mean gradient since the velocity changed
   std::uint64_t arrivals_ = 0;
 };
 

@@ -11,7 +11,7 @@ class GradientTracking {
   explicit GradientTracking(const Population& nodes) : last_(nodes.size()), tracked_(nodes.size()) {}
 
   void operator()(Population& nodes) {
-    // The method has no momentum: this is the rate that momentum would come to.
+    // The method has no momentum, so its rate is the effective rate of SGD with momentum.
     const auto rate = static_cast<float>(nodes.rate() / (1 - nodes.experiment.trainer.momentum));
     const bool first = last_.front().empty();
     if (!first) nodes.mix(tracked_);

@@ -1,5 +1,5 @@
-// SCClip: D-PSGD in which every node clips its neighbours' pull, so that a hostile neighbour pulls no farther than an
-// honest one. Nothing else differs from `dpsgd`.
+// SCClip: D-PSGD in which every node clips its neighbours' pull, so that a hostile neighbour cannot pull farther than
+// an honest one. Nothing else differs from `dpsgd`.
 
 #include <algorithm>
 #include <cmath>

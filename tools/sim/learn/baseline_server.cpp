@@ -1,5 +1,5 @@
-// A parameter server whose workers never wait: each trains on its own copy, pushes its progress, and takes the server's
-// value over when that arrives, with what it has trained meanwhile on top. The server adds every progress, by a weight.
+// A parameter server whose workers never wait: each trains on its own copy, pushes its progress, and takes over the
+// server's value when it arrives, plus what it has trained meanwhile. The server adds every progress with a weight.
 
 #include <deque>
 #include <optional>
@@ -52,13 +52,13 @@ class Server {
   struct Worker {
     std::vector<float> counted;  ///< its model, without the progress that is not pushed yet
     std::vector<float> pushed;   ///< its model when it last pushed
-    std::size_t steps = 0;       ///< since then
+    std::size_t steps = 0;       ///< steps since the last push
     std::uint64_t saw = 0;       ///< the server's count of pushes in the value that it took over last
-    bool under_way = false;      ///< its push
+    bool under_way = false;      ///< its push is on the way
     std::optional<Reply> reply;
   };
 
-  /// What has come to the server by now, in the order of coming.
+  /// Adds the pushes that have arrived at the server by now, in the order of their arrival.
   void arrive(const Experiment& experiment, double now_s) {
     const auto earlier = [](const Push& a, const Push& b) { return a.arrives_s < b.arrives_s; };
     for (auto push = std::ranges::min_element(pushes_, earlier); push != pushes_.end() && push->arrives_s <= now_s;
@@ -87,7 +87,7 @@ class Server {
 
   std::vector<float> value_;
   std::vector<Worker> workers_;
-  std::deque<Push> pushes_;  // on their way
+  std::deque<Push> pushes_;  // pushes on their way
   std::uint64_t count_ = 0;  // pushes that have arrived
 };
 

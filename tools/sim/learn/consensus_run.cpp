@@ -105,7 +105,8 @@ ConsensusCurve run_rounds(const ConsensusOptions& options, Experiment experiment
   // There is nothing to learn: all gradients are 0.
   const auto flat = make_quadratic({.elements = options.elements, .curvature = 0, .sigma = 0});
   Population nodes(*flat, experiment);
-  // The method is made while all models are equal: its copies of neighbours must know nothing of the vectors below.
+  // The method is made while all models are equal, so that its copies of the neighbours do not contain the vectors
+  // below.
   const Baseline round = make_round(nodes);
   nodes.models = random_vectors(options);
   ConsensusRecorder recorder(nodes.models);

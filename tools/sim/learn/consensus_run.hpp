@@ -23,7 +23,7 @@ struct ConsensusOptions {
 };
 
 struct ConsensusPoint {
-  double round = 0;  ///< for gossip of replicas: periods
+  double round = 0;  ///< for the shipped replicas: the number of periods
   double bytes = 0;  ///< sent by a node, on average
   double error = 1;  ///< mean square distance from the initial mean, relative to the first one
 };
@@ -37,7 +37,7 @@ struct ConsensusCurve {
 ///   schedule:RULE  the matrices of a partner rule (gossip/replica/partners.hpp), exact, one after the other
 ///   mixing         Metropolis weights of the topology each round, exact
 ///   choco:CODEC    CHOCO-gossip (Koloskova et al. 2019, 1902.00340, algorithm 1) on the topology
-///   plain:CODEC    the same weights on rounded vectors, without memory: it stalls, which shows what the memory is for
+///   plain:CODEC    the same weights on rounded vectors, without CHOCO's memory, without which it stalls
 ///   gossip:CODEC   the shipped replicas on the topology; a round is one period, in which each starts one exchange
 /// Throws UsageError for another method, or for options that it cannot be run with.
 [[nodiscard]] ConsensusCurve run_consensus(std::string_view method, const ConsensusOptions& options);

@@ -26,28 +26,28 @@ struct Experiment {
   std::string topology = "complete";
   Sharding sharding = {};
   std::size_t batch = 16;
-  std::uint64_t samples = 0;  ///< of all nodes together; training ends there
+  std::uint64_t samples = 0;  ///< samples of all nodes together at which training ends
   double learning_rate = 0.1;
   bool cosine = false;  ///< the learning rate falls to 0 along half a cosine; otherwise it is constant
   TrainerOptions trainer = {};
   std::uint64_t seed = 1;
 
-  TimeUs step_us = 10'000;          ///< of a node of speed 1
+  TimeUs step_us = 10'000;          ///< the step time of a node of speed 1
   double step_jitter = 0.05;        ///< a step takes step_us · (1 ± this)
-  std::vector<double> speeds = {};  ///< of the first nodes; the others have 1
+  std::vector<double> speeds = {};  ///< the speeds of the first nodes; the others have speed 1
   PathConditions path = {};
   double node_bytes_per_s = 0;  ///< each way; 0: not limited
-  double byte_scale = 1;        ///< messages count this many times: a small model stands for a large one
+  double byte_scale = 1;        ///< messages count this many times, so that a small model can stand for a large one
 
   // Options of gossip only.
-  std::size_t keepers = 0;  ///< so many further nodes hold a replica without training it
+  std::size_t keepers = 0;  ///< this many further nodes hold a replica without training it
   gossip::ReplicaOptions replica = {};
   std::size_t fragments = 4;
   AttackKind attack = AttackKind::none;  ///< what the last nodes do; only the others are measured
-  std::size_t attackers = 1;             ///< so many are hostile, if there is an attack
+  std::size_t attackers = 1;             ///< how many nodes are hostile if there is an attack
   bool certified = false;                ///< nodes have certificates, so that ReplicaOptions::dense_clip counts
-  bool one_sponsor = false;              ///< of the last `attackers` nodes, hostile or not
-  double memory_bytes_per_s = 1e10;      ///< serving fragments makes a step longer, by its memory traffic at this rate
+  bool one_sponsor = false;              ///< the last `attackers` nodes, hostile or not, have one sponsor
+  double memory_bytes_per_s = 1e10;      ///< the rate of memory traffic, by which serving fragments makes a step longer
   // Options of baselines that do not exchange every step (DiLoCo), or that code what they send (CHOCO).
   std::size_t period_steps = 1;
   OuterRule outer_rule = OuterRule::none;
@@ -55,7 +55,7 @@ struct Experiment {
   double outer_momentum = 0.9;
   double consensus_rate = 1;  ///< γ of CHOCO
 
-  std::size_t evaluations = 100;  ///< in a run, evenly spread over its samples
+  std::size_t evaluations = 100;  ///< evaluations of a run, evenly spread over its samples
 
   [[nodiscard]] double speed(std::size_t node) const { return node < speeds.size() ? speeds[node] : 1.0; }
   /// The rate after all nodes together have used `done` samples: it follows the job's clock, not the node's.
@@ -80,7 +80,7 @@ struct Record {
 struct LearningRun {
   std::string method = {};
   std::vector<Record> records = {};
-  double worst_accuracy = 0;  ///< of a single node's model at the end
+  double worst_accuracy = 0;  ///< the worst accuracy of a single node's model at the end
   double worst_loss = 0;
   double wide_share = 0;                  ///< the share of wide blocks in exchanges
   gossip::ReplicaCounters counters = {};  ///< sums over nodes; for gossip only
@@ -88,7 +88,7 @@ struct LearningRun {
   double wall_s = 0;
 };
 
-/// The mean over the records after the first third.
+/// The mean loss of the records after the first third.
 [[nodiscard]] double stationary_loss(const LearningRun& run);
 
 /// The mean of `models`, which all have the same length; there is at least one.

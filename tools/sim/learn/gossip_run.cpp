@@ -92,7 +92,7 @@ class GossipRun {
   }
 
   [[nodiscard]] Record measure() const {
-    // Corrections under way are included: exchanges conserve the sum with them.
+    // Corrections under way are included, because exchanges conserve only the sum with them.
     std::vector<std::vector<float>> whole;
     std::vector<std::span<const float>> models;
     double bytes = 0;
@@ -124,7 +124,7 @@ class GossipRun {
 
   const Workload& workload_;
   const Experiment& experiment_;
-  std::size_t honest_;  ///< the first so many nodes are measured
+  std::size_t honest_;  ///< number of honest nodes, which come first; only these are measured
   std::vector<Trainer> trainers_;
   Attacker attacker_;
   Schedule schedule_;

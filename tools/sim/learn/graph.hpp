@@ -1,5 +1,5 @@
-// A fixed graph of the nodes that may exchange: the overlay of a simulated cluster, and the graph that the synchronous
-// baselines mix over.
+// A fixed graph of the nodes that may exchange: the links of a simulated cluster, and the graph over which the
+// synchronous baselines mix.
 //
 // Pure; any thread.
 

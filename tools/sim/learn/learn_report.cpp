@@ -65,7 +65,7 @@ std::string share(double value) {
 
 struct MomentsOfRuns {
   double mean = 0;
-  double deviation = 0;  ///< of a sample; 0 for one
+  double deviation = 0;  ///< sample deviation; 0 for one run
 };
 
 template <class Value>

@@ -11,11 +11,11 @@
 
 namespace gossamer::sim {
 
-/// The values that "reached" means in a summary; 0: not asked for.
+/// A summary says when these values were reached; 0: not asked for.
 struct Targets {
   double accuracy = 0;
   double loss = 0;
-  double stationary_loss = 0;  ///< of one node alone; compared with stationary_loss() times the number of nodes
+  double stationary_loss = 0;  ///< that of one node; compared with stationary_loss() times the number of nodes
 };
 
 /// Writes a line for each record: method, virtual time, samples and bytes, loss and accuracy of the mean model,

@@ -19,7 +19,8 @@ using Named = std::pair<std::string_view, Value>;
 
 inline constexpr Named<Codec> codecs[] = {{"f32", Codec::f32}, {"q8", Codec::q8}, {"q4", Codec::q4}};
 
-/// The value that is called `name`. Throws UsageError, with all names, if there is none. `what`: "partition".
+/// The value that is called `name`. Throws UsageError, with all names, if there is none. `what` says what is named, for
+/// instance "partition".
 template <class Value, std::size_t count>
 [[nodiscard]] Value value_named(std::string_view what, std::string_view name, const Named<Value> (&values)[count]) {
   std::string names;

@@ -1,4 +1,4 @@
-// Noisy quadratics: the workload whose answer is known. Let η be the learning rate, and let averaging keep the mean of
+// Noisy quadratics, a workload with a known solution. Let η be the learning rate, and let averaging keep the mean of
 // the n nodes' models. Then the mean is itself a run of SGD with noise σ/√n, and its stationary variance is
 // η·σ²/(n·h·(2 − η·h)) for each element, whatever the topology, the codec and the cadence.
 //
@@ -23,7 +23,7 @@ class QuadraticSource final : public GradientSource {
         random_(random) {}
 
   Batch gradient(std::span<const float> x, std::span<float> g) override {
-    // Box & Muller in pairs: most of a run's time is spent here.
+    // Box & Muller, using both numbers of each pair, because most of a run's time is spent here.
     for (std::size_t e = 0; e < x.size(); e += 2) {
       const double radius = sigma_ * std::sqrt(-2.0 * std::log1p(-random_.uniform()));
       const double angle = 2.0 * std::numbers::pi * random_.uniform();

@@ -15,7 +15,7 @@ namespace gossamer::sim {
 
 enum class Partition : std::uint8_t {
   iid,        ///< shuffled, in equal parts
-  shared,     ///< all of them at every node, which draws by itself: as much data as anyone could want
+  shared,     ///< every node has all examples, and draws its own batches: the nodes' data do not differ
   sorted,     ///< ordered by label and cut into equal parts: a node knows one or two labels
   dirichlet,  ///< each label's examples split by a draw of Dirichlet(alpha) (Hsu, Qi & Brown 2019, 1909.06335)
 };
@@ -30,8 +30,8 @@ struct Sharding {
   double alpha = 0.5;  ///< for dirichlet: small is unequal; the nodes' amounts of data differ, too
 };
 
-/// The indices of each node's examples: each example once (`shared`: at every node). No node is without an example.
-/// There are at least as many examples as nodes.
+/// The indices of each node's examples: each example is at one node (`shared`: at every node). No node is without an
+/// example. There are at least as many examples as nodes.
 [[nodiscard]] std::vector<std::vector<std::uint32_t>> shards(std::span<const std::uint8_t> labels, std::size_t nodes,
                                                              const Sharding& sharding, gossip::Random random);
 

@@ -44,7 +44,8 @@ std::string contents(const std::filesystem::path& path) {
   return text;
 }
 
-/// Each licence is a document, in the order of their names; a file of one's own is cut into documents of equal length.
+/// Each licence is a document, in the order of their names; a file that the user names is cut into documents of equal
+/// length.
 std::vector<std::string> documents(const std::string& file) {
   constexpr std::size_t parts = 64;
   std::vector<std::string> texts;
@@ -86,7 +87,7 @@ Text read_text(const std::string& file) {
     for (std::size_t at = begin + context; at < text.symbols.size(); ++at) {
       if (at / stretch % held_out_stretch_every == 0) {
         text.held_out.push_back(static_cast<std::uint32_t>(at));
-      } else if ((at - context) / stretch % held_out_stretch_every != 0) {  // the context is not held out, either
+      } else if ((at - context) / stretch % held_out_stretch_every != 0) {  // the context must not be held out, either
         text.train.push_back(static_cast<std::uint32_t>(at));
         text.documents.push_back(static_cast<std::uint8_t>(std::min(document, max_documents)));
       }

@@ -8,7 +8,7 @@
 namespace gossamer::sim {
 
 namespace {
-constexpr float smoothing = 0.95F;    // of mean step sizes and mean squares
+constexpr float smoothing = 0.95F;    // smoothing of mean step sizes and mean squares
 constexpr float compensation = 2.0F;  // λ0 of DC-ASGD-a
 constexpr float smallest_square = 1e-7F;
 }  // namespace
@@ -81,7 +81,7 @@ void Trainer::compensate_momentum(std::span<const float> x) {
   for (std::size_t e = 0; e < x.size(); ++e) {
     const float moved = x[e] - before_[e];
     const float change = compensation / std::sqrt(scale_[e] + smallest_square) * momentum_[e] * momentum_[e] * moved;
-    // A first-order term is worth no more than the value it corrects.
+    // The correction is a first-order term, so it may not exceed the value that it corrects.
     const float bound = std::fabs(momentum_[e]);
     momentum_[e] += std::clamp(change, -bound, bound);
   }

@@ -2,7 +2,7 @@
 //
 // Gossamer's client adds corrections between steps, never during one, so a gradient is always applied to the weights it
 // was computed at. After a correction only the momentum is stale: it belongs to the model before mixing. The rules
-// differ in what they do about that.
+// differ in how they treat this stale momentum.
 //
 // One node, one thread.
 
@@ -19,9 +19,9 @@ namespace gossamer::sim {
 enum class LocalRule : std::uint8_t {
   sgd,           ///< v ← μ·v + g; x ← x − η·v
   quasi_global,  ///< momentum from the model's displacement, mixing included (Lin et al. 2021, 2102.04761, algorithm 1)
-  gap_aware,  ///< v ← v / (1 + |mixed| / C) first: C is the mean size of a step, |mixed| how far mixing has moved an
+  gap_aware,  ///< first v ← v / (1 + |mixed| / C): C is the mean size of a step, |mixed| how far mixing has moved an
               ///< element since the last step (after Barkai, Hakimi & Schuster 2019, 1909.10802)
-  compensated,  ///< v ← v + λ·v²·mixed / √MS first (after Zheng et al. 2017, 1609.08326, DC-ASGD-a)
+  compensated,  ///< first v ← v + λ·v²·mixed / √MS (after Zheng et al. 2017, 1609.08326, DC-ASGD-a)
 };
 
 inline constexpr Named<LocalRule> local_rules[] = {{"sgd", LocalRule::sgd},
@@ -44,7 +44,7 @@ class Trainer {
 
   /// The gradient of the last step, weight decay included.
   [[nodiscard]] std::span<const float> gradient() const { return gradient_; }
-  /// Only computes gradient(); returns the samples used.
+  /// Computes gradient() without a step; returns the samples used.
   std::size_t compute_gradient(std::span<const float> x);
 
  private:

@@ -63,7 +63,7 @@ struct QuadraticOptions {
 
 struct WorkloadOptions {
   QuadraticOptions quadratic = {};
-  std::string digits_file = {};  ///< empty: where Debian's python3-sklearn puts digits.csv.gz
+  std::string digits_file = {};  ///< empty: the digits.csv.gz of Debian's python3-sklearn
   std::string text_file = {};    ///< empty: the licences of Debian's base-files
   std::size_t hidden = 0;        ///< units of the hidden layer of mlp and text; 0: 64 and 128
 };

@@ -27,7 +27,7 @@ MembershipCluster::MembershipCluster(Schedule& schedule, Network& network, gossi
                                      std::uint64_t seed)
     : schedule_(schedule), network_(network), options_(options), random_(seed), nodes_(network.nodes()) {}
 
-/// The first bytes are as random as a hash's; the last ones are the number.
+/// The first bytes of the id are as random as a hash; the last bytes are the node's number.
 NodeId MembershipCluster::id(std::size_t node) {
   gossip::Random bytes(node);
   NodeId id;

@@ -1,7 +1,7 @@
 // A cluster of gossip::Membership state machines on a simulated network. Nodes start, join, crash, pause, leave and are
 // cut off; messages take the network's time and losses. Each node is ticked at its own phase.
 //
-// `on_event` and `on_view` hear what happens at a node; `tamper` may change or drop messages on their way. A node
+// `on_event` and `on_view` are told what happens at a node; `tamper` may change or drop messages on their way. A node
 // behind a NAT gets messages only from nodes that it has dialled or sent to. While a node is paused its messages wait,
 // as in the buffers of its sockets. One thread.
 
@@ -28,7 +28,7 @@ class MembershipCluster {
   std::function<void(std::size_t node, const Membership::Actions& actions)> on_view;
   std::function<bool(std::size_t from, std::size_t to, MembershipMessage& message)> tamper;
 
-  /// Starts a new life of the node, with an incarnation above its former ones; it joins through these nodes.
+  /// Starts a new life of the node, with a larger incarnation than before. The node joins through `contacts`.
   void start(std::size_t node, const std::vector<std::size_t>& contacts);
   /// Starts all nodes at `per_second` in the order of their numbers; each joins through at most three earlier ones.
   void start_all(double per_second);
@@ -39,7 +39,7 @@ class MembershipCluster {
   void pause(std::size_t node);
   void resume(std::size_t node);
   void leave(std::size_t node);
-  /// Adds a node that the network has added before; it does not run yet.
+  /// Adds a node that the network already has; the node does not run yet.
   void add_node() { nodes_.emplace_back(); }
   /// Tells the node of a link to another, or of its end.
   void link_up(std::size_t node, std::size_t other);
@@ -54,13 +54,13 @@ class MembershipCluster {
   [[nodiscard]] static std::string address(std::size_t node);
   [[nodiscard]] static std::size_t number(const NodeId& id);
 
-  /// Every running node has as members all running nodes that it can reach (full view), and nobody else.
+  /// Whether every running node has exactly the running nodes that it can reach as members (with full views).
   [[nodiscard]] bool everybody_knows_everybody() const;
-  /// Links between running nodes that only one end has in its view.
+  /// The number of links between running nodes that only one end has in its view.
   [[nodiscard]] std::size_t one_sided_links() const;
-  /// Running nodes in the largest set that is connected by links in both ends' views.
+  /// The number of running nodes in the largest set that is connected by links in both ends' views.
   [[nodiscard]] std::size_t largest_component() const;
-  /// Pairs of running nodes in which the first considers the second gone.
+  /// The number of pairs of running nodes in which the first considers the second gone.
   [[nodiscard]] std::size_t wrongly_gone() const;
   /// The second largest absolute eigenvalue of the lazy random walk over the views. Mixing takes about 1 / (1 - value)
   /// rounds. Computed by power iteration.
@@ -76,9 +76,9 @@ class MembershipCluster {
     std::uint64_t life = 0;
     std::uint64_t incarnation = 0;
     bool paused = false;
-    bool tick_due = false;  ///< a tick came while it was paused
+    bool tick_due = false;  ///< a tick came while the node was paused
     std::vector<Waiting> waiting;
-    std::vector<std::size_t> dialled;  ///< behind a NAT: the nodes it has a way to, sorted
+    std::vector<std::size_t> dialled;  ///< for a node behind a NAT: the nodes that it has dialled, sorted
   };
 
   void tick(std::size_t node, std::uint64_t life);

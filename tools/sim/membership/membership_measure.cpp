@@ -102,7 +102,7 @@ class Measurement {
     return false;
   }
   void run_for(double duration_s) { schedule_.run_until(schedule_.now_us() + seconds(duration_s)); }
-  /// A limit for this profile: as many times longer as the profile is more patient.
+  /// Converts a limit for the LAN profile: it is as many times longer as this profile's probes are slower.
   [[nodiscard]] double patient(double lan_s) const { return lan_s * in_seconds(patience_); }
 
   [[nodiscard]] std::size_t running() const {
@@ -153,7 +153,7 @@ class Measurement {
   void rest() {
     const std::vector<double> before = bytes();
     const double messages_before = messages();
-    const std::clock_t begin = std::clock();  // of this process; the machine's other work does not count
+    const std::clock_t begin = std::clock();  // processor time, so that the machine's other work does not count
     run_for(plan_.seconds);
     const double took_s = static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
     figures_.speed = plan_.seconds / std::max(took_s, 1e-9);
@@ -274,7 +274,7 @@ class Measurement {
   gossip::Random random_;
   MembershipFigures figures_;
 
-  std::set<std::size_t> suspected_;  ///< live nodes
+  std::set<std::size_t> suspected_;  ///< live nodes that were suspected
   std::set<std::size_t> died_;
   std::size_t crashed_ = ~std::size_t{0};
   std::vector<bool> knows_;

@@ -1,5 +1,5 @@
 // Measures gossip::Membership in a simulated cluster: how soon a crash is known, how often a live node is declared
-// dead, what it costs, and how soon a divided cluster is one again. One thread.
+// dead, how much traffic there is, and how soon a divided cluster is whole again. One thread.
 
 #pragma once
 
@@ -12,10 +12,10 @@ namespace gossamer::sim {
 struct MembershipPlan {
   std::size_t nodes = 10;
   std::string profile = "lan";  ///< lan or wan: the state machine's constants and the network's latencies
-  double loss = 0.05;           ///< of messages, while loss is measured
-  double seconds = 60;          ///< at rest, and also under loss
+  double loss = 0.05;           ///< share of messages lost, while loss is measured
+  double seconds = 60;          ///< time measured at rest, and again under loss
   std::size_t crashes = 5;
-  bool with_loss = true;  ///< measured besides rest and crashes
+  bool with_loss = true;  ///< loss is measured, too
   bool with_pauses = true;
   bool with_partition = true;
   std::uint64_t seed = 1;
@@ -30,7 +30,7 @@ struct MembershipFigures {
   double suspected_s[2] = {};  ///< from a crash until anybody first suspects it; median, worst
   double declared_s[2] = {};   ///< until anybody first declares it dead
   double known_s[2] = {};      ///< until every node knows that it is dead
-  double known_share = 0;      ///< the least share of nodes that knew it in the time allowed
+  double known_share = 0;      ///< the least share of nodes that knew of a death in the time allowed
   double bytes_per_s = 0;      ///< sent by a node at rest, mean
   double bytes_per_s_most = 0;
   double messages_per_s = 0;
@@ -45,7 +45,7 @@ struct MembershipFigures {
   std::size_t healthy_died[2] = {};  ///< other nodes declared dead meanwhile and in the next minute
   double joined_s = -2;              ///< from the end of a minute's division into halves until links connect all nodes
   double converged_s = -2;  ///< until all views are complete, with fewer than 1 in 1,000 beliefs in a death wrong
-  double wrong_share = 0;   ///< of all nodes' beliefs about all nodes, half a minute (LAN) later
+  double wrong_share = 0;   ///< the share of wrong beliefs, of all nodes about all nodes, half a minute (LAN) later
   double eigenvalue = 0;    ///< see MembershipCluster::walk_eigenvalue()
   double degree[3] = {};    ///< neighbours: least, mean, most
   double memory_mib = 0;    ///< the most memory of this process so far

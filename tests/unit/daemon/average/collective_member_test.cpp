@@ -45,7 +45,7 @@ class Members {
     for (std::size_t i = 0; i < count; ++i) {
       const auto send = [this](const NodeId& to, const Message& message) {
         INFO(peer::fault_of(message).value_or(""));
-        REQUIRE(!peer::fault_of(message));  // the daemon would end with it
+        REQUIRE(!peer::fault_of(message));  // the daemon would end with a broken message
         if (random_.uniform() < faults_) return false;
         if (std::holds_alternative<AverageValues>(message)) {
           if (room_ == 0) return false;
@@ -68,7 +68,7 @@ class Members {
     }
   }
 
-  /// Lets 20 ms pass, and delivers what is under way, in any order.
+  /// Lets 20 ms pass, and delivers the messages under way in any order.
   void go_on() {
     now_us_ += 20 * us_per_ms;
     room_ = parts_a_turn_;
@@ -87,7 +87,7 @@ class Members {
     work();
   }
 
-  /// Workers end tasks, in any order.
+  /// Lets the workers end their tasks, in any order.
   void work() {
     for (; tasks_left_ > 0 && !tasks_.empty(); --tasks_left_) {
       std::swap(tasks_[random_.below(tasks_.size())], tasks_.back());
@@ -100,7 +100,7 @@ class Members {
   void deliver(const NodeId& to, const Message& message) {
     for (const auto& member : members_) {
       if (member->self().node != to) continue;
-      // As the daemon does: nobody sends in the name of another node.
+      // The daemon, too, drops a note that is sent in the name of another node.
       if (const auto* note = std::get_if<AverageNote>(&message); note && note->from != member->self())
         member->received(*note);
       if (const auto* values = std::get_if<AverageValues>(&message); values && values->from != member->self())
@@ -114,11 +114,11 @@ class Members {
   [[nodiscard]] gossip::Random& random() { return random_; }
   [[nodiscard]] int turns() const { return turns_; }
   [[nodiscard]] std::size_t parts() const { return parts_; }
-  /// The links take so many parts in each 20 ms.
+  /// Sets how many parts the links take in each 20 ms.
   void slow_down(std::size_t parts_a_turn) { room_ = parts_a_turn_ = parts_a_turn; }
-  /// The workers end so many tasks in each 20 ms.
+  /// Sets how many tasks the workers end in each 20 ms.
   void slow_workers(std::size_t tasks_a_turn) { tasks_a_turn_ = tasks_a_turn; }
-  /// Time passes while no worker ends anything, until one has something to do.
+  /// Lets time pass while no worker ends a task, until a member gives its workers one. Returns that task.
   Task next_task() {
     slow_workers(0);
     for (int turn = 0; tasks_.empty() && turn < 1000; ++turn)
@@ -136,7 +136,7 @@ class Members {
     return call_all_with_present();
   }
 
-  /// Contributes what is there.
+  /// Contributes the present values of all members. Returns their mean.
   std::vector<float> call_all_with_present() {
     std::vector<float> mean = values_[0];
     for (std::size_t i = 1; i < size(); ++i)
@@ -176,7 +176,7 @@ class Members {
   int turns_ = 0;
   std::size_t parts_a_turn_ = 1'000'000;
   std::size_t room_ = parts_a_turn_;
-  std::size_t parts_ = 0;  // that have been sent
+  std::size_t parts_ = 0;  // how many parts have been sent
   std::size_t tasks_a_turn_ = 1'000'000;
   std::size_t tasks_left_ = tasks_a_turn_;
 };
@@ -208,7 +208,7 @@ TEST_CASE("means of values rounded to 8 bits are the same everywhere, and over t
     const std::size_t exact = std::min(size, seed % 3 == 0 ? average_fragment_elements + 10 : 10);
     Members members(1 + seed % 4, size, seed, seed % 3 == 0 ? 0.15 : 0, {.eight_bits = true, .exact = exact});
     std::vector<double> means(size), sums(size);
-    // Where all rounds are alike and only the mean is rounded, what is lost adds up.
+    // In even seeds all rounds are alike, so that an error of the mean would add up.
     const bool are_alike = seed % 2 == 0;
     std::vector<std::vector<float>> alike(members.size(), std::vector<float>(size));
     for (std::vector<float>& values : alike)
@@ -234,7 +234,7 @@ TEST_CASE("means of values rounded to 8 bits are the same everywhere, and over t
       }
       REQUIRE(furthest < 0.05F);
     }
-    // Rounding once takes up to 1/127 from each contribution and from the mean. It is given back with the next ones.
+    // Rounding takes up to 1/127 of each contribution and of the mean. The rest is carried over to the next round.
     double lost = 0;
     for (std::size_t k = 0; k < size; ++k)
       lost = std::max(lost, std::abs(sums[k] - means[k]));
@@ -251,7 +251,7 @@ TEST_CASE("without faults nothing is asked for twice, in whatever order messages
     (void)members.call_all();
     (void)members.answers();
   }
-  CHECK(members.turns() - before < 2 * 100);  // of 20 ms each; what is missing is asked for after 200 ms
+  CHECK(members.turns() - before < 2 * 100);  // of 20 ms each; missing parts are asked for after 200 ms
 }
 
 TEST_CASE("over slow links each part is sent about once, in each round") {
@@ -415,7 +415,7 @@ TEST_CASE("under false alarms whoever has a round has the bits of the others") {
 
 namespace {
 
-/// Messages within the bounds of the wire that a member may send, and mostly should not.
+/// Sends messages within the bounds of the wire that a member may send, but mostly should not.
 class Liar {
  public:
   explicit Liar(Members& members) : members_(members), random_(members.random()) {}

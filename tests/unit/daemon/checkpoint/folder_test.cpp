@@ -52,7 +52,7 @@ TEST_CASE("checkpoints are found, the furthest first, and nothing else") {
 
 TEST_CASE("old checkpoints of this node are removed, and nothing else") {
   const TemporaryFolder folder;
-  // The job began anew: what was written last has a smaller clock than the first ones.
+  // The job began anew, so the files written last have smaller clocks than the first ones.
   const std::vector<std::string> own_files{file_name(5000, own), file_name(6000, own), file_name(10, own),
                                            file_name(20, own)};
   for (std::size_t i = 0; i < own_files.size(); ++i)
@@ -67,7 +67,7 @@ TEST_CASE("old checkpoints of this node are removed, and nothing else") {
   };
   REQUIRE(remove_old(folder.path(), own, 3, folder.path() / own_files[3]));
   CHECK(names_in(folder.path()) == left({own_files[1], own_files[2], own_files[3]}));
-  // Whatever the clock of the machine says, what was just written stays.
+  // The file that was just written stays, whatever the machine's clock says.
   REQUIRE(remove_old(folder.path(), own, 1, folder.path() / own_files[1]));
   CHECK(names_in(folder.path()) == left({own_files[1]}));
 }

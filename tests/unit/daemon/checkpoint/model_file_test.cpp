@@ -1,4 +1,4 @@
-// Models in files: written whole or not at all, read as they were written, and refused if they are not that.
+// Models in files: they are written whole or not at all, read as they were written, and refused if they are damaged.
 
 #include "daemon/checkpoint/model_file.hpp"
 
@@ -53,7 +53,7 @@ void write(const TemporaryFolder& folder, const std::string& name, const Model& 
   CHECK_FALSE(std::filesystem::exists(folder.path() / partial));
 }
 
-/// What taking and reading it all says; empty: nothing.
+/// The first problem with taking and reading the model; empty: none.
 std::string problem_of(const std::string& path, const Model& wanted) {
   auto reader = ModelReader::open(path);
   if (!reader) return reader.error();
@@ -188,7 +188,7 @@ TEST_CASE("what is not finished leaves nothing, and what a killed process left i
 }
 
 TEST_CASE("a disk that takes no more is told of, and nothing is left on it") {
-  // The limit on the size of files is one of the process: signals aside, it is a full disk.
+  // A limit on the size of the process's files acts like a full disk, apart from the signal.
   const TemporaryFolder folder;
   const Model large{{"a", {1u << 20}, 1u << 20}};
   rlimit before{};

@@ -1,5 +1,5 @@
-// Headers of safetensors files: what is written is read again, and everything that breaks a rule of the format is
-// refused with what is wrong.
+// Headers of safetensors files: a header that is written is read again as the same, and one that breaks a rule of the
+// format is refused with a reason.
 
 #include "daemon/checkpoint/safetensors.hpp"
 

@@ -1,4 +1,4 @@
-// The client socket: attaching, waking, leaving; and everything hostile that can be sent there.
+// The client socket: attaching, waking, leaving, and everything hostile that a client can send.
 
 #include "daemon/clients/client_listener.hpp"
 
@@ -74,7 +74,7 @@ TEST_CASE("the memory of a session lasts while somebody holds it") {
   }
   CHECK(test::run_until(daemon.loop, [&] { return daemon.events.detaches == 1; }));
   CHECK(held->memory().buffer(0, 0)[0] == 5);
-  held->close();  // after the end: nothing
+  held->close();  // closing an ended session does nothing
 }
 
 TEST_CASE("the daemon ends a session") {
@@ -96,7 +96,7 @@ TEST_CASE("the daemon ends a session") {
   CHECK(daemon.events.detaches == 1);  // a daemon that stops has lost no client
   CHECK(daemon.closed(other.socket));
   CHECK_FALSE(std::filesystem::exists(daemon.path));
-  daemon.events.sessions.at(0)->close();  // after the end: nothing
+  daemon.events.sessions.at(0)->close();  // closing an ended session does nothing
 }
 
 TEST_CASE("a client keeps for the node what it was given, and what it makes up itself is not taken") {
@@ -120,7 +120,7 @@ TEST_CASE("a client keeps for the node what it was given, and what it makes up i
   const std::shared_ptr<NodeMemory> back = ask_with((*made)->to_keep());
   REQUIRE(back);
   CHECK(back->copy(1)->number == 9);
-  back->store_copy(1, {.buffer = 0, .commits = 8, .number = 10});  // it is the same memory
+  back->store_copy(1, {.buffer = 0, .commits = 8, .number = 10});  // both objects map the same memory
   CHECK((*made)->copy(1)->commits == 8);
 
   SECTION("whoever keeps it can only read") {
@@ -197,7 +197,8 @@ TEST_CASE("a wake-up flag turned to blocking by the client does not block the da
   REQUIRE(::fcntl(client.wake.get(), F_SETFL, 0) == 0);
   client.ring();
   std::uint64_t count = 0;
-  REQUIRE(::read(client.wake.get(), &count, sizeof count) == sizeof count);  // taken back: the daemon finds nothing
+  // The client takes it back, so the daemon finds nothing.
+  REQUIRE(::read(client.wake.get(), &count, sizeof count) == sizeof count);
   daemon.loop.restart();
   daemon.loop.run_for(50ms);
   client.ring();
@@ -206,7 +207,7 @@ TEST_CASE("a wake-up flag turned to blocking by the client does not block the da
 
 namespace {
 
-/// From here on the calling thread is as on a system without preadv2(). False if it cannot be made so.
+/// Makes preadv2() fail on the calling thread from now on. False if that is not possible.
 bool forbid_preadv2() {
   sock_filter program[] = {
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
@@ -369,7 +370,7 @@ TEST_CASE("a client that says nothing is dropped after the time-out") {
   const layout::AttachReply reply = daemon.reply(silent);
   CHECK_THAT(std::string(reply.message), Contains("in time"));
   CHECK(daemon.closed(silent));
-  // One that attached in time is not.
+  // A client that attached in time is not closed.
   Client client(daemon);
   client.ask();
   CHECK(status(daemon.reply(client.socket)) == AttachStatus::accepted);
@@ -495,7 +496,7 @@ TEST_CASE("a client that comes when there are no descriptors hears so, and is ta
   {
     const NoDescriptors tight;
     const layout::AttachReply reply = daemon.reply(client.socket);
-    CHECK(status(reply) == AttachStatus::limit_reached);  // for now
+    CHECK(status(reply) == AttachStatus::limit_reached);  // the client may try again later
     CHECK_THAT(reply.message, Contains("file descriptors") && Contains("LimitNOFILE="));
     CHECK_THAT(daemon.log.text.str(), Contains("cannot accept a client") && Contains("LimitNOFILE="));
   }
@@ -517,7 +518,7 @@ TEST_CASE("a client whose own descriptors do not fit hears that, and not that it
 }
 
 TEST_CASE("a socket whose file is removed or replaced is made again") {
-  const bool told = GENERATE(false, true);  // by SIGHUP, or by looking
+  const bool told = GENERATE(false, true);  // told by SIGHUP; otherwise it looks
   CAPTURE(told);
   Listening daemon({.socket_look_period = told ? 1h : 10ms});
   Client attached(daemon);

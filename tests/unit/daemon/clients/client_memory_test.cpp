@@ -43,7 +43,7 @@ TEST_CASE("a valid memory is mapped, and both sides see the same") {
   CHECK(memory.padded_elements(2) == 256);  // 109 used
   CHECK(memory.block_count(2) == 1);
   CHECK(memory.statistics(0).empty());
-  CHECK(memory.statistics(2) == std::vector<gossip::ElementRange>{{108, 109}});  // "mean"
+  CHECK(memory.statistics(2) == std::vector<gossip::ElementRange>{{108, 109}});  // the tensor "mean"
 
   for (std::uint32_t f = 0; f < 3; ++f)
     for (std::uint8_t i = 0; i < 3; ++i) {
@@ -133,19 +133,19 @@ TEST_CASE("lean memory takes pages for a fragment when they are wanted, and give
   CHECK(memory->most_bytes() == raw.plan.buffers_offset + 2 * fragment_bytes);
   CHECK(memory->size_bytes() == raw.plan.total_bytes);
   const std::uint64_t before = taken_bytes(raw);
-  CHECK(before <= tables_bytes + 4096);  // the page of the words, at most
+  CHECK(before <= tables_bytes + 4096);  // at most the page of the words more
 
   REQUIRE(memory->provide(2) == 0);
   CHECK(taken_bytes(raw) == before + fragment_bytes);
   memory->buffer(2, 1)[1023] = 7;
-  REQUIRE(memory->provide(2) == 0);  // what is there stays
+  REQUIRE(memory->provide(2) == 0);  // present memory keeps its values
   CHECK(memory->buffer(2, 1)[1023] == 7);
   REQUIRE(memory->provide(4) == 0);
   CHECK(taken_bytes(raw) == before + 2 * fragment_bytes);
   memory->vacate(2);
   CHECK(taken_bytes(raw) == before + fragment_bytes);
 
-  // What a daemon that died left: pages of 4, whose word is empty; 1 has a publication.
+  // A dead daemon may leave pages of a fragment whose word is empty (4). Fragment 1 has a publication.
   memory->store_word(1, {.generation = 1});
   REQUIRE(memory->provide(1) == 0);
   memory->buffer(1, 0)[0] = 3;
@@ -195,7 +195,7 @@ TEST_CASE("lean memory that breaks its own rules is refused") {
   };
   make_lean(raw, fragment_bytes + 4096);
   CHECK_THAT(why(), Contains("window_bytes is 16384"));
-  make_lean(raw, 6 * fragment_bytes);  // of five fragments
+  make_lean(raw, 6 * fragment_bytes);  // there are five fragments
   CHECK_THAT(why(), Contains("window_bytes is"));
   make_lean(raw, 2 * fragment_bytes);
   CHECK(why().empty());
@@ -246,7 +246,7 @@ TEST_CASE("descriptors that are no sealed memfd of the right size are refused") 
   CHECK(map(client));
 
   test::TestMemory frozen;
-  frozen.unmap();  // writing can be sealed only when nobody can write
+  frozen.unmap();  // writing can be sealed only while no writable mapping exists
   frozen.seal(F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE);
   CHECK_THAT(refused(frozen.fd.get(), bytes).message, Contains("sealed against writing"));
 
@@ -290,7 +290,7 @@ TEST_CASE("words that change after the memory was looked at are looked at again 
     return checked ? "" : checked.error().message;
   };
   CHECK(why().empty());
-  raw.fragment(1).word = layout::Word{.empty = true}.pack();  // as only lean memory has it
+  raw.fragment(1).word = layout::Word{.empty = true}.pack();  // only lean memory has such words
   CHECK_THAT(why(), Contains("the word of fragment 1 says that it is empty, but the memory is not lean"));
   raw.fragment(1).word = 0;
   CHECK_THAT(why(), Contains("the word of fragment 1 is not valid"));

@@ -1,6 +1,6 @@
-// Clients whose buffers are in a GPU's memory, at the daemon's socket: mapped when they attach, refused with what to
-// do, given back when they go. The GPUs are fake (tests/unit/daemon/device/fake_cuda_plugin.cpp): their memory
-// cannot be touched but by them.
+// Clients whose buffers are in a GPU's memory, at the daemon's socket. The memory is mapped when they attach and given
+// back when they go, and a refusal says what to do. The GPUs are fake (tests/unit/daemon/device/fake_cuda_plugin.cpp),
+// and only their own calls can touch their memory.
 
 #include "daemon/clients/devices.hpp"
 
@@ -46,7 +46,7 @@ TEST_CASE("a client's GPU memory is mapped while it is attached") {
     DeviceClient client(daemon);
     client.memory.buffer(1, 2)[5] = 7;
     client.ask();
-    // Opening takes its time: the loop does not wait for it, nor does the client.
+    // Opening a GPU takes time. Neither the loop nor the client waits for it.
     CHECK(status(daemon.reply(client.socket)) == AttachStatus::device_opening);
     CHECK(daemon.closed(client.socket));
     CHECK(status(client.attach(daemon)) == AttachStatus::accepted);
@@ -254,7 +254,7 @@ TEST_CASE("a driver that hangs holds up nobody else, and its clients only for a 
   CHECK(status(daemon.reply(on_host.socket)) == AttachStatus::accepted);
   const std::uint64_t expected = daemon.devices->mapped_bytes() == 0 ? 0 : 1;
   gpus.be("");
-  // What comes too late is let go again.
+  // A mapping that comes too late is given back.
   DeviceClient last(daemon);
   CHECK(test::run_until(daemon.loop, [&] { return status(last.attach(daemon)) == AttachStatus::accepted; }));
   CHECK(test::run_until(daemon.loop, [&] { return fake_counts().mappings == expected + 1; }));
@@ -326,7 +326,7 @@ TEST_CASE("a GPU without room is said once, with what to do, and host memory tha
     REQUIRE(array != nullptr);
     CHECK(daemon.devices->overflow_bytes() == 1 << 20);
   }
-  // What was in use for a moment only is told of, too; and once, for as long as it goes on.
+  // Host memory that was in use only for a moment is reported, too, and only once while the shortage lasts.
   for (int time = 0; time < 3; ++time) {
     daemon.devices->look_at_overflow();
     CHECK(gpu.allocate(mebibyte) != nullptr);

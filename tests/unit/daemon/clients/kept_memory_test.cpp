@@ -1,5 +1,5 @@
-// Memory that systemd keeps while the daemon is dead: what is asked for, and what a new daemon makes of what it gets.
-// A socket of ours in systemd's place; what it would pass on is given to a child process as descriptor 3.
+// Memory that systemd keeps while the daemon is dead: what the daemon asks of systemd, and what a new daemon does with
+// the memory. The test's own socket takes systemd's place, and a child process gets the memory as descriptor 3.
 
 #include "daemon/clients/kept_memory.hpp"
 
@@ -27,7 +27,7 @@ struct Systemd {
   }
   ~Systemd() { ::unsetenv("NOTIFY_SOCKET"); }
 
-  /// The next message; the inode of the descriptor with it, or 0.
+  /// Returns the next message. `inode` is that of the descriptor that came with it, or 0.
   std::string receive(std::uint64_t& inode) const {
     char text[256];
     alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))];
@@ -66,12 +66,12 @@ struct Daemon {
   KeptMemory kept;
 };
 
-/// A daemon started with this descriptor kept under this name, in a child process; whether `check` holds there.
+/// Starts a daemon in a child process, with this descriptor kept under this name. Returns whether `check` holds there.
 bool holds_after_restart(int memfd, const std::string& name, std::chrono::milliseconds patience,
                          const std::function<bool(Daemon&)>& check) {
   const pid_t child = ::fork();
   if (child == 0) {
-    const int copy = ::fcntl(memfd, F_DUPFD, 100);  // descriptor 3 may be anything's
+    const int copy = ::fcntl(memfd, F_DUPFD, 100);  // descriptor 3 may be in use
     ::dup2(copy, 3);
     ::setenv("LISTEN_PID", std::to_string(::getpid()).c_str(), 1);
     ::setenv("LISTEN_FDS", "1", 1);
@@ -128,7 +128,7 @@ TEST_CASE("what systemd gives back is believed no more than a client") {
   test::TestMemory memory;
   const std::string name = "memory-" + std::to_string(inode_of(memory.fd.get()));
   const auto nobody_awaited = [](Daemon& daemon) { return daemon.kept.awaited() == 0; };
-  CHECK(holds_after_restart(memory.fd.get(), name, 20s, nobody_awaited));  // not sealed
+  CHECK(holds_after_restart(memory.fd.get(), name, 20s, nobody_awaited));  // the memory is not sealed
   CHECK(systemd.receive() == "FDSTOREREMOVE=1\nFDNAME=" + name);
   memory.seal();
   CHECK(holds_after_restart(memory.fd.get(), "memory-1", 20s, nobody_awaited));

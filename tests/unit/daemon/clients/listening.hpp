@@ -1,4 +1,4 @@
-// A client socket that a test has, with who is told of what happens there, and clients with a valid model.
+// A client socket for tests, a recorder of what the daemon tells of it, and clients with a valid model.
 
 #pragma once
 
@@ -40,7 +40,7 @@ struct Recorder : ClientEvents {
 };
 
 struct Listening {
-  /// Without `with` it knows of no GPUs.
+  /// Without `with`, the daemon knows of no GPUs.
   explicit Listening(ClientListenerOptions options = {}, std::optional<DevicesOptions> with = std::nullopt) {
     if (with) devices = std::make_unique<Devices>(loop, *with, log.logger);
     options.devices = devices.get();
@@ -53,7 +53,7 @@ struct Listening {
 
   [[nodiscard]] FileDescriptor connect() const { return connect_to(path, SOCK_SEQPACKET); }
 
-  /// The daemon's reply at a client's socket; the loop is turned until it has come.
+  /// Turns the loop until the daemon's reply has come at a client's socket.
   [[nodiscard]] layout::AttachReply reply(const FileDescriptor& socket) {
     layout::AttachReply reply{};
     ssize_t got = -1;
@@ -68,7 +68,7 @@ struct Listening {
     return reply;
   }
 
-  /// The daemon has closed this connection.
+  /// Whether the daemon has closed this connection.
   [[nodiscard]] bool closed(const FileDescriptor& socket) {
     return run_until(loop, [&] {
       char byte = 0;
@@ -104,7 +104,7 @@ struct Client {
     send_datagram(socket.get(), bytes.data(), bytes.size(),
                   {memory.fd.get(), wake.get(), memory.device->descriptor.get()});
   }
-  /// The reply, after it has asked again for as long as it was told that a GPU is being opened.
+  /// Attaches, and asks again as long as the daemon says that a GPU is being opened. Returns the reply after that.
   [[nodiscard]] layout::AttachReply attach(Listening& daemon, std::uint32_t flags = 0) {
     layout::AttachReply reply{};
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);

@@ -1,5 +1,5 @@
-// What a daemon leaves for the next one about exchanges, in the node's memory: what is read is what was written and
-// counts, whatever is there.
+// What a daemon leaves in the node's memory for the next one, about exchanges. Only records that were written and count
+// are read, whatever the memory holds.
 
 #include "daemon/clients/reply_records.hpp"
 
@@ -47,7 +47,7 @@ ExchangeReply reply() {
           .block_count = 1,
           .differences = Bytes::adopt(std::vector<std::byte>(codec_block_bytes(Codec::q8), std::byte{5}))};
 }
-constexpr std::size_t entry_bytes = 56;  ///< of a record, before its parts
+constexpr std::size_t entry_bytes = 56;  ///< bytes of a record before its parts
 
 gossip::AnsweredHalf half() {
   return {.exponents = {-4}};
@@ -138,7 +138,7 @@ TEST_CASE("exchanges of a node's own outlive its daemon, and the oldest that wer
   const gossip::OwnHalves halves{{{7, gossip::OwnHalf::never}, {5, 3}}};
   stored.store_own_halves(1, halves);
   CHECK(stored.own_halves(1) == halves);
-  stored.store_own_halves(1, {{{7, gossip::OwnHalf::never}, {5, ~std::uint32_t{0}}}});  // no count
+  stored.store_own_halves(1, {{{7, gossip::OwnHalf::never}, {5, ~std::uint32_t{0}}}});  // not a count of commits
   CHECK_FALSE(stored.own_halves(1)[1].taken(3));
 
   stored.begin_given_up({.floor = 3'000});

@@ -1,4 +1,4 @@
-// A node remembers over a restart whom it knew.
+// A node remembers the members that it knew over a restart.
 
 #include "daemon/cluster/acquaintances.hpp"
 
@@ -43,7 +43,7 @@ TEST_CASE("addresses are kept when they change") {
   CHECK(f.read() == two);
   f.keep({two[0]});
   CHECK(f.read() == std::vector<std::string>{two[0]});
-  f.keep({});  // alone
+  f.keep({});  // the node is alone
   CHECK(f.read() == std::vector<std::string>{two[0]});
 }
 
@@ -55,7 +55,7 @@ TEST_CASE("a disk that hangs holds nobody up, and is given the latest when it is
   f.known.keep({two[1]});
   CHECK(f.read().empty());
   back.set_value();
-  f.keep({two[1]});  // once more, as every few seconds
+  f.keep({two[1]});  // the same list comes every few seconds
   f.keep({two[1]});
   CHECK(f.read() == std::vector<std::string>{two[1]});
 }

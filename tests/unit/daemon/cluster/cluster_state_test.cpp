@@ -124,7 +124,7 @@ TEST_CASE("a ring that cannot be kept leaves the old key file whole") {
   REQUIRE(state);
   const auto before = peer::read_cluster_keys(kept.key_file);
   REQUIRE(before);
-  // A folder in the place of the file that is written first.
+  // The file is first written under this name. A folder in its place makes writing fail.
   std::filesystem::create_directory(kept.folder.path() / "state" / "key_notes.new");
   peer::KeyRing ring = state->key_ring();
   REQUIRE(rotate(ring, 5));

@@ -1,4 +1,4 @@
-// A node's lives are numbered upwards, whatever the clock does.
+// Each life of a node gets a larger incarnation, whatever the clock does.
 
 #include "daemon/cluster/incarnation.hpp"
 
@@ -56,7 +56,7 @@ TEST_CASE("what is not an incarnation in the file does not keep a node from star
     REQUIRE(node.state.store("incarnation", text));
     CHECK(node.start(now_us) == now_us);
   }
-  // It cannot be replaced either: a folder is in its place.
+  // A folder in the file's place: the file cannot be replaced either.
   std::filesystem::remove(node.path / "incarnation");
   std::filesystem::create_directory(node.path / "incarnation");
   CHECK(node.start(now_us) == now_us);

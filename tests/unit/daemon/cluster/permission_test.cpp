@@ -65,7 +65,7 @@ TEST_CASE("with an authority only what it has signed changes the settings of a j
   };
   CHECK(may_set(settings(3, "q4"), settings(4, "q8"), {}, "job", false));
   CHECK_FALSE(may(settings(3, "q4"), settings(4, "q8")));
-  CHECK(may(settings(3, "q4"), settings(3, "q4")));  // no news
+  CHECK(may(settings(3, "q4"), settings(3, "q4")));  // the same settings again
   CHECK(may(settings(3, "q4"), settings(2, "q8")));
   CHECK(may(settings(3, "q4"), sign(settings(4, "q8"), authority)));
   CHECK_FALSE(may(settings(3, "q4"), sign(settings(4, "q8"), peer::SigningKey::generate())));
@@ -76,7 +76,8 @@ TEST_CASE("with an authority only what it has signed changes the settings of a j
   changed = sign(settings(4, "q8"), authority);
   changed.author.bytes[0] = 1;
   CHECK_FALSE(may(settings(3, "q4"), changed));
-  // Who joins takes what it is told, unless it knows of something signed. Who runs does not, also without any settings.
+  // A joiner takes the settings that it is told, unless it knows signed ones. A running node does not, even if it has
+  // none.
   const auto may_joining = [&](const JobSettings& present, const JobSettings& heard) {
     return may_set(present, heard, authority.public_half(), "job", true);
   };

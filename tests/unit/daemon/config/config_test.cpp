@@ -212,7 +212,7 @@ denied = ["000102030405060708090a0b0c0d0e0f"]
 TEST_CASE("a profile changes the defaults of its section, wherever it stands in it") {
   const auto internet = parse("[gossip]\ncodec = \"q8\"\nprofile = \"internet\"", "f");
   REQUIRE(internet);
-  CHECK(internet->gossip.codec == CodecChoice::q8);  // said so
+  CHECK(internet->gossip.codec == CodecChoice::q8);  // set in the file
   CHECK(internet->gossip.period_ms == 1'000);
   CHECK(internet->gossip.partners == gossip::PartnerPolicy::weighted);
   const auto lan = parse("[gossip]\nprofile = \"lan\"", "f");
@@ -326,7 +326,7 @@ TEST_CASE("what is no TOML is said with line and column, and in plain words") {
   CHECK_THAT(problem("[log]\nlevel = info\n"), Catch::Matchers::StartsWith("f:2:"));
   CHECK_THAT(problem("peers = [\n  \"a\"\n  \"b\"\n]"), Catch::Matchers::StartsWith("f:3:3: "));
   CHECK_THAT(problem(std::string("[log]\nlevel = \0", 15)), Catch::Matchers::Contains("not plain text"));
-  // What could trouble a terminal is not repeated.
+  // Bytes that could disturb a terminal are not repeated.
   CHECK(problem("a\x1b[2J").find('\x1b') == std::string::npos);
 }
 

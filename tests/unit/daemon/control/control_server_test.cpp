@@ -47,7 +47,7 @@ struct Serving {
 
   [[nodiscard]] gossamer::FileDescriptor connect() const { return test::connect_to(path, SOCK_STREAM); }
 
-  /// Sends, then reads one line; nothing if the server closed instead.
+  /// Sends `bytes` and reads one line. None if the server closed the connection instead.
   [[nodiscard]] std::optional<json> ask(const gossamer::FileDescriptor& socket, const std::string& bytes) {
     REQUIRE(::send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(bytes.size()));
     return line(socket);
@@ -84,7 +84,7 @@ TEST_CASE("a connection asks as often as it likes") {
   CHECK(daemon.ask(socket, "{\"command\": \"a\"}\n")->at("echo") == "a");
   CHECK(daemon.ask(socket, "{\"command\": \"b\", \"big\": 1000000}\n")->at("big").get<std::string>().size() ==
         1'000'000);
-  // In pieces.
+  // Sends a request byte by byte.
   const std::string request = "{\"command\": \"c\"}\n";
   for (std::size_t i = 0; i + 1 < request.size(); ++i)
     REQUIRE(::send(socket.get(), &request[i], 1, MSG_NOSIGNAL) == 1);
@@ -103,7 +103,7 @@ TEST_CASE("what changes the cluster is for root and the daemon's user") {
         "command \"dance\" is not known; there are status, and for root and the user that "
         "gossamerd runs as invite, job_set");
   CHECK(daemon.ask(daemon.connect(), "{\"command\": \"invite\"}\n")->at("echo") == "invite");
-  if (::geteuid() != 0) return;  // no other user can be imitated
+  if (::geteuid() != 0) return;  // only root can take another user's id
   std::filesystem::permissions(daemon.folder.path(), std::filesystem::perms::all);
   std::filesystem::permissions(daemon.path, std::filesystem::perms::all);
   constexpr uid_t nobody = 65534;
@@ -229,7 +229,7 @@ TEST_CASE("no user locks out another, or the owners") {
   std::vector<gossamer::FileDescriptor> open;
   const auto connected_as = [&](uid_t user) {
     const std::size_t before = daemon.server->clients();
-    // Of this thread only: the C library would change all of them.
+    // A system call changes this thread only. The C library would change all threads.
     REQUIRE(::syscall(SYS_setresuid, -1, user, -1) == 0);
     open.push_back(daemon.connect());
     REQUIRE(::syscall(SYS_setresuid, -1, 0, -1) == 0);

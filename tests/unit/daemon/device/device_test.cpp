@@ -161,7 +161,7 @@ class KernelsOnHost final : public PlayedDevice {
   }
 };
 
-/// Does nothing well from a call on that is counted.
+/// Fails one kind of call, and counts all calls.
 class FailingDevice final : public PlayedDevice {
  public:
   explicit FailingDevice(const char* failing) : failing_(failing) {}
@@ -226,12 +226,13 @@ TEST_CASE("every device does what the definitions say", "[device]") {
 }
 
 TEST_CASE("the properties find a device that differs", "[device]") {
-  // Each of its calls, once: else a property could pass by not looking.
+  // One call of each property fails. A property that does not look at it would pass.
   const char* const calls[] = {"encode", "difference", "outcomes_of", "apply", "sum",
                                "encode", "outer_step", "local_mean",  "copy"};
   REQUIRE(std::size(calls) == properties::all().size());
   for (std::size_t n = 0; n < std::size(calls); ++n) {
-    if (properties::all()[n].name == "numbers that are not finite") continue;  // a failure looks like one
+    // For this property a failure looks right.
+    if (properties::all()[n].name == "numbers that are not finite") continue;
     INFO(properties::all()[n].name);
     const FailingDevice device(calls[n]);
     properties::Memory memory(device);
@@ -248,7 +249,7 @@ TEST_CASE("a fragment's device does all the arithmetic of an exchange", "[device
   ConcludeTask conclude{
       .reply = halves.answered.reply, .blocks = halves.asked.blocks, .exponents = halves.asked.exponents};
   CHECK(std::move(conclude).run(initiator.held()).commit);
-  // Encoding is done once to be sent, once at each end for its first steps and once for its magnitude.
+  // Encoding is done once to be sent, once at each end for its first steps, and once at each end for its magnitude.
   CHECK(device.calls == std::map<std::string, int>{{"encode", 5}, {"difference", 1}, {"outcomes_of", 1}, {"apply", 2}});
 }
 

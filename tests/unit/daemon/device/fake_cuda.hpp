@@ -1,5 +1,5 @@
-// What tests know of the fake plug-in (fake_cuda_plugin.cpp): its GPUs' UUIDs, the file that tells it what to do,
-// and what it has handed out.
+// What tests know of the fake plug-in (fake_cuda_plugin.cpp): its GPUs' UUIDs, the file that describes its machine, and
+// what it has allocated, mapped and pinned.
 
 #pragma once
 
@@ -8,11 +8,12 @@
 
 namespace gossamer::device::fake {
 
-/// Names the file; see fake_cuda_plugin.cpp. Without it: one sound GPU.
+/// The environment variable that names the machine's file (see fake_cuda_plugin.cpp). Without it there is one sound
+/// GPU.
 inline constexpr const char* machine_variable = "GOSSAMER_FAKE_CUDA";
-/// A file of that one's name and this is there once something hangs.
+/// Added to the name of the machine's file. A file of that name exists once a call hangs.
 inline constexpr const char* hanging_suffix = ".hanging";
-/// Names a file that the counts are written to at the end of the process.
+/// The environment variable that names the file to which the counts are written at the end of the process.
 inline constexpr const char* counts_variable = "GOSSAMER_FAKE_CUDA_COUNTS";
 
 [[nodiscard]] constexpr std::array<std::uint8_t, 16> uuid_of(int gpu) {
@@ -22,7 +23,7 @@ inline constexpr const char* counts_variable = "GOSSAMER_FAKE_CUDA_COUNTS";
   return uuid;
 }
 
-/// What is handed out now, and what was done since the process began.
+/// What is in use now, and how many calls were made since the process began.
 struct Counts {
   std::uint64_t contexts = 0;
   std::uint64_t allocations = 0;
@@ -32,7 +33,7 @@ struct Counts {
   std::uint64_t calls = 0;  ///< that computed or copied
 };
 
-/// Of the library, by this name.
+/// The name under which the library exports the function.
 inline constexpr const char* counts_symbol = "gossamer_fake_cuda_counts";
 using CountsFunction = void (*)(Counts* counts);
 

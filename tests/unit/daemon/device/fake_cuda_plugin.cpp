@@ -1,6 +1,6 @@
 // The plug-in for GPUs as a fake of the tests: a shared library with the functions of daemon/device/plugin_abi.hpp,
-// which computes on the processor. Its GPUs' memory is the host's, at other addresses than those that it tells: these
-// cannot be touched, so that a program that takes them for the host's own ends at once. What is exported is a memfd.
+// which computes on the processor. Its GPUs' memory is host memory, but the addresses that it gives are others, which
+// cannot be touched. A program that uses them as host addresses ends at once. Exported memory is a memfd.
 //
 // It reads the machine from the file that GOSSAMER_FAKE_CUDA names, at every call, so that a test can change it:
 //
@@ -54,7 +54,7 @@ struct Context {
   int gpu = 0;
   std::atomic<bool> lost = false;
   std::mutex mutex;
-  std::string why;  // under mutex, until it is lost
+  std::string why;  // guarded by the mutex, and constant once the GPU is lost
 };
 
 namespace {
@@ -62,9 +62,9 @@ namespace {
 using gossip::FragmentView;
 using gossip::processor;
 
-constexpr std::size_t page_bytes = 2 << 20;  // of a real GPU's memory
+constexpr std::size_t page_bytes = 2 << 20;  // the page size of a real GPU's memory
 
-// ---- what it is told
+// ---- what the machine's file says
 
 std::set<std::string> machine() {
   std::set<std::string> lines;
@@ -104,7 +104,7 @@ struct Region {
 
 class Memory {
  public:
-  /// The address that is told for it.
+  /// Returns the address that the caller is told.
   [[nodiscard]] void* add(const Context& context, std::byte* inside, std::size_t bytes, Kind kind) {
     void* at = inside;
     if (kind != Kind::pinned) {
@@ -115,7 +115,7 @@ class Memory {
     regions_[static_cast<std::byte*>(at)] = {inside, bytes, kind, &context};
     return at;
   }
-  /// False: it was never handed out, or with another size.
+  /// Returns false if this memory was never given, or had another size.
   [[nodiscard]] bool remove(void* at, Kind kind, std::size_t bytes = 0) {
     const std::lock_guard lock(mutex_);
     const auto found = regions_.find(static_cast<std::byte*>(at));
@@ -179,7 +179,7 @@ struct AtEnd {
 
 // ---- one call that computes or copies
 
-/// In this thread's last one.
+/// Seconds that this thread's last call took.
 thread_local double worked_s = 0;
 
 class Call {
@@ -200,7 +200,7 @@ class Call {
     return finite ? Status::done : Status::not_finite;
   }
 
-  /// Where so many floats of the GPU are; null stays null.
+  /// The host address of this many floats of the GPU; null stays null.
   template <class T>
   [[nodiscard]] T* inside(T* at, std::size_t floats) {
     if (at == nullptr || !good()) return nullptr;
@@ -291,7 +291,7 @@ Status allocate(Context* context, std::size_t bytes, void** device_memory) {
   if (told("no memory") || told("no memory " + std::to_string(context->gpu))) return Status::no_memory;
   void* const inside = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (inside == MAP_FAILED) return Status::no_memory;
-  std::memset(inside, 0xff, bytes);  // NaN, like what was left there
+  std::memset(inside, 0xff, bytes);  // NaN: a real GPU's new memory has old values
   *device_memory = memory.add(*context, static_cast<std::byte*>(inside), bytes, Kind::allocation);
   return *device_memory == nullptr ? Status::no_memory : Status::done;
 }
@@ -485,7 +485,7 @@ double last_kernel_s(const Context*) {
 struct Communicator {
   std::vector<Context*> ranks;
   bool joined = false;
-  std::vector<float*> values;  // of the sum under way, where the processor finds them
+  std::vector<float*> values;  // of the sum under way, at host addresses
   std::vector<std::vector<float>> addends;
 };
 
@@ -521,7 +521,7 @@ Status progress(Communicator* communicator, char* error, std::size_t error_bytes
   return Status::done;
 }
 
-/// Until the sum is done its arrays hold what nobody may use.
+/// The arrays hold values that nobody may use until the sum is done.
 Status all_reduce(Communicator* communicator, float* const* device_values, std::size_t elements, char* error,
                   std::size_t error_bytes) {
   communicator->values.clear();

@@ -1,5 +1,5 @@
-// CudaDevice over the fake plug-in: what is shared with a client is mapped and pinned, refused with a text, and given
-// back; and the same bits come from there as from the processor.
+// CudaDevice over the fake plug-in: memory shared with a client is mapped, pinned and given back, or refused with a
+// text, and results have the same bits as on the processor.
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -109,7 +109,7 @@ TEST_CASE("memory is released by whom the device was told", "[device]") {
   (*device)->release_by([&](std::move_only_function<void()> release) { later.push_back(std::move(release)); });
   (void)(*device)->allocate(block_elements);
   CHECK(fake_counts().allocations == 1);
-  (*device)->release_idle();  // it was in use a moment ago
+  (*device)->release_idle();  // it was in use too recently to be released
   CHECK(later.empty());
   (*device)->release_idle();
   REQUIRE(later.size() == 1);
@@ -135,9 +135,9 @@ TEST_CASE("an array that was given back is the next of its length, and makes roo
       many.push_back((*device)->allocate(max_fragment_elements));
     const std::uint64_t most = fake_counts().allocations;
     many.clear();
-    CHECK(fake_counts().allocations < most);  // not all of it is kept
+    CHECK(fake_counts().allocations < most);  // only a part of the memory is kept
     machine.be("no memory");
-    CHECK((*device)->allocate(3 * block_elements) != nullptr);  // from the host, after all that was idle is freed
+    CHECK((*device)->allocate(3 * block_elements) != nullptr);  // host memory, after all idle memory was freed
     CHECK(fake_counts().allocations == 0);
     CHECK((*device)->failure().empty());
   }
@@ -182,7 +182,7 @@ TEST_CASE("host memory stands in for that of a full GPU, and is kept for the nex
     CHECK((*device)->overflow_bytes() == 0);
     CHECK(fake_counts().pinned == 1);
     {
-      // What is idle is taken before anything is pinned, which cannot be done any more.
+      // Idle pinned memory is used first, since nothing can be pinned any more.
       machine.be("no memory\npin fails");
       const auto again = (*device)->allocate(block_elements);
       CHECK(again != nullptr);
@@ -192,7 +192,7 @@ TEST_CASE("host memory stands in for that of a full GPU, and is kept for the nex
     }
     machine.be("");
     (*device)->release_idle();
-    CHECK(fake_counts().pinned == 1);  // it was in use a moment ago
+    CHECK(fake_counts().pinned == 1);  // it was in use too recently to be released
     const auto back = (*device)->allocate(block_elements);
     CHECK(fake_counts().allocations == 2);
     (*device)->release_idle();
@@ -229,7 +229,7 @@ TEST_CASE("no more host memory stands in than is allowed, and little of it is ke
     CHECK((*first)->overflow_use().most_bytes == arrays * bytes);
     CHECK((*first)->overflow_use().idle_bytes == KeptArrays::max_idle_bytes);
     CHECK(fake_counts().pinned == KeptArrays::max_idle_bytes / bytes);
-    CHECK((*second)->allocate(elements) != nullptr);  // for what was given up
+    CHECK((*second)->allocate(elements) != nullptr);  // takes the memory that was given up
   }
   CHECK(fake_counts().pinned == 0);
 }

@@ -1,5 +1,5 @@
-// The GPUs of a machine as a test plays them: the file that tells the fake plug-in what to do, and what that has
-// handed out in this process. GOSSAMER_FAKE_PLUGIN is where the plug-in is.
+// A machine of fake GPUs for a test: the file that tells the fake plug-in what to do, and what the plug-in has in use
+// in this process. GOSSAMER_FAKE_PLUGIN is the path of the plug-in.
 
 #pragma once
 
@@ -16,14 +16,14 @@
 
 namespace gossamer::device::fake {
 
-/// The machine that the plug-in reads, while it lives: sound, with one GPU, until the test says otherwise.
+/// Sets up the machine that the plug-in reads, as long as it lives: one sound GPU, until the test says otherwise.
 class FakeGpus {
  public:
   FakeGpus() { ::setenv(machine_variable, file_.c_str(), 1); }
   FakeGpus(const FakeGpus&) = delete;
   FakeGpus& operator=(const FakeGpus&) = delete;
   ~FakeGpus() { ::unsetenv(machine_variable); }
-  /// Its lines, from now on, all at once.
+  /// Replaces all lines of the machine's file at once.
   void be(const std::string& lines) const {
     std::ofstream(file_ + ".new") << lines << "\n";
     std::filesystem::rename(file_ + ".new", file_);

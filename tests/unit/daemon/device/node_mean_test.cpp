@@ -1,5 +1,5 @@
-// The mean among clients on several GPUs of a node: over the fake plug-in, whose GPUs have memories of their own that
-// neither the host nor another of them can touch, and whose communicator hangs and fails as it is told.
+// The mean among clients on several GPUs of a node, over the fake plug-in. Neither the host nor another GPU can touch a
+// fake GPU's memory, and its communicator hangs and fails when it is told to.
 
 #include "daemon/device/node_mean.hpp"
 
@@ -38,7 +38,7 @@ constexpr std::chrono::seconds patience{60};
 constexpr SumLimits calm{
     .reducer = {.make_us = 60 * us_per_s, .reduce_us = 60 * us_per_s, .pause_us = 1000, .longest_pause_us = 4000},
     .turn_us = 60 * us_per_s};
-/// What hangs is given up at once.
+/// The limits are so short that a hanging call is given up at once.
 constexpr SumLimits hasty{
     .reducer = {.make_us = 20'000, .reduce_us = 20'000, .pause_us = 1000, .longest_pause_us = 4000},
     .turn_us = 60 * us_per_s};
@@ -53,7 +53,7 @@ void wait_until(auto condition) {
   REQUIRE(in_time);
 }
 
-/// A machine with GPUs, and what the daemon has of them.
+/// A machine with GPUs, and the daemon's objects for them.
 class Gpus {
  public:
   explicit Gpus(int count, const SumLimits& limits = calm) {
@@ -98,7 +98,7 @@ class Gpus {
     REQUIRE(at(gpu).download(values, there));
     return values;
   }
-  /// A sum over these GPUs of `value` each.
+  /// Adds up an array over these GPUs, all of whose elements are `value`.
   [[nodiscard]] Result add_up(const std::vector<int>& gpus, float value, Values* total = nullptr) {
     std::vector<NodeSums::Part> parts;
     for (const int gpu : gpus)
@@ -264,7 +264,7 @@ struct Trainer {
   }
 };
 
-/// One job with its home on GPU 0: what the daemon does with LocalGroup's decisions (daemon/jobs/job_group.cpp).
+/// One job with its home on GPU 0. It carries out LocalGroup's decisions as daemon/jobs/job_group.cpp does.
 struct Job {
   Gpus& gpus;
   NodeMean mean{gpus.shared(0), gpus.shared_sums()};
@@ -335,7 +335,7 @@ struct Job {
     group.end(0);
     run(group.take_in(0));
   }
-  /// Rounds in which all serve, until all hold the same.
+  /// Runs rounds in which all clients serve, until all hold the same.
   void settle() {
     for (int i = 0; i < 200 && (i < 4 || !group.even()); ++i) {
       begin();
@@ -360,7 +360,7 @@ TEST_CASE("whatever becomes of a node's communicator, what each client learned c
     Gpus gpus(3, hasty);
     if (seed % 2 == 0) {
       gpus.join_all();
-    } else {  // they come together, or not, while the clients train
+    } else {  // the GPUs may join while the clients train
       for (int gpu = 0; gpu < 3; ++gpu)
         REQUIRE(gpus.add(gpu));
     }
@@ -411,13 +411,13 @@ TEST_CASE("a GPU that is lost takes its own clients with it, and the others go o
   for (const LocalGroup::ClientId id : {1, 2, 3, 4})
     job.serve(id);
   gpus.be("work fails 2");
-  job.end_if_over();  // takes in; the lost one's cannot be
+  job.end_if_over();  // the lost GPU's client cannot be taken in
   CHECK(job.copy() == Values(elements, before + lattice));
   CHECK_FALSE(gpus.at(2).failure().empty());
   CHECK(gpus.at(0).failure().empty());
   CHECK(gpus.at(1).failure().empty());
   CHECK(job.mean.counters().failed == 1);
-  // The daemon lets the lost GPU's client go, and what it had published is given up in the end.
+  // The daemon lets the lost GPU's client go, and in the end gives up what that client has published.
   job.group.remove(4);
   gpus.sums().remove(2);
   for (std::uint32_t i = 0; i < LocalGroup::farewell_tries; ++i) {
@@ -440,7 +440,7 @@ TEST_CASE("a sum of which no bound is known does not become the node's copy", "[
   Gpus gpus(2);
   gpus.join_all();
   const NodeMean node(gpus.shared(0), gpus.shared_sums());
-  // The client changed its base after it was looked at: each term is finite, and the sum beyond what is taken.
+  // The client has changed its base after it was checked: each term is finite, but the sum is larger than is taken.
   const Floats y = gpus.holding(0, Values(elements, 1));
   const Floats snapshot = gpus.holding(1, Values(elements, 1));
   const Floats base = gpus.holding(1, Values(elements, -0x1p122F));
@@ -459,7 +459,7 @@ TEST_CASE("sums over GPUs: those without a part add zeros, and one that joins st
   Values total;
   CHECK(gpus.add_up({0, 2}, 1.5F, &total) == Result::done);
   CHECK(total == Values(elements, 3));
-  CHECK(gpus.add_up({0, 1, 3}, 1) == Result::not_ready);  // not one of them yet
+  CHECK(gpus.add_up({0, 1, 3}, 1) == Result::not_ready);  // GPU 3 has not joined yet
   gpus.be("join hangs");
   REQUIRE(gpus.add(3));
   for (int i = 0; i < 20; ++i) {
@@ -539,6 +539,6 @@ TEST_CASE("a call of the communicator's that does not return holds nobody up, no
     CHECK(fake_counts().contexts == 2);
     gpus.be("");
   }
-  gpus_there = nullptr;  // the thread has still the GPUs
+  gpus_there = nullptr;  // only the thread still holds the GPUs
   wait_until([] { return fake_counts().contexts == 0; });
 }

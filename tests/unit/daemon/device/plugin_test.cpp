@@ -1,5 +1,5 @@
-// Loading the plug-in: what is said where it is missing, or is not one; and, where it was built, that it loads without
-// a GPU and says what it found.
+// Loading the plug-in: the message where it is missing or is another library. Where the plug-in was built, it also
+// loads without a GPU and says what it has found.
 
 #include "catch.hpp"
 #include "daemon/device/cuda_device.hpp"

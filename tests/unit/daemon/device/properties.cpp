@@ -334,7 +334,7 @@ std::string outer_step_is_the_definition(const Device& device, Memory& memory) {
   return {};
 }
 
-/// The arrays of a client, and what it is to be asked.
+/// The arrays of a client, and what the mean takes from it.
 struct Client {
   Values snapshot, base, base_correction, correction;
   Take take = Take::progress;
@@ -349,7 +349,7 @@ std::vector<Client> clients_of(const Kind& kind, Random& random) {
   for (int n = 0; n < 6; ++n) {
     const Values base = make(kind, random, elements);
     Client client{sampled(random, elements, normal), base, sampled(random, elements, normal), Values(elements, 9)};
-    if (n < 4) client.snapshot = base;  // moves by what it was given, or not at all
+    if (n < 4) client.snapshot = base;  // it has moved only by its correction, or not at all
     clients.push_back(std::move(client));
   }
   clients[0].has_base_correction = false;

@@ -1,6 +1,6 @@
 // What every device of gossip/exchange/device.hpp must do, checked against the scalar definitions bit for bit on values
-// of every kind. Run on the processor and on the CUDA kernels' arithmetic on the host by the unit tests, and on a GPU
-// by tests/gpu/run.
+// of every kind. The unit tests run the checks on the processor and on the CUDA kernels' arithmetic on the host, and
+// tests/gpu/run runs them on a GPU.
 
 #pragma once
 
@@ -28,7 +28,7 @@ class Memory {
 
 struct Property {
   std::string name;
-  /// What is wrong; empty: nothing.
+  /// Returns a description of the fault; empty: none.
   std::function<std::string(const gossamer::gossip::Device&, Memory&)> check;
 };
 

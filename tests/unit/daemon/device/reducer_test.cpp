@@ -1,5 +1,4 @@
-// Sums among a node's GPUs: ranks that join, die and hang, under virtual time and with communicators that the test
-// plays.
+// Sums among a node's GPUs: ranks that join, die and hang, under virtual time, with fake communicators.
 
 #include "daemon/device/reducer.hpp"
 
@@ -16,7 +15,7 @@ using State = Collective::State;
 
 /// How the communicators behave, and what became of them.
 struct Play {
-  bool makes = true;  // they come about when asked for the next time
+  bool makes = true;  // a communicator is ready when next asked for
   bool make_fails = false;
   bool reduces = true;  // a sum is there when asked for the next time
   bool reduce_fails = false;
@@ -116,7 +115,7 @@ TEST_CASE("ranks that are there are summed over", "[reducer]") {
   node.settle();
   REQUIRE(node.ready() == Ranks{0, 1, 2});
   node.reduce();
-  CHECK(node.ready().empty());  // one at a time
+  CHECK(node.ready().empty());  // only one sum at a time
   CHECK(node.tick() == Reduced::done);
   for (const Rank rank : {0, 1, 2})
     CHECK(node.values[rank] == std::vector<float>{111, 222});
@@ -150,7 +149,7 @@ TEST_CASE("a rank that joins does not stop the others", "[reducer]") {
     CHECK(node.tick() == Reduced::done);
     CHECK(node.values[0][0] == 11);
   }
-  // It is ready while a sum is under way: that ends first.
+  // The new communicator becomes ready during a sum. The sum ends first.
   node.play.reduces = false;
   node.reduce();
   node.play.makes = true;
@@ -246,7 +245,7 @@ TEST_CASE("what fails again and again is tried ever more seldom", "[reducer]") {
   CHECK(attempts[1] - attempts[0] < 2 * node.limits.pause_us);
   CHECK(attempts.back() - attempts[attempts.size() - 2] >= node.limits.longest_pause_us);
   CHECK(node.play.alive == 0);
-  // Once it can be made, it is.
+  // Once a communicator can be made again, it is made.
   node.play.make_fails = false;
   (void)node.tick(2 * node.limits.longest_pause_us);
   node.settle();

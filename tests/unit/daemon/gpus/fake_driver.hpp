@@ -1,4 +1,4 @@
-// A machine whose driver the tests play (fake_nvml.cpp).
+// A machine with a fake driver (fake_nvml.cpp).
 
 #pragma once
 
@@ -32,7 +32,7 @@ class FakeDriver {
   FakeDriver(const FakeDriver&) = delete;
   FakeDriver& operator=(const FakeDriver&) = delete;
 
-  /// As one step: nobody reads half of it.
+  /// Replaces the description in one step, so that nobody reads half of it.
   void become(const std::string& description) const {
     const std::string next = file_ + ".next";
     std::ofstream(next) << description;

@@ -1,4 +1,4 @@
-// What is made of a GPU's figures and errors, and their JSON.
+// The grades and texts for a GPU's figures and errors, and their JSON.
 
 #include "daemon/gpus/health.hpp"
 #include "tests/unit/catch.hpp"

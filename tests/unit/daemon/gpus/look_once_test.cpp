@@ -1,4 +1,4 @@
-// One look from a process of its own.
+// A look at the GPUs from a process of its own.
 
 #include "daemon/gpus/monitor.hpp"
 #include "tests/unit/catch.hpp"

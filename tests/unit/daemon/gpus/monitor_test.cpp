@@ -15,7 +15,7 @@ MonitorOptions quick(const std::string& library = FAKE_NVML) {
   return {.library = library, .period = 10ms, .retry = 10ms, .patience = 60s, .stop_patience = 60s};
 }
 
-/// Whether the first GPU has these kinds of errors, in the order of the latest.
+/// Whether the first GPU has these kinds of errors, the latest first.
 bool has_xids(const GpuMonitor& monitor, const std::vector<std::uint32_t>& codes) {
   const GpuReport report = monitor.report();
   std::vector<std::uint32_t> seen;
@@ -96,7 +96,7 @@ TEST_CASE("a driver that hangs does not keep whoever asks, nor the end") {
   machine.become(whole_gpu(0) + "hang\n");
   REQUIRE(becomes_true([&] { return monitor->report().state == "stuck"; }));
   const GpuReport report = monitor->report();
-  CHECK(report.gpus.size() == 1);  // as it was
+  CHECK(report.gpus.size() == 1);  // the last report stays
   CHECK_THAT(report.note, Contains("restart the machine"));
   REQUIRE(becomes_true([&] { return monitor->report().age_s > report.age_s; }));
   SECTION("it comes back") {

@@ -1,5 +1,5 @@
-// Our declarations of NVIDIA's library against NVIDIA's own header, where that is installed: that this compiles is the
-// test.
+// Compares our declarations of NVIDIA's library with NVIDIA's own header, where that is installed. The test is that
+// this file compiles.
 
 #include "daemon/gpus/nvml_types.hpp"
 

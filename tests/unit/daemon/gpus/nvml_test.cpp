@@ -1,4 +1,4 @@
-// What is read from the driver's library, in all the states that drivers and GPUs are met in.
+// What is read from the driver's library, in every state that a driver or GPU may have.
 
 #include "daemon/gpus/nvml.hpp"
 #include "tests/unit/catch.hpp"

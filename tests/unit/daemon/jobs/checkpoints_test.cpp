@@ -1,4 +1,4 @@
-// The disk's thread is watched: one that stands still is told of, and one that is slow is not.
+// The disk's thread is watched: a disk that does not answer is reported, and a slow one is not.
 
 #include "daemon/jobs/checkpoints.hpp"
 
@@ -19,7 +19,7 @@ TEST_CASE("a disk that has not answered for a while is told of until it is back"
     checkpoints.watch(now);
   };
   watch(0);
-  watch(1000 * us_per_s);  // nothing waits: nobody is silent
+  watch(1000 * us_per_s);  // no task waits, so the disk is not silent
   CHECK(checkpoints.silent_us() == 0);
 
   std::promise<void> back;
@@ -44,7 +44,7 @@ TEST_CASE("a disk that has not answered for a while is told of until it is back"
 TEST_CASE("a disk that is slow, but gets on, is left alone") {
   asio::io_context loop;
   Checkpoints checkpoints(loop, {.folder = "/somewhere"});
-  TimeUs now = 1000 * us_per_s;  // of a machine that has been up for a while, looked at for the first time below
+  TimeUs now = 1000 * us_per_s;  // the machine has been up for a while before the first look
   for (int i = 0; i < 5; ++i) {
     std::promise<void> next, last;
     REQUIRE(checkpoints.disk().submit(Workers::Work([&] { next.get_future().wait(); }), Workers::Work([] {})));

@@ -1,6 +1,6 @@
-// The daemon is killed in front of each of its stores to a client's memory in turn, and another one takes over: nothing
-// half applied, nothing applied twice, and the sum over the replicas what it was. Two machines, played in lock-step
-// (played_machine.hpp); group_crash_test.cpp does the same with two trainers at one of them.
+// The daemon is killed before each of its stores to a client's memory in turn, and another daemon takes over. Nothing
+// may be half applied or applied twice, and the sum over the replicas must not change. Two machines run in lock-step
+// (played_machine.hpp); group_crash_test.cpp does the same with two trainers at one machine.
 
 #include "tests/unit/daemon/jobs/played_machine.hpp"
 
@@ -14,17 +14,17 @@ namespace {
 
 constexpr std::uint32_t elements = 600;
 constexpr std::uint32_t lean_elements = 2'500;
-constexpr std::uint32_t fragments = 3;         ///< in both
+constexpr std::uint32_t fragments = 3;         ///< of either size of memory
 constexpr double first_b = 8;                  ///< what machine B's model begins with
-constexpr int turns = 14;                      ///< of a run that nobody kills
-constexpr int train_every = 4;                 ///< turns
-constexpr TimeUs patience_us = 60 * us_per_s;  ///< of virtual time, for joining
-constexpr int most_turns = 200;                ///< until the replicas have settled
+constexpr int turns = 14;                      ///< in a run without a kill
+constexpr int train_every = 4;                 ///< turns between additions
+constexpr TimeUs patience_us = 60 * us_per_s;  ///< virtual time for joining
+constexpr int most_turns = 200;                ///< at most, until the replicas have settled
 
 /// What the child does to the memory; the daemon's own code, or something wrong.
 enum class Conduct { as_built, word_before_buffer, correction_twice };
 
-/// A daemon that breaks the contract: makes a correction of one to each fragment that it holds.
+/// A daemon that breaks the contract: it makes a correction for each fragment that it holds.
 template <Conduct conduct>
 void misbehave(ClientMemory& memory, int turn) {
   for (std::uint32_t f = 0; f < memory.fragment_count(); ++f) {
@@ -54,7 +54,7 @@ using Values = std::array<double, fragments>;
 
 class Trial {
  public:
-  /// `joins`: machine A's model is to be taken over from B; otherwise both run already. `lean`: both trainers' memory.
+  /// `joins`: machine A takes over B's model; otherwise both run already. `lean`: both trainers have lean memory.
   /// `stores_before`: see Life.
   Trial(Conduct conduct, std::uint64_t kill_at, bool joins = false, bool lean = false,
         std::vector<std::uint64_t> stores_before = {})
@@ -76,7 +76,7 @@ class Trial {
       sum_[f] = trainer_a_.mixed(f) + trainer_b_.mixed(f);
   }
 
-  /// What was wrong; empty if nothing was.
+  /// Returns what was wrong; empty: nothing.
   std::string run() {
     try {
       for (int turn = 0; turn < turns; ++turn) {
@@ -91,7 +91,7 @@ class Trial {
       return torn.what();
     }
   }
-  /// The same for a newcomer: in the end it has the other's model, of which nothing has changed.
+  /// The same for a newcomer: at the end it has the other machine's model, unchanged.
   std::string run_joining() {
     try {
       bool taken = false;
@@ -193,7 +193,7 @@ class Trial {
     return still == 8;
   }
 
-  /// Whether the sum is other than it was.
+  /// Returns how the sum has changed; empty: it has not.
   [[nodiscard]] std::string lost() const {
     for (std::uint32_t f = 0; f < fragments; ++f) {
       if (trainer_a_.mixed(f) + trainer_b_.mixed(f) != sum_[f]) return "the sum has changed";
@@ -204,13 +204,13 @@ class Trial {
   std::string after_death() {
     b_link_ = Turn::Link::other_is_dead;
     to_a_.clear();
-    // Machine B ends what was under way, and its trainer takes what is kept for it.
+    // Machine B ends the exchanges under way, and its trainer takes the corrections kept for it.
     for (int turn = 0; turn < 4; ++turn) {
       now_us_ += turn_us;
       (void)take_b({});
       trainer_b_.step();
     }
-    // The successor, still alone: the trainer gets what the memory says, once.
+    // The successor runs without the other machine. Its trainer gets what the memory says, once.
     Values owed{};
     for (std::uint32_t f = 0; f < fragments; ++f)
       owed[f] = trainer_a_.owed(f);
@@ -239,12 +239,12 @@ class Trial {
   Turn::Link a_link_ = Turn::Link::as_it_was;
   Turn::Link b_link_ = Turn::Link::as_it_was;
   std::vector<Message> to_a_;
-  std::vector<Values> history_a_;  ///< by exchanges only, at the end of each turn
+  std::vector<Values> history_a_;  ///< values without training, at the end of each turn
   std::vector<Values> history_b_;
   Values sum_{};
-  bool died_ = false;      ///< machine A's daemon, in the last turn
-  bool killed_ = false;    ///< it, in any turn
-  bool heard_of_ = false;  ///< it has been there at all: its client resumes
+  bool died_ = false;      ///< machine A's daemon died in the last turn
+  bool killed_ = false;    ///< machine A's daemon died in some turn
+  bool heard_of_ = false;  ///< machine A's client knows a daemon, and so resumes
 };
 
 /// Kills a daemon before each of its stores. Returns how many there are in a run that nobody kills.

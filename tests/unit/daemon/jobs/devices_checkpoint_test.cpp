@@ -1,5 +1,5 @@
-// Checkpoints of a model in the memory of a GPU, which is fake: written from there, taken over into it, and no part
-// of one that is damaged.
+// Checkpoints of a model in a fake GPU's memory: the model is written from there and read into it, and no part of a
+// damaged checkpoint is taken over.
 
 #include <array>
 #include <fstream>
@@ -60,7 +60,7 @@ std::filesystem::path write_one(const std::filesystem::path& folder, float begin
   return writing.latest().path;
 }
 
-/// What a trainer whose own model is `begin` runs with, where there are checkpoints.
+/// Returns the value with which a trainer begins to run if its own model is `begin` and there are checkpoints.
 float begun_with(const std::filesystem::path& folder, float begin, std::optional<int> gpu) {
   Disk disk(folder);
   Trainer trainer(begin, microseconds(20), gpu);
@@ -94,7 +94,7 @@ TEST_CASE("of a checkpoint that is damaged a client on a GPU is given nothing") 
   {
     std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
     file.seekp(-2, std::ios::end);
-    file.put('\x40');  // finite, and another
+    file.put('\x40');  // another finite value
     REQUIRE(file.good());
   }
   CHECK(begun_with(folder.path(), -3, 0) == -3);

@@ -19,7 +19,7 @@ using test::Trainer;
 
 namespace {
 
-/// Nothing of a GPU's is held any more; the thread of a daemon's Devices has ended with it.
+/// Checks that nothing of a GPU is held. The thread of a daemon's Devices has ended with the daemon.
 void check_nothing_is_left() {
   CHECK(fake_counts().mappings == 0);
   CHECK(fake_counts().pinned == 0);
@@ -65,8 +65,8 @@ TEST_CASE("a node whose client is on a GPU and one whose client is not end with 
 
 TEST_CASE("a node whose GPU has no room exchanges as any other, and goes back to its memory by itself") {
   const FakeGpus gpus;
-  // Commits while the client holds a fragment take memory; so does an outer optimiser, or the node's own copy, for
-  // good.
+  // A commit takes memory while the client holds the fragment. An outer optimiser, or the node's own copy, takes memory
+  // for as long as it exists.
   const bool several = GENERATE(false, true);
   {
     Trainer first(2, microseconds(50), 0);
@@ -93,7 +93,7 @@ TEST_CASE("a node whose GPU has no room exchanges as any other, and goes back to
     CHECK(founder.status().quarantines + joiner.status().quarantines == 0);
     CHECK(founder.job().home().failure().empty());
     gpus.be("");
-    if (!several) founder.attach(third);  // for which the node's copy is made
+    if (!several) founder.attach(third);  // the node's copy is made for this client
     founder.run_until([&] { return third.trained(); });
     if (!several) founder.run_until([&] { return fake_counts().allocations > 0; });
   }
@@ -251,7 +251,7 @@ TEST_CASE("a GPU that fails takes only its own clients from a job that has other
     CHECK(daemon.job().home().failure().empty());
     other.stop();
     daemon.detach(session);
-    Trainer back(7, microseconds(50));  // in host memory
+    Trainer back(7, microseconds(50));  // its buffers are in host memory
     daemon.attach(back);
     back.start();
     daemon.run_until([&] { return home.trained() && back.trained(); });
@@ -309,7 +309,7 @@ TEST_CASE("clients that come back together lose nothing where a GPU has no room 
     daemon->run_until([&] { return both([](const Trainer& trainer) { return trainer.running(); }); });
     home.stop();
     other.stop();
-    // The second has everything, trains, and publishes when the daemon is dead.
+    // The second client has every fragment, trains, and publishes after the daemon's death.
     constexpr int trained = 8;
     other.may_train = true;
     for (int i = 0; i < trained; ++i)
@@ -321,7 +321,7 @@ TEST_CASE("clients that come back together lose nothing where a GPU has no room 
     other.may_train = false;
     gpus.be("gpus 2\npin fails\n" + full);
     daemon = std::make_unique<Daemon>(true);
-    if (full == "no memory 0") {  // the first client's GPU is to have the node's copy
+    if (full == "no memory 0") {  // the node's copy should be on the first client's GPU
       const auto refused = daemon->try_attach(home);
       REQUIRE_FALSE(refused);
       CHECK(refused.error().status == layout::AttachStatus::job_busy);
@@ -336,7 +336,7 @@ TEST_CASE("clients that come back together lose nothing where a GPU has no room 
     int turns = 0;
     daemon->run_until([&] { return fake_counts().calls > calls && ++turns > 1000; });
     gpus.be("gpus 2");
-    const float expected = 2 + 2 * trained * step / 2;  // its share of two
+    const float expected = 2 + 2 * trained * step / 2;  // half of what it trained, as one of two clients
     daemon->run_until(
         [&] {
           return both([&](const Trainer& trainer) { return trainer.published() == Approx(expected).epsilon(1e-6); });
@@ -366,7 +366,7 @@ TEST_CASE("a GPU that fails in the middle of exchanges costs its job the exchang
     founder.detach(session);
     gpus.be("");
     founder.run_until([&] { return founder.job().done() && second.trained(); });
-    CHECK(std::abs(second.published()) < 3);  // a finite model, that it goes on with
+    CHECK(std::abs(second.published()) < 3);  // it goes on with a finite model
   }
   check_nothing_is_left();
 }

@@ -1,7 +1,8 @@
-// The daemon of two clients of one job is killed in front of each of its stores to either client's memory, or the
-// node's, in turn; it is started again, they come back, and what the node goes on with is exact: what each client
-// trained is in it once, by its share, and every exchange with another machine at both or at neither. As in
-// crash_test.cpp; the second client joins the first, serves only every third turn, and both train.
+// The daemon of two clients of one job is killed before each of its stores, to either client's memory or to the node's,
+// in turn. It is started again, the clients come back, and the node's model must be exact: it has what each client
+// trained once, by its share, and every exchange with another machine counts at both or at neither. As in
+// crash_test.cpp, machines run in lock-step. The second client joins the first and serves only every third turn, and
+// both train.
 
 #include "tests/unit/daemon/jobs/played_machine.hpp"
 
@@ -17,13 +18,13 @@ constexpr std::uint32_t elements = 512;
 constexpr std::uint32_t fragments = 2;
 constexpr double first_a = 32;
 constexpr double first_b = 8;
-constexpr int period_ms = 50;                                       ///< two turns and a half
-constexpr int turns = 26;                                           ///< of a run that nobody kills
-constexpr int turns_of_successor = 8;                               ///< that is killed as well
-constexpr int most_turns = 300;                                     ///< until what is waited for is there
-constexpr int still_turns = 8;                                      ///< without any change: nothing is under way
-constexpr int slow = 3;                                             ///< turns between two steps of the second trainer
-constexpr double share = 0.5;                                       ///< of what a client trains
+constexpr int period_ms = 50;          ///< two turns and a half
+constexpr int turns = 26;              ///< in a run without a kill
+constexpr int turns_of_successor = 8;  ///< turns of a successor that is killed, too
+constexpr int most_turns = 300;        ///< at most, until all have settled
+constexpr int still_turns = 8;         ///< turns without a change after which nothing is under way
+constexpr int slow = 3;                ///< turns between two steps of the second trainer
+constexpr double share = 0.5;          ///< how much of a client's training counts
 constexpr std::uint32_t first_only = 1, second_only = 2, both = 3;  ///< trainers that are there, by bits
 
 using Values = std::array<double, fragments>;
@@ -32,7 +33,7 @@ using Values = std::array<double, fragments>;
 enum class Back : std::uint8_t { first_then_second, second_then_first, second_late, second_slow };
 constexpr std::uint64_t ways_back = 4;
 
-/// What is done to the memory before they do; the daemon's own care, or something wrong.
+/// What happens to the memory before the clients come back: nothing, or one of two kinds of damage.
 enum class Meanwhile : std::uint8_t { nothing, receipts_lost, copy_lost };
 
 class Trial {
@@ -41,7 +42,7 @@ class Trial {
     Back back = Back::first_then_second;
     bool with_b = false;
     Meanwhile meanwhile = Meanwhile::nothing;
-    std::uint64_t kill_again_at = 0;  ///< of its successor's stores; 0: that lives
+    std::uint64_t kill_again_at = 0;  ///< before which of its successor's stores it is killed again; 0: never
   };
   /// `stores_before`: see Life.
   Trial(const Way& way, std::uint64_t kill_at, std::vector<std::uint64_t> stores_before = {}) : way_(way) {
@@ -61,7 +62,7 @@ class Trial {
     }
   }
 
-  /// What was wrong; empty if nothing was.
+  /// Returns what was wrong; empty: nothing.
   std::string run() {
     try {
       for (int turn = 0; turn < turns; ++turn) {
@@ -79,7 +80,7 @@ class Trial {
       return torn.what();
     }
   }
-  /// Before all that is left is to settle.
+  /// How many stores there were before only settling was left.
   [[nodiscard]] std::uint64_t stores() const { return stores_in_turns_; }
   [[nodiscard]] const std::vector<std::uint64_t>& stores_before() const { return a_->stores_before(); }
   [[nodiscard]] bool killed() const { return killed_; }
@@ -112,7 +113,7 @@ class Trial {
     if (steps_ % slow == 0) two_.step();
   }
 
-  /// One turn of everybody; false if machine A's daemon died in it.
+  /// Runs a turn of everybody. Returns false if machine A's daemon died in it.
   bool exchange() {
     now_us_ += turn_us;
     auto from_a = a_->take({.now_us = now_us_,
@@ -137,7 +138,7 @@ class Trial {
     return two_.state() == layout::RunState::running;
   }
   [[nodiscard]] bool linked_b() const { return b_ && !alone_; }
-  /// Turns until all hold the same, and go on to.
+  /// Runs turns until all hold the same value, and stay so for a while.
   bool settled() {
     int still = 0;
     for (int turn = 0; turn < most_turns && still < still_turns; ++turn) {
@@ -147,9 +148,9 @@ class Trial {
     return still == still_turns;
   }
 
-  /// What exchanges and losses have made of the node's copy: what is left without training.
+  /// How exchanges and losses have moved the node's copy, without training.
   [[nodiscard]] double mixed(std::uint32_t f) const { return one_.x(f) - share * (one_.trained(f) + two_.trained(f)); }
-  /// Once all are even: whether the sum is other than it was.
+  /// Returns how the sum has changed; empty: it has not. All clients must be even.
   [[nodiscard]] std::string judge_sum() const {
     for (std::uint32_t f = 0; f < fragments; ++f) {
       const double before = first_a * (f + 1) + (b_ ? first_b * (f + 1) : 0);
@@ -161,7 +162,7 @@ class Trial {
     return b_ && a_->unresolved() + b_->unresolved() > 0 ? "an exchange is not known to be whole" : "";
   }
 
-  /// A successor's life, and its death before one of its stores, or a few turns later.
+  /// Runs a successor's life until it dies before one of its stores, or for a few turns.
   void die_again() {
     start_a({.incarnation = 2'500'000,
              .trainers = {{&one_.memory, true}, {&two_.memory, heard_of_two()}},
@@ -188,8 +189,7 @@ class Trial {
       (void)take_b({});
       trainer_b_.step();
     }
-    // The first goes on training, and serves what it has been handed; the second does only the latter, if it is not
-    // late.
+    // The first client goes on training, and serves what it has. The second only serves, if it is not late.
     const bool two_ran = two_.state() == layout::RunState::running;
     if (two_ran) one_.train(0.25);
     if (way_.back != Back::second_slow) one_.step();  // else it serves while the second is waited for
@@ -227,7 +227,7 @@ class Trial {
         if (one_.x(f) != expected[f]) return "the late one did not bring what it alone had trained, once";
       }
     } else if (way_.back == Back::second_slow) {
-      // It is waited for, while the other machine is there again and asks after what it has not heard the end of.
+      // The second client is waited for. The other machine is there again, and asks how its exchanges ended.
       present_ = first_only;
       alone_ = false;
       if (b_) a_link_ = b_link_ = Turn::Link::up;
@@ -239,7 +239,7 @@ class Trial {
       if (!settled()) return died_ ? "the successor died" : "the clients do not come together";
       return judge_sum();
     } else {
-      // One that no daemon knew is not expected by the next, either.
+      // The next daemon does not expect a client that no daemon knew.
       const bool known = two_.memory.header().place.load() != 0;
       present_ = way_.back == Back::second_then_first && known ? second_only : first_only;
       for (int turn = 0; turn < 3; ++turn) {
@@ -252,18 +252,19 @@ class Trial {
     alone_ = false;
     a_link_ = b_link_ = Turn::Link::up;
     if (!settled()) return died_ ? "the successor died" : "the replicas do not settle";
-    // Who was there alone has moved the model by all it did: the sum is as large as its share is.
+    // A client that was there alone has moved the model by its whole training and not by its share, so the sum is not
+    // judged.
     return way_.back == Back::second_late ? judge_exchanges() : judge_sum();
   }
 
-  /// A publication's receipt, if there is one: its number, and its mark.
+  /// The number and mark of a publication's receipt; zeros if there is none.
   using Noted = std::pair<std::uint64_t, layout::ReceiptMark>;
   static Noted noted(const PlayedTrainer& trainer, std::uint32_t f, std::uint32_t generation) {
     const layout::Receipt& found = trainer.memory.fragment(f).receipts[generation % 2];
     const auto mark = layout::ReceiptMark::unpack(found.mark.load());
     return mark.generation == generation ? Noted{found.number.load(), mark} : Noted{};
   }
-  /// Which copy of each fragment there is; or, where none is kept, the first was handed last.
+  /// The number of each fragment's copy. Where no copy is kept, it is that of the last copy that the first client got.
   [[nodiscard]] std::array<std::uint64_t, fragments> number_of_copies() const {
     std::array<std::uint64_t, fragments> numbers{};
     for (std::uint32_t f = 0; f < fragments; ++f) {
@@ -287,14 +288,14 @@ class Trial {
   /// What a trainer has published and a copy of this number does not contain, as its receipts say.
   [[nodiscard]] static double untaken_of(const PlayedTrainer& trainer, std::uint32_t f, std::uint64_t number) {
     const auto word = layout::Word::unpack(trainer.memory.fragment(f).word.load());
-    if (word.with_client) return 0;  // it has still to publish what it trained
+    if (word.with_client) return 0;  // it has not published its training yet
     const auto [into, mark] = noted(trainer, f, word.generation);
     const bool contained = into != 0 && into <= number;
-    const bool given = noted(trainer, f, word.generation - 1).second.replaced;  // it published what it was to take over
+    const bool given = noted(trainer, f, word.generation - 1).second.replaced;  // it published values that it took over
     return contained || given ? 0 : trainer.published_last(f);
   }
 
-  /// The second has been told that it is attached.
+  /// Whether the second client has been told that it is attached.
   [[nodiscard]] bool heard_of_two() const { return steps_ >= 3; }
 
   Way way_;
@@ -312,16 +313,16 @@ class Trial {
   std::uint64_t stores_in_turns_ = 0;
   std::uint32_t present_ = first_only;
   int steps_ = 0;
-  bool alone_ = false;  ///< machine A, from the death on
-  bool died_ = false;   ///< its daemon, in the last turn
+  bool alone_ = false;  ///< machine A is alone, after the death
+  bool died_ = false;   ///< machine A's daemon died in the last turn
   bool killed_ = false;
 };
 
-/// Of the successor's stores: what it takes over, and its first rounds.
+/// How many of the successor's stores are tried: those of taking over, and of its first rounds.
 constexpr std::uint64_t most_stores_of_successor = 120;
 
-/// Faults found in trials with a kill at every `stride`-th store, by what they are. The clients come back in each of
-/// the ways in turn. `again`: not 0: the successor is killed as well, at stores that this number chooses.
+/// Kills at every `stride`-th store. Returns the stores with a fault, by the kind of fault. The clients come back in
+/// each of the ways in turn. `again`: if not 0, the successor is killed as well, at stores that this number chooses.
 std::map<std::string, std::vector<std::uint64_t>> hunt(Trial::Way way, std::uint64_t stride, std::uint64_t again = 0) {
   std::uint64_t stores = 0;
   std::vector<std::uint64_t> stores_before;
@@ -337,7 +338,8 @@ std::map<std::string, std::vector<std::uint64_t>> hunt(Trial::Way way, std::uint
   std::map<std::string, std::vector<std::uint64_t>> faults;
   for (std::uint64_t kill_at = 1; kill_at <= stores; kill_at += stride) {
     way.back =
-        static_cast<Back>(kill_at / stride % (again > 0 ? 2 : ways_back));  // who is late has not met the successor
+        // With a second kill, the client that is late would not have met the successor, so it is left out.
+        static_cast<Back>(kill_at / stride % (again > 0 ? 2 : ways_back));
     if (again > 0) way.kill_again_at = 1 + (kill_at * 2654435761 + again * 40503) % most_stores_of_successor;
     Trial trial(way, kill_at, stores_before);
     std::string found = trial.run();
@@ -371,7 +373,7 @@ TEST_CASE("a daemon killed between two clients leaves every exchange at both mac
 }
 
 TEST_CASE("a daemon killed between two clients, and its successor after it, leave what each trained once") {
-  const std::uint64_t pairs = GENERATE(2, 3);  // of all pairs of stores, some
+  const std::uint64_t pairs = GENERATE(2, 3);  // kills some of all pairs of stores
   check({}, kill_stride, pairs);
 }
 

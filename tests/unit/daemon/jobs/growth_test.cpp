@@ -13,7 +13,7 @@ struct Model {
   TimeUs now_us = 0;
   double size = 0;
 
-  /// The first second in which it is said; none in so many.
+  /// The first second in which it is reported; none: in none of `seconds`.
   std::optional<int> grow(double factor, int seconds) {
     for (int second = 0; second < seconds; ++second) {
       size *= factor;

@@ -1,5 +1,5 @@
-// Several clients of one job at one daemon: its own code, with its workers, beside trainers in threads of their own
-// that serve what is due at their own speeds. Steps are multiples of a power of two, so that the mean of four is exact.
+// Several clients of one job at one daemon. The daemon's own code runs with its workers, beside trainers in threads of
+// their own that serve at their own speeds. Steps are multiples of a power of two, so that the mean of four is exact.
 
 #include <algorithm>
 #include <array>
@@ -70,7 +70,7 @@ TEST_CASE("a client of a job goes in the middle, whoever it is, and another come
   first[leaver].stop();
   daemon.detach(sessions[leaver]);
   sessions.clear();
-  // The daemon lets go of the memory of who left, also if that is the client that began the job.
+  // The daemon releases the memory of a client that left, even of the one that began the job.
   int turns = 0;
   daemon.run_until([&] { return ++turns > 100; });
   Trainer late(-50, std::chrono::microseconds(50));
@@ -84,7 +84,7 @@ TEST_CASE("a client of a job goes in the middle, whoever it is, and another come
 
 TEST_CASE("when the run is over for one of a node's clients, it holds what the others do") {
 #ifdef __SANITIZE_THREAD__
-  constexpr std::uint32_t ends = 15;  // each takes two seconds there
+  constexpr std::uint32_t ends = 15;  // each end takes two seconds there
 #else
   constexpr std::uint32_t ends = 60;
 #endif
@@ -106,7 +106,7 @@ TEST_CASE("when the run is over for one of a node's clients, it holds what the o
         trainers[i].turn();
       trainers[i].may_train = false;
     }
-    // The nodes hear that the programs train again.
+    // The nodes need this time to hear that the programs train again.
     const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(20);
     first.run_until([&] { return std::chrono::steady_clock::now() > until; });
     for (Trainer& trainer : trainers)
@@ -119,7 +119,8 @@ TEST_CASE("when the run is over for one of a node's clients, it holds what the o
         const auto answer = layout::FinishAnswer::unpack(trainers[i].memory().header().finish_answer.load());
         if (over[i]) continue;
         over[i] = answer.number == end && answer.agreed;
-        // Some are slow. The program of one for which it is over serves what is due, and does not look again.
+        // Some programs are slow. A program whose run is over serves what is due, and does not look at the answer
+        // again.
         if (over[i] || turns % (1 + (i + end) % 3 * (i + end) % 7 * 30) == 0) trainers[i].turn();
       }
       return std::ranges::all_of(over, std::identity());
@@ -172,7 +173,7 @@ TEST_CASE("one that trains on when another has saved and gone is the one to save
 
 namespace {
 
-/// Two clients of which the second trains, and the daemon has handed it everything again.
+/// Two clients. The second trains, and the daemon has given it every fragment again.
 struct OneTrains {
   OneTrains() {
     rests.may_train = false;
@@ -232,13 +233,13 @@ TEST_CASE("what a client of a job publishes while its session is broken counts o
 
 namespace {
 
-/// Does what a program does to say where it is in its data.
+/// Stores the client's place in its data, as a program does.
 void set_cursor(const Trainer& trainer, char value) {
   const std::byte cursor{static_cast<unsigned char>(value)};
   layout::store_slot(trainer.memory().header().own_cursor, trainer.memory().base + layout::cursors_offset,
                      {&cursor, 1});
 }
-/// The job's first client comes, and trains all it is to.
+/// Attaches the job's first client, which makes all its steps.
 void train_first(Daemon& daemon, Trainer& trainer) {
   daemon.attach(trainer);
   daemon.run_until([&] {
@@ -262,7 +263,7 @@ TEST_CASE("a client that comes to a job has the job's clock, and the cursor of t
   train_first(daemon, furthest);
   daemon.attach(second);
   set_cursor(furthest, 'f');
-  const std::uint64_t own = 7;  // trained alone, with a model that is given up
+  const std::uint64_t own = 7;  // samples trained alone, on a model that it gives up
   late.memory().header().clock = own;
   daemon.attach(late);
   late.may_train = second.may_train = false;
@@ -291,7 +292,7 @@ TEST_CASE("the cursor that a client set before it took the job's model over is n
   Trainer last(9, std::chrono::microseconds(0));
   train_first(daemon, first);
   set_cursor(first, 'f');
-  set_cursor(late, 'o');  // of a model that is given up
+  set_cursor(late, 'o');  // belongs to a model that it gives up
   daemon.attach(late);
   daemon.run_until([&] {
     first.turn();

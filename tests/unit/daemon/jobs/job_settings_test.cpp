@@ -14,7 +14,7 @@ namespace {
 
 using Settings = std::map<std::string, std::string>;
 
-/// As if its neighbour, which has the id of a joiner's daemon, had these.
+/// Lets the daemon hear these settings from its neighbour, which has the id of a joiner's daemon.
 void hear_of(Daemon& daemon, std::uint64_t version, std::vector<JobSetting> values) {
   NodeId from;
   from.bytes[0] = 2;
@@ -67,7 +67,7 @@ TEST_CASE("what is set at one node holds at every node of the job, and for who c
   REQUIRE(change_settings(joiner.job(), {{"codec", "f32"}, {"period_ms", ""}}));
   founder.run_until([&] { return founder.status().settings.version == 2; });
   CHECK(founder.status().settings.values == Settings{{"codec", "f32"}});
-  CHECK(founder.status().wanted_period_s == Approx(0.002));  // its own again
+  CHECK(founder.status().wanted_period_s == Approx(0.002));  // the node's own setting counts again
 }
 
 TEST_CASE("no neighbour uses the versions of a job's settings up") {
@@ -124,8 +124,9 @@ TEST_CASE("a node that cannot follow a job's settings says so and keeps out, unt
   hear_of(founder, 5, {{name, value}});
   CHECK(founder.status().note.find(name) != std::string::npos);
   CHECK(founder.status().state == "draining");
-  CHECK_FALSE(change_settings(founder.job(), {{"range", "10"}}));  // what it cannot judge as a whole
-  // What either has begun ends, which the other may hear a little later.
+  // Settings cannot be changed while one of them is not understood.
+  CHECK_FALSE(change_settings(founder.job(), {{"range", "10"}}));
+  // Exchanges that have begun end. The other node may hear of their end a little later.
   std::uint64_t exchanges = 0;
   int turns = 0;
   founder.run_until([&] {
@@ -139,7 +140,7 @@ TEST_CASE("a node that cannot follow a job's settings says so and keeps out, unt
   founder.run_until([&] { return ++turns > 200; });
   CHECK(founder.status().exchanges == exchanges);
 
-  hear_of(founder, 4, {});  // late
+  hear_of(founder, 4, {});  // an older version that comes late
   CHECK(founder.status().settings.version == 5);
   REQUIRE(change_settings(founder.job(), {{name, ""}}));
   CHECK(founder.status().note.empty());

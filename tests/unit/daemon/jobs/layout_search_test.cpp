@@ -1,5 +1,5 @@
-// How a node hears the tensors of a job from its neighbours: whom it asks, when it has an answer, and what it does with
-// answers that differ, are late, or were not asked for.
+// How a node learns the tensors of a job from its neighbours: which ones it asks, when it has an answer, and what it
+// does with answers that differ, are late, or were not asked for.
 
 #include "daemon/jobs/layout_search.hpp"
 
@@ -88,7 +88,7 @@ TEST_CASE("answers that nobody asked for, or that fit no question, are passed ov
   host.time_us += 2 * us_per_s;
   host.asked.clear();
   (void)search.ask("digits", 7, 0);
-  CHECK(host.asked.size() == 2);  // again
+  CHECK(host.asked.size() == 2);  // both are asked again
   search.heard(node_id(2), reply_of(7));
   CHECK(search.ask("digits", 7, 0).contains("tensors"));
 }

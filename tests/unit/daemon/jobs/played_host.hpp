@@ -1,5 +1,4 @@
-// A node with nothing around it, for jobs that a test drives: no neighbours unless the test says so, and a log that
-// nobody reads.
+// A host for jobs that a test drives. It has no neighbours unless the test says so, and a log that nobody reads.
 
 #pragma once
 

@@ -24,10 +24,10 @@ inline constexpr float step = 1.0F / 1024;
 inline constexpr std::uint64_t steps = 400;
 inline constexpr std::chrono::seconds patience{60};
 
-/// A training process: all its elements are one value, which it trains `steps` times and then only serves.
+/// A training process. All elements of its model have one value. It trains `steps` times, and then only serves.
 class Trainer {
  public:
-  /// `gpu`: its buffers are in the memory of that one, which is played.
+  /// `gpu`: the fake GPU that has its buffers in its memory.
   Trainer(float begin, std::chrono::microseconds pause, std::optional<int> gpu = std::nullopt)
       : pause_(pause), x_(memory_.plan.fragment_count) {
     for (std::uint32_t f = 0; f < x_.size(); ++f) {
@@ -45,18 +45,18 @@ class Trainer {
       }
     });
   }
-  /// A step, if it trains, and what is due; by the thread, or the test while there is none.
+  /// Trains a step, if it may, and serves what is due. The thread calls it, or the test while there is no thread.
   void turn() {
     train();
     serve();
   }
   void stop() { thread_ = {}; }
   std::atomic<bool> may_train{true};
-  std::atomic<int> wake{-1};  ///< the eventfd that it rings when it has published, if there is one
+  std::atomic<int> wake{-1};  ///< if there is one, the eventfd that it rings after publishing
 
   [[nodiscard]] const TestMemory& memory() const { return memory_; }
   [[nodiscard]] bool trained() const { return memory_.header().clock.load() >= steps; }
-  /// It has all fragments.
+  /// Whether it has all fragments.
   [[nodiscard]] bool all_due() const {
     for (std::uint32_t f = 0; f < x_.size(); ++f) {
       if (!layout::Word::unpack(memory_.fragment(f).word.load()).with_client) return false;
@@ -73,7 +73,7 @@ class Trainer {
 
  private:
   void train() {
-    // Not before it has the job's model: what it does before is for nothing.
+    // Training before it has the job's model would be lost.
     if (!may_train.load() || !running() || trained()) return;
     for (auto& fragment : x_) {
       for (float& x : fragment)
@@ -88,7 +88,7 @@ class Trainer {
       if (!word.with_client) continue;
       std::uint64_t due = word.pack();
       word.serving = true;
-      if (!memory_.fragment(f).word.compare_exchange_strong(due, word.pack())) continue;  // recalled
+      if (!memory_.fragment(f).word.compare_exchange_strong(due, word.pack())) continue;  // the daemon has recalled it
       const float* correction = memory_.buffer(f, word.correction);
       float* snapshot = memory_.buffer(f, word.spare());
       for (std::size_t e = 0; e < x_[f].size(); ++e) {
@@ -115,15 +115,15 @@ class Trainer {
   std::jthread thread_;
 };
 
-/// The daemon: one job, its loop turned by the test. It may be linked to another.
+/// A daemon with one job. The test turns its loop. It may be linked to another daemon.
 class Daemon : private PlayedHost {
  public:
-  /// `resume`: its clients were a former one's. `other`: the node that it is linked to, of which it knows first.
+  /// `resume`: its clients belonged to an earlier daemon. `other`: the node that it is linked to and knows at once.
   explicit Daemon(bool resume = false, Daemon* other = nullptr) : resume_(resume), other_(other) {
     id_.bytes[0] = other == nullptr ? 1 : 2;
     if (other != nullptr) other->other_ = this;
   }
-  /// As if killed between two turns of its loop: nobody is told.
+  /// Ends as if killed between two turns of its loop: the other node is not told.
   ~Daemon() override {
     if (other_ != nullptr) other_->other_ = nullptr;
     workers_.stop();
@@ -136,7 +136,7 @@ class Daemon : private PlayedHost {
   std::expected<std::shared_ptr<ClientSession>, AttachRefusal> try_attach(const Trainer& trainer) {
     return try_attach(trainer.memory());
   }
-  /// A client whose session had ended.
+  /// Attaches a client whose earlier session has ended.
   std::expected<std::shared_ptr<ClientSession>, AttachRefusal> try_attach_again(const Trainer& trainer) {
     return try_attach(trainer.memory(), true);
   }
@@ -176,7 +176,7 @@ class Daemon : private PlayedHost {
     CHECK(job_->detached(*session));
     std::erase(sessions_, session);
   }
-  /// Of it and the one that it is linked to.
+  /// Turns the loops of this daemon and of the linked one until the condition holds.
   template <class Condition>
   void run_until(
       Condition condition, std::function<std::string()> what = [] { return std::string(); }) {
@@ -194,7 +194,7 @@ class Daemon : private PlayedHost {
   [[nodiscard]] device::NodeSums& sums() { return *sums_.shared(); }
 
   CodecChoice codec = CodecChoice::q8;
-  double outer_momentum = 0;  ///< above 0 it takes outer steps
+  double outer_momentum = 0;  ///< above 0: the daemon takes outer steps
 
  private:
   [[nodiscard]] NodeId id() const override { return id_; }
@@ -229,7 +229,7 @@ class Daemon : private PlayedHost {
       job_->woken(*session);
     job_->tick(true);
   }
-  /// Until `ask`, which is asked again while a GPU is being opened, has what the memory is shared by.
+  /// Calls `ask` again while a GPU is being opened, until the GPU's memory is shared.
   void share(ClientMemory& memory, const std::function<void(Devices::Answer)>& ask) {
     bool shared = false;
     bool asked = false;
@@ -281,8 +281,8 @@ class Daemon : private PlayedHost {
   std::shared_ptr<Job> job_;
 };
 
-/// The clients of one job, of which the first begins at 1, train to their end while one daemon after the other dies
-/// beside them. Checks that what they learned counts once at most, and most of it does.
+/// Clients of one job, the first of which begins at 1, train to their end while daemons die one after the other. Checks
+/// that their training counts at most once, and that most of it counts.
 inline void train_while_daemons_die(std::array<Trainer, 3>& trainers) {
   auto daemon = std::make_unique<Daemon>();
   for (Trainer& trainer : trainers) {

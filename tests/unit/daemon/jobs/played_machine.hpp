@@ -1,11 +1,11 @@
-// A machine that a test plays in lock-step and virtual time: the daemon's own code (ClientMemory, Job, Workers) in a
-// child process, turn by turn, and its trainers in the test. Messages go through a pair of sockets. So a run is the
-// same every time until the daemon is killed before one of its stores, and the number of a store says which it is.
-// Nothing here has threads: a child that was forked beside one may wait for ever for a lock of the address sanitizer's
-// that the thread held.
+// A machine in lock-step and virtual time for tests. The daemon's own code (ClientMemory, Job, Workers) runs turn by
+// turn in a child process, and its trainers run in the test. Messages go through a pair of sockets. A run is the same
+// every time until the daemon is killed before one of its stores, so a store's number says which store it is. There are
+// no threads here: a child forked beside a thread may wait forever for a lock of the address sanitizer that the thread
+// held.
 //
-// Every fragment holds one value in all its elements, and all values are multiples of small powers of two, so that sums
-// are exact and a part of anything shows.
+// Every fragment holds one value in all its elements. All values are multiples of small powers of two, so that sums are
+// exact and a half-made change shows.
 
 #pragma once
 
@@ -83,14 +83,14 @@ constexpr int answer_within_ms = 60'000;
 
 // --- a machine's daemon -------------------------------------------------------------------------------------------
 
-/// What happens in one turn of a daemon; what it answers.
+/// The input of one turn of a daemon, or its answer.
 struct Turn {
   TimeUs now_us = 0;
   enum class Link : std::uint8_t { as_it_was, up, other_is_dead } link = Link::as_it_was;
   std::uint32_t present = 1;  ///< which of the machine's trainers are there, by bits; a new one attaches
   std::vector<Message> messages = {};
-  std::uint64_t exchanges = 0;   ///< that it has done: of an answer
-  std::uint64_t unresolved = 0;  ///< of which it does not know the end: of an answer
+  std::uint64_t exchanges = 0;   ///< in an answer: how many it has done
+  std::uint64_t unresolved = 0;  ///< in an answer: those whose end it does not know
 };
 
 /// The daemon's code about one job, driven turn by turn, on the caller's thread.
@@ -108,7 +108,7 @@ class Machine : private PlayedHost {
     workers_.stop();
   }
 
-  /// `kept`: what the client has kept for the node.
+  /// `kept`: the node's memory that the client has kept.
   [[nodiscard]] static std::shared_ptr<ClientSession> map(const TestMemory& memory, bool resume, std::uint64_t number,
                                                           std::shared_ptr<NodeMemory> kept) {
     const std::uint64_t bytes = memory.plan.total_bytes;
@@ -118,7 +118,7 @@ class Machine : private PlayedHost {
                                            std::move(kept));
   }
 
-  /// False if it is to try again.
+  /// Returns false if the client must try again.
   bool attach(const std::shared_ptr<ClientSession>& session) {
     const bool taken = job_ ? job_->add(session).has_value() : make(session);
     if (taken) sessions_.push_back(session);
@@ -126,7 +126,7 @@ class Machine : private PlayedHost {
     return taken;
   }
 
-  /// Returns the messages for the other machine.
+  /// Runs one turn. Returns the messages for the other machine.
   std::vector<Message> take(Turn turn) {
     now_us_ = turn.now_us;
     if (turn.link == Turn::Link::other_is_dead) {
@@ -173,7 +173,7 @@ class Machine : private PlayedHost {
     return true;
   }
 
-  /// Until no task waits, and no task's end.
+  /// Runs tasks and their ends until none is left.
   void settle() {
     do {
       while (workers_.run_one()) {
@@ -197,7 +197,7 @@ class Machine : private PlayedHost {
 
 // --- the daemon in a process of its own ---------------------------------------------------------------------------
 
-/// Tells the two processes' datagrams apart.
+/// The head of a datagram between the two processes.
 struct Envelope {
   enum Kind : std::uint32_t { message, turn } kind = turn;
   std::uint32_t link = 0;
@@ -212,7 +212,7 @@ inline void send_turn(int socket, const Turn& turn) {
     std::vector<std::byte> datagram(sizeof envelope + content.size());
     std::memcpy(datagram.data(), &envelope, sizeof envelope);
     std::ranges::copy(content, datagram.begin() + sizeof envelope);
-    // The other end may have died: seen when it does not answer.
+    // If the other end has died, the missing answer shows it.
     [[maybe_unused]] const ssize_t sent = ::send(socket, datagram.data(), datagram.size(), MSG_NOSIGNAL);
   };
   for (const Message& message : turn.messages)
@@ -253,11 +253,10 @@ inline void send_turn(int socket, const Turn& turn) {
 /// A trainer's memory as its daemon gets it.
 struct Attaching {
   const TestMemory* memory = nullptr;
-  bool resume = true;  ///< as the client says
+  bool resume = true;  ///< what the client says
 };
 
-/// The node's memory, as a daemon would have made it that did nothing with it. Every life of a machine's daemon gets
-/// it from its clients.
+/// The node's memory as a daemon makes it, before any use. Every life of a machine's daemon gets it from its clients.
 class KeptNodeMemory {
  public:
   explicit KeptNodeMemory(const TestMemory& model) {
@@ -287,13 +286,15 @@ struct Life {
   int period_ms = 10;
   std::vector<Attaching> trainers = {};
   const KeptNodeMemory* kept = nullptr;  ///< null: the clients bring none
-  /// Done to the first trainer's memory at each turn in place of the daemon's own code; null: that.
+  /// Called for the first trainer's memory at each turn, in place of the daemon's own code; null: the daemon's code
+  /// runs.
   void (*instead)(ClientMemory& memory, int turn) = nullptr;
-  std::atomic<std::uint64_t>* stores = nullptr;  ///< where they are counted; null: they are not, and it is not killed
+  /// Counts the stores; null: no store is counted, and the daemon is not killed.
+  std::atomic<std::uint64_t>* stores = nullptr;
   std::uint64_t kill_at = 0;
-  bool bulk = false;  ///< of a buffer's stores in a row two count
-  /// How many stores there were before each turn of a run that nobody killed. Stores before the turn that has `kill_at`
-  /// are then not watched, which takes long, but taken to be as many.
+  bool bulk = false;  ///< only two of a buffer's consecutive stores count
+  /// How many stores there were before each turn of a run without a kill. Watching takes long, so earlier turns than
+  /// the one of `kill_at` are not watched, but taken to have as many stores.
   std::vector<std::uint64_t> stores_before = {};
 };
 
@@ -337,7 +338,7 @@ class Watch {
 
   const Life& life_;
   std::size_t turn_ = 0;
-  std::size_t first_ = 0;  // that is watched
+  std::size_t first_ = 0;  // the first turn that is watched
   std::vector<Stretch> later_;
 };
 
@@ -375,7 +376,7 @@ class Watch {
                 {.messages = std::move(messages), .exchanges = status.exchanges, .unresolved = status.unresolved});
     }
   }
-  ::_exit(0);  // without the destructors: their stores are of no daemon's life
+  ::_exit(0);  // destructors would make stores that belong to no turn
 }
 
 class DaemonProcess {
@@ -402,7 +403,7 @@ class DaemonProcess {
     ::kill(pid_, SIGKILL);
     ::waitpid(pid_, nullptr, 0);
   }
-  /// None if it died.
+  /// Runs one turn. Returns none if the daemon died.
   [[nodiscard]] std::optional<std::vector<Message>> take(const Turn& turn) {
     if (stores_ != nullptr) stores_before_.push_back(*stores_);
     send_turn(socket_.get(), turn);
@@ -412,10 +413,10 @@ class DaemonProcess {
     unresolved_ = answer->unresolved;
     return std::move(answer->messages);
   }
-  /// As of its last answer.
+  /// The counts of its last answer.
   [[nodiscard]] std::uint64_t exchanges() const { return exchanges_; }
   [[nodiscard]] std::uint64_t unresolved() const { return unresolved_; }
-  /// That were counted before each of its turns.
+  /// How many stores were counted before each of its turns.
   [[nodiscard]] const std::vector<std::uint64_t>& stores_before() const { return stores_before_; }
 
  private:
@@ -434,10 +435,10 @@ struct Torn : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// A client by the contract: one value a fragment, exact.
+/// A client that keeps to the contract. Each fragment has one value, exactly.
 class PlayedTrainer {
  public:
-  /// Its model's fragment f holds first · (f + 1). In lean memory fragments are of `lean_fragment_elements`.
+  /// Fragment f of its model begins with first · (f + 1). In lean memory, fragments have `lean_fragment_elements`.
   PlayedTrainer(double first, std::uint32_t elements, bool lean = false)
       : memory({{"weights", layout::Role::param, {elements}}},
                lean ? lean_fragment_elements : played_fragment_elements),
@@ -484,7 +485,7 @@ class PlayedTrainer {
   [[nodiscard]] layout::RunState state() const { return static_cast<layout::RunState>(memory.header().state.load()); }
   [[nodiscard]] double x(std::uint32_t f) const { return x_[f]; }
   [[nodiscard]] double trained(std::uint32_t f) const { return trained_[f]; }
-  /// Since its last publication.
+  /// What it has trained since its last publication.
   [[nodiscard]] double unpublished(std::uint32_t f) const { return unpublished_[f]; }
   /// What it had trained between its last two publications.
   [[nodiscard]] double published_last(std::uint32_t f) const { return published_last_[f]; }
@@ -498,7 +499,8 @@ class PlayedTrainer {
     }
     return false;
   }
-  /// What the memory says that the fragment is: s + c; of an empty one it says nothing, and the live one is meant.
+  /// The fragment as the memory has it, s + c. An empty word says nothing, so the live values without unpublished
+  /// training count.
   [[nodiscard]] double stored(std::uint32_t f) const {
     const layout::Word word = layout::Word::unpack(memory.fragment(f).word.load());
     if (!word.valid()) throw Torn("an impossible word");
@@ -507,9 +509,9 @@ class PlayedTrainer {
     const double s = value(f, word.publication, "half a publication");
     return s + (word.correction_valid ? value(f, word.correction, "half a correction") : 0);
   }
-  /// And that the live one is to be, with what was trained since.
+  /// The value that the live fragment will have once it has the correction.
   [[nodiscard]] double owed(std::uint32_t f) const { return stored(f) + unpublished_[f]; }
-  /// The same without all training: moved by exchanges only.
+  /// The value that exchanges alone have led to, without all training.
   [[nodiscard]] double mixed(std::uint32_t f) const { return owed(f) - trained_[f]; }
 
   TestMemory memory;

@@ -1,4 +1,4 @@
-// What the log holds back.
+// Which lines the log holds back.
 
 #include "daemon/log/repeat_filter.hpp"
 

@@ -57,7 +57,7 @@ TEST_CASE("metrics are named by the conventions, and each says what to do") {
     if (unit == "seconds") CHECK_THAT(name, Contains("_seconds"));
     for (const std::string text : {metric.help, metric.advice}) {
       CHECK(text.ends_with('.'));
-      CHECK(text.find_first_of("|\n\\") == std::string::npos);  // it stands in a table, and in the text format
+      CHECK(text.find_first_of("|\n\\") == std::string::npos);  // the text stands in a table, and in the text format
     }
   }
 }
@@ -72,7 +72,7 @@ TEST_CASE("the text format has each metric with its description, labels escaped"
   observed.jobs = {job("a", 6), job("b")};
   observed.peers = {peer("11", true), peer("", false)};
   observed.jobs[1].consensus = std::nan("");
-  // With all that a driver can tell: the rest is left out.
+  // The GPU has every value that a driver may tell. Missing values are left out of the text.
   gossamer::gpus::Gpu gpu;
   gpu.memory_total_bytes = gpu.memory_used_bytes = gpu.ecc_corrected = gpu.ecc_uncorrected = gpu.rows_remapped = 1;
   gpu.utilisation_ratio = gpu.temperature_c = gpu.power_w = gpu.power_limit_w = 1;

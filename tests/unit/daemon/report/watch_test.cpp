@@ -16,7 +16,7 @@ namespace {
 constexpr double window_s = 60;
 const std::vector<std::string> names = {"a", "b", "c"};
 
-/// Three partners with whom all is well, at one moment of a job that has run for so long.
+/// A job with three healthy partners that has run for `at_s` seconds.
 WatchLook healthy(double at_s) {
   WatchLook look{.at_s = at_s};
   const auto count = [&](double per_s) { return static_cast<std::uint64_t>(per_s * at_s); };
@@ -88,7 +88,7 @@ PeerStatus& peer_c(WatchLook& look) {
   return look.peers[2];
 }
 
-/// Neither asked nor asking since the look before; of old it has done so many exchanges.
+/// Partner c has neither asked nor been asked since the look before. Before that it did this many exchanges.
 void rests(WatchLook& before, WatchLook& now, std::uint64_t exchanges = 1000) {
   partner_c(now).exchanges = partner_c(before).exchanges = exchanges;
   partner_c(now).busy = partner_c(before).busy;
@@ -121,7 +121,7 @@ TEST_CASE("each rule of the watch finds what it is for, says why, and what to do
     const char* rule;
     const char* node;  // "c", or "" for this one
     Change change;
-    std::vector<const char*> said;  // all of it
+    std::vector<const char*> said;  // every text that must be in the finding
   };
   const auto drifts = [](WatchLook&, WatchLook& now) { partner_c(now).consensus = 0.1; };
   const std::vector<Case> cases = {
@@ -471,7 +471,7 @@ TEST_CASE("where replicas that train exchange nothing at all, the watch says who
       CHECK_THAT(finding.text,
                  Contains("nothing of the model was exchanged with anybody") && Contains("node-a, node-b"));
   }
-  // A job that stands still at all its nodes has nothing to exchange.
+  // A job that trains at none of its nodes has nothing to exchange.
   CHECK(found_with([&](WatchLook& before, WatchLook& now) {
           nothing(before, now);
           partner_c(now).quarantined_fragments = 0;
@@ -496,7 +496,7 @@ TEST_CASE("a finding is said once it has held, once, and taken back when it is o
   };
   look(false, 20);
   CHECK((begun == 0 && watch.findings(at_s).empty()));
-  look(true, 2);  // comes and goes
+  look(true, 2);  // the problem comes and goes
   look(false, 3);
   look(true, 2);
   CHECK((begun == 0 && watch.findings(at_s).empty()));
@@ -510,7 +510,7 @@ TEST_CASE("a finding is said once it has held, once, and taken back when it is o
   CHECK(findings[0].since_s == Approx(32 * 5));
   look(false, 2);
   CHECK((ended == 0 && watch.findings(at_s).size() == 1));
-  look(true, 1);  // it was not over
+  look(true, 1);  // the problem was not over
   look(false, 3);
   CHECK((begun == 1 && ended == 1 && watch.findings(at_s).empty()));
 }

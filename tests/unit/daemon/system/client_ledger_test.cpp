@@ -1,4 +1,4 @@
-// What is refused when a limit is reached, in which words, and what is warned of before.
+// What is refused when a limit is reached, with which words, and which limits are warned of before they are reached.
 
 #include "daemon/system/client_ledger.hpp"
 
@@ -29,7 +29,7 @@ TEST_CASE("nothing is refused or warned of without limits") {
 TEST_CASE("each limit is kept, named with what is used, and given back") {
   struct Case {
     ClientLimits limits;
-    ClientLedger::Entry first, second;  ///< the first fits, the second beside it does not
+    ClientLedger::Entry first, second;  ///< `first` fits, and `second` no longer fits beside it
     const char* key;
     const char* used;
   };

@@ -48,7 +48,7 @@ struct Serving {
     return socket;
   }
 
-  /// What comes back until the server closes.
+  /// Returns what the server sends until it closes.
   [[nodiscard]] std::string rest(const gossamer::FileDescriptor& socket) {
     std::string text;
     REQUIRE(test::run_until(loop, [&] {

@@ -1,4 +1,4 @@
-// What systemd receives, at a socket of ours in its place.
+// What systemd receives. The test's own socket takes systemd's place.
 
 #include "daemon/system/service_manager.hpp"
 

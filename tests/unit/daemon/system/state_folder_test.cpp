@@ -67,7 +67,7 @@ TEST_CASE("a file that is too large or no file is refused") {
   std::filesystem::create_directory(temporary.path() / "sub");
   CHECK_THAT(folder->load("sub").error(), Contains("no ordinary file"));
   REQUIRE(::mkfifo((temporary.path() / "pipe").c_str(), 0600) == 0);
-  CHECK_THAT(folder->load("pipe").error(), Contains("no ordinary file"));  // and is not waited for
+  CHECK_THAT(folder->load("pipe").error(), Contains("no ordinary file"));  // the call does not wait for a writer
   CHECK_THAT(folder->store("sub", "x").error(), Contains("cannot be written"));
   CHECK_FALSE(std::filesystem::exists(temporary.path() / "sub.new"));
 }

@@ -9,7 +9,7 @@ using Catch::Matchers::Contains;
 
 namespace {
 
-// Numbers that no machine has users and groups of.
+// No machine has users or groups of these numbers.
 constexpr uid_t anna = 1'234'567;
 constexpr uid_t bert = 1'234'568;
 constexpr gid_t vision = 2'345'678;

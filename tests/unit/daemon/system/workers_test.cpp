@@ -82,7 +82,7 @@ TEST_CASE("a stop finishes what runs, drops what waits, and refuses what comes")
   workers.stop();
   CHECK(finished);
   loop.run();
-  // The second may have begun before the stop did; if not, neither it nor what follows it ran.
+  // The second task may have begun before the stop. If not, neither the second nor any later task ran.
   CHECK(done == (dropped_ran ? 2 : 1));
   CHECK(held.use_count() == 1);
   CHECK_FALSE(workers.submit(Workers::Work([] {}), Workers::Work([] {})));

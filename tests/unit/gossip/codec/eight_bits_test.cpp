@@ -1,4 +1,4 @@
-// Tests that rounding to 8 bits keeps to its scale, loses nothing when done again, and carries over what it takes.
+// Tests that rounding to 8 bits keeps to its scale, loses nothing when it is repeated, and carries over the rest.
 
 #include "gossip/codec/eight_bits.hpp"
 

@@ -1,4 +1,4 @@
-// How far one partner may move a replica: thresholds by tables, bounds on exchanges by throwing the worst at them.
+// How far one partner may move a replica: thresholds are checked by tables, and limits by the worst exchanges.
 
 #include "gossip/codec/influence.hpp"
 
@@ -27,7 +27,7 @@ constexpr Witness one_of_many(std::uint16_t partner) {
   return {.partner = partner, .alone = false};
 }
 
-/// One end with values of its own and nothing on the way to a client.
+/// One end of an exchange, with values of its own and no correction on its way to a client.
 struct End {
   std::size_t blocks;
   std::vector<std::vector<float>> memory;
@@ -87,7 +87,7 @@ ConcludeTask::Result conclude(End& end, const EncodeTask::Result& sent, const Ex
   if (result.commit) end.buffers.finish_commit();
   return result;
 }
-/// An exchange with its follow-ups, as Replica does them. Returns the follow-ups.
+/// Runs an exchange with its follow-ups, as Replica does. Returns the number of follow-ups.
 int exchange(End& i, End& j, Codec codec, Clip clip, std::uint64_t seed, Witness at_i = {}, Witness at_j = {}) {
   std::vector<std::uint32_t> blocks;
   std::vector<std::int8_t> exponents;
@@ -117,7 +117,7 @@ TEST_CASE("the median is the lower one, of each partner's last distance", "[infl
   CHECK_FALSE(record.median().has_value());
   record.observe(node(1), 5);
   record.observe(node(2), 1);
-  CHECK_FALSE(record.median().has_value());  // of two there is no telling which is the odd one
+  CHECK_FALSE(record.median().has_value());  // of two distances, nobody knows which is the odd one
   CHECK(record.witness(node(1)).alone);
   record.observe(node(3), 9);
   CHECK(record.median() == 5.0F);
@@ -154,7 +154,7 @@ TEST_CASE("only the latest partners are remembered", "[influence]") {
   for (std::uint8_t i = 0; i < 100; ++i)
     record.observe(node(i), i);
   CHECK(record.partners() == remembered_partners);
-  CHECK(record.median() == 91.0F);  // of 84 to 99
+  CHECK(record.median() == 91.0F);  // the lower median of 84 to 99
 }
 
 TEST_CASE("a minority does not move the median beyond the others', however often it speaks", "[influence]") {
@@ -259,7 +259,7 @@ TEST_CASE("who is always far beyond the threshold weighs less, and is forgiven",
     record.observe(0.9);
   CHECK(record.extra_shift() == 0);
   for (int i = 0; i < 100; ++i)
-    record.observe(3);  // a straggler's 1.6 powers of two
+    record.observe(3);  // a slow node's distance: 1.6 powers of two
   CHECK(record.extra_shift() == 1);
   for (int i = 0; i < 1000; ++i)
     record.observe(std::numeric_limits<double>::infinity());
@@ -274,7 +274,7 @@ TEST_CASE("the norm of an exchange", "[influence]") {
                                               {.mean_abs = 9, .mean_square = 99, .wide = true},
                                               {.mean_abs = 3, .mean_square = 14}};
   CHECK(norm_of(outcomes) == Approx(std::sqrt(16.0 * 256)));
-  // Squares beyond fp32: an upper bound from the magnitudes.
+  // Where squares exceed fp32, the norm is an upper bound from the magnitudes.
   CHECK(norm_of(std::vector<BlockOutcome>{{.mean_abs = 1e30F, .mean_square = huge / 256}}) == Approx(256e30));
 }
 
@@ -292,13 +292,13 @@ TEST_CASE("whatever is sent, an exchange moves a responder within its limits", "
     const auto before = victim.all();
     End liar(random_values(blocks, random, std::pow(10.0, 38 * random.uniform())));
     auto sent = encode(liar, codec, {}, random.next());
-    if (codec == Codec::f32) {  // and claims to take anything itself
+    if (codec == Codec::f32) {  // the liar also claims to accept any difference
       sent.request.side = Bytes::adopt(std::vector<std::int8_t>(side_bytes(codec, blocks), max_step_exponent));
     } else {
       auto side = std::vector<std::byte>(sent.request.side.data.begin(), sent.request.side.data.end());
       for (std::size_t b = 0; b < blocks; ++b)
         side[b] = static_cast<std::byte>(random.below(201) - 100);
-      // Half of the time a check that fits its nonsense is as good as found: the victim's own low bits.
+      // Half of the time, the liar sends what is as good as a check found by luck: the victim's own low bits.
       if (random.below(2) == 0)
         sent = encode(victim, codec, {}, random.next());
       else
@@ -319,7 +319,7 @@ TEST_CASE("whatever is sent, an exchange moves a responder within its limits", "
     }
     if (clips) REQUIRE(distance(before, after) <= 0.25 / 2 * 1.001);
   }
-  if (codec == Codec::f32) CHECK(largest_move > (clips ? 1e-4 : 1));  // it did get through
+  if (codec == Codec::f32) CHECK(largest_move > (clips ? 1e-4 : 1));  // differences did get through
 }
 
 TEST_CASE("a responder cannot talk an initiator into steps beyond its limits", "[influence]") {
@@ -352,7 +352,7 @@ TEST_CASE("an initiator commits nothing beyond what its request allowed", "[infl
   };
   struct Row {
     float over_limit;  // difference over the limit, if nothing else is said
-    float clip;        // 0: none; else the difference's norm over the threshold
+    float clip;        // 0: no clip; else the difference's norm over the threshold
     int shift;
     bool accepted;
   };
@@ -416,7 +416,7 @@ TEST_CASE("under clipping both ends commit the same, exactly, and no more than e
     const FragmentView view_i = here(i.buffers.y());
     const FragmentView view_j = here(j.buffers.y());
     if (!answered.commit) continue;
-    for (std::size_t e = 0; e < start.size(); ++e)  // the corrections themselves: nothing is rounded
+    for (std::size_t e = 0; e < start.size(); ++e)  // compares the corrections, of which nothing is rounded
       REQUIRE(view_i.correction[e] == -view_j.correction[e]);
   }
   CHECK(clipped > 100);
@@ -437,7 +437,7 @@ TEST_CASE("without an attacker a threshold out of reach changes no bit", "[influ
     return all;
   };
   CHECK((run({}) == run({.threshold = 1e6F, .multiple = 3})));
-  CHECK_FALSE((run({}) == run({.threshold = 1e-3F, .multiple = 3})));  // and one in reach does
+  CHECK_FALSE((run({}) == run({.threshold = 1e-3F, .multiple = 3})));  // a threshold in reach makes a difference
 }
 
 // --- honest nodes that are far apart ------------------------------------------------------------------------------
@@ -452,7 +452,7 @@ TEST_CASE("replicas that really are far apart come together in a bounded number 
   for (float& value : far)
     value += static_cast<float>(apart);
   End old(far);
-  // It meets seven that agree among themselves; their estimates say so.
+  // The far replica meets seven that agree with each other, and whose estimates are small.
   std::vector<std::unique_ptr<End>> others;
   for (int n = 0; n < 7; ++n) {
     others.push_back(std::make_unique<End>(near));
@@ -506,9 +506,9 @@ TEST_CASE("one partner alone raises an estimate only so far while others agree",
     CHECK(most <= 2 * raise_most);
     for (int i = 0; i < 40; ++i)
       see(1, false, static_cast<std::uint16_t>(i % 7));
-    CHECK(steps.mean() == Approx(1).epsilon(0.05));  // and it passes
+    CHECK(steps.mean() == Approx(1).epsilon(0.05));  // the attacker's effect passes
   } else {
-    CHECK(most > 1e20F);  // with nobody to compare it with it is believed: the rule is what holds it back
+    CHECK(most > 1e20F);  // alone, it is believed: the witnesses are what limits it
   }
 }
 
@@ -535,7 +535,7 @@ TEST_CASE("the limit is 2^8 times the range over the estimate, a link's factor c
       {1, 8, 65536, 17},
       {1, 8, 0.25F, 9},
       {0x1p+95F, 8, 1, 100},
-      {0, 8, 1, 10},  // zeros that have met nobody
+      {0, 8, 1, 10},  // zeros, without any exchange yet
   }));
   const std::vector<float> values(block_elements, 32 * row.mean);
   BlockSteps steps(1);
@@ -559,7 +559,7 @@ TEST_CASE("the distance expected is that of normal differences", "[influence]") 
   CHECK(steps.expected_norm(1, both) == Approx(std::sqrt(512 * 1.5707963)));
   CHECK(steps.expected_norm(1000, both) == Approx(4 * std::sqrt(512 * 1.5707963)));
   CHECK(steps.expected_norm(1, {}) == 0);
-  // One partner that found a thousand times as much raises the estimates, and the distance by a factor of two.
+  // One partner with a distance a thousand times larger raises the estimates, but the distance by a factor of two only.
   steps.observe(both, std::vector<BlockOutcome>(2, {.mean_abs = 1000}), 1, one_of_many(1));
   CHECK(steps.mean() == Approx(raise_most));
   CHECK(steps.expected_norm(1, both) == Approx(2 * std::sqrt(512 * 1.5707963)));

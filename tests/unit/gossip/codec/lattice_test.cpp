@@ -61,7 +61,7 @@ struct Encoded {
   bool operator==(const Encoded&) const = default;
 };
 
-/// What the responder makes of it.
+/// The responder's result.
 struct Difference {
   std::vector<std::byte> differences;
   std::vector<BlockOutcome> outcomes;
@@ -168,7 +168,7 @@ TEST_CASE("the dither is uniform, and independent of its neighbours and of the s
     next += u * centred(dither_word(12345, n + 1)) / count;
     other_seed += u * centred(dither_word(12346, n)) / count;
   }
-  const double four_sigma = 4.0 / 1024;  // of a mean over `count`, in standard deviations of one term
+  const double four_sigma = 4.0 / 1024;  // for a mean over `count` terms, in standard deviations of one term
   CHECK(std::abs(mean) < four_sigma / std::sqrt(12));
   CHECK(std::abs(square - 1.0 / 12) < four_sigma / std::sqrt(180));
   CHECK(std::abs(next) < four_sigma / 12);
@@ -313,7 +313,7 @@ TEST_CASE("differences are exact within the range, and blocks beyond it are wide
     std::size_t near_blocks = 0, wide_blocks = 0;
     for (int round = 0; round < 40; ++round) {
       const std::uint64_t seed = random();
-      // From well inside the range to well outside it.
+      // The spread grows from well inside the range to well outside it.
       const float spread = std::ldexp(static_cast<float>(limit), exponent) * static_cast<float>(round) / 80;
       const Values initiator = sampled(random, count * block_elements, normal);
       Values responder = initiator;
@@ -361,7 +361,7 @@ TEST_CASE("a block out of range is missed about once in 2^16", "[lattice]") {
   constexpr int rounds = 64;
   Random random(5);
   for (const Codec codec : lattice_codecs) {
-    const float beyond = std::ldexp(1.3F, codec_bits(codec));  // one step of the high part, once in a block
+    const float beyond = std::ldexp(1.3F, codec_bits(codec));  // moves the high part by one, in one element of a block
     std::size_t missed = 0;
     for (int round = 0; round < rounds; ++round) {
       const std::uint64_t seed = random();
@@ -401,7 +401,7 @@ TEST_CASE("differences are unbiased", "[lattice]") {
       }
     }
     double total_error = 0;
-    const double sigma = 0.5 * step / std::sqrt(seeds);  // of one element's mean: at most a half of a step
+    const double sigma = 0.5 * step / std::sqrt(seeds);  // of the mean of one element: at most half a step
     const double rounding = step / (dither_mask + 1);    // both values are rounded to 1/2048 of a step
     for (std::size_t e = 0; e < block_elements; ++e) {
       const double error = mean[e] - (static_cast<double>(responder[e]) - static_cast<double>(initiator[e]));
@@ -414,7 +414,7 @@ TEST_CASE("differences are unbiased", "[lattice]") {
 
 namespace {
 
-/// A replica's one fragment: what was published and what is to be added.
+/// A replica of one fragment: its publication and its correction.
 struct Replica {
   Values publication;
   Values correction;  ///< empty: zero
@@ -455,8 +455,8 @@ double sum_of(const std::vector<Replica>& replicas) {
   return total;
 }
 
-/// One exchange between two replicas, of some blocks, with training at both ends while it is in flight. Returns what
-/// the training added to the sum.
+/// Runs one exchange of some blocks between two replicas, both of which train meanwhile. Returns what training added to
+/// the sum.
 double exchange(Codec codec, Replica& initiator, Replica& responder, Random& random) {
   const std::size_t count = initiator.publication.size() / block_elements;
   std::vector<std::uint32_t> blocks = all_blocks(count);
@@ -489,7 +489,8 @@ TEST_CASE("thousands of exchanges change the sum by nothing but training", "[lat
   constexpr std::size_t elements = 5 * block_elements;
   Random random(7);
   for (const Codec codec : all_codecs) {
-    // An exact mean needs one more bit at every exchange, a step's multiple does not: f32 starts afresh more often.
+    // In f32, the exact mean needs one more bit after every exchange, so f32 starts afresh more often. Multiples of a
+    // step do not.
     const int rounds = codec == Codec::f32 ? 300 : 3;
     const int exchanges = codec == Codec::f32 ? 10 : 2000;
     double distance_before = 0, distance_after = 0;
@@ -513,7 +514,7 @@ TEST_CASE("thousands of exchanges change the sum by nothing but training", "[lat
       distance_after += squared_distance(first, second);
     }
     INFO(codec_name(codec));
-    CHECK(distance_after < distance_before / 2);  // and they did come nearer
+    CHECK(distance_after < distance_before / 2);  // the replicas did come nearer
   }
 }
 
@@ -528,7 +529,7 @@ std::int8_t fitting_exponent(Codec codec, std::span<const float> apart, double r
     largest = std::max(largest, std::abs(static_cast<double>(value)));
   }
   const int half_range_bits = codec_bits(codec) - 1;
-  const double most = (1 << half_range_bits) - 1;  // |D| must not exceed it: one less for the dither
+  const double most = (1 << half_range_bits) - 1;  // the bound of |D|; one less leaves room for the dither
   const double step = std::max(range_over_mean * mean / (1 << half_range_bits), largest / (most - 1));
   return static_cast<std::int8_t>(step == 0 ? min_step_exponent : std::ceil(std::log2(step)));
 }
@@ -541,7 +542,7 @@ TEST_CASE("an exchange does not increase the expected squared distance", "[latti
   struct Row {
     const char* name;
     float (*sample)(Random&);
-    double q8_left, q4_left;  ///< of the squared distance, at most
+    double q8_left, q4_left;  ///< the largest share of the squared distance that may be left
   };
   const Row rows[] = {{"normal", normal, 0.01, 0.8},
                       {"Laplace", laplace, 0.01, 0.8},
@@ -600,7 +601,7 @@ TEST_CASE("NaN and infinity are refused wherever they are", "[lattice]") {
             CHECK_FALSE(difference_with(difference, codec, y, blocks, 1, sent).finite);
           }
         }
-        // In what a peer sent in fp32, and in what it replied.
+        // A bad number is found in the values that a peer sent in f32, and in those that it replied.
         Encoded sent = encoded(Codec::f32, good, 1, 0);
         std::memcpy(sent.values.data() + place * sizeof(float), &bad, sizeof bad);
         CHECK_FALSE(decoded(Codec::f32, good, 1, sent).finite);

@@ -1,5 +1,6 @@
-// Fragments in the memory of a device that nobody else can touch: whatever is done with them gives the same bits as on
-// the processor, with whom it is done has no part in that, a call that fails changes nothing, and nothing is left.
+// Fragments in a device's memory that nobody else can touch. Whatever is done with them gives the same bits as on the
+// processor, also where the other end is on the other kind of device. A call that fails changes nothing, and nothing is
+// left in the end.
 
 #include <cmath>
 #include <limits>
@@ -27,7 +28,7 @@ struct Place {
   }
   [[nodiscard]] const Device& device() const { return played ? static_cast<const Device&>(*played) : processor(); }
   [[nodiscard]] float* hide(Values& memory) const { return played ? played->hide(memory) : memory.data(); }
-  /// y as it is, not finite or not; takes no call of the device.
+  /// Reads y, also where it is not finite, without a call of the device.
   [[nodiscard]] Values read(const FragmentView& y) const {
     const FragmentView here = played ? played->look(y) : y;
     Values values(elements);
@@ -39,7 +40,7 @@ struct Place {
   std::optional<UntouchableDevice> played;
 };
 
-/// What has happened, to the bit.
+/// Every result of a run, bit for bit.
 struct Trace {
   std::vector<std::byte> bytes;
 
@@ -104,12 +105,13 @@ struct End {
   Values memory[3];
   Values x;
   FragmentBuffers buffers;
-  std::array<Values, 2> copies{Values(elements), Values(elements)};  ///< where what is gathered outlives a daemon
+  /// The gathered fragment is kept here, so that it outlives a daemon.
+  std::array<Values, 2> copies{Values(elements), Values(elements)};
   BlockSteps steps;
   OuterState outer;
 };
 
-/// Runs a task and finishes its commit. Where it says that nothing was committed, y is what it was.
+/// Runs a task and finishes its commit. Checks that y is unchanged if nothing was committed.
 template <class Task>
 auto run(Task task, End& end) {
   const Values before = end.y();
@@ -124,7 +126,7 @@ auto run(Task task, End& end) {
   return result;
 }
 
-/// An exchange as far as it comes.
+/// Runs an exchange until it ends or one step fails.
 void exchange(End& initiator, End& responder, Codec codec, std::uint64_t seed, Trace& trace) {
   auto sent = run(EncodeTask{.request = {.counter = 1, .codec = codec, .seed = seed}}, initiator);
   trace.add(sent.finite);
@@ -178,7 +180,7 @@ void gather(End& end, Trace& trace) {
   CHECK(values::same_bits(end.y(), before));
 }
 
-/// The lives of two fragments, the second of which is gathered in the middle.
+/// Runs the lives of two fragments. The second is gathered in the middle of its life.
 Trace lives(const Place& first, const Place& second, std::uint64_t seed) {
   Trace trace;
   values::Random random(seed);
@@ -265,7 +267,7 @@ TEST_CASE("a device that has failed for good commits nothing any more", "[device
 
 TEST_CASE("an outer optimiser whose device fails at its beginning has not begun", "[device_memory]") {
   const Place place(true);
-  for (std::size_t failing = 0; failing < 4; ++failing) {  // two arrays, the values, the zeros
+  for (std::size_t failing = 0; failing < 4; ++failing) {  // fails at either array, at the values, or at the zeros
     End end(place, 1);
     place.played->fail(failing);
     CHECK_FALSE(OuterTask{{.momentum = 0.5F}}.run(end.held()).finite);
@@ -291,7 +293,7 @@ TEST_CASE("first steps are learned from the blocks that are to be had", "[device
   };
   place.played->fail(0, UntouchableDevice::all);
   end.steps.prime(end.buffers.y(), end.buffers.device());
-  CHECK_FALSE(end.steps.primed());  // none
+  CHECK_FALSE(end.steps.primed());  // no block could be read
   end.memory[0][2 * block_elements] = std::numeric_limits<float>::infinity();
   place.played->fail(UntouchableDevice::all, 0);
   end.steps.prime(end.buffers.y(), end.buffers.device());
@@ -312,7 +314,7 @@ NodeId node_id(std::size_t number) {
   return id;
 }
 
-/// A replica with its client, as the daemon carries it out.
+/// A replica with its client, carried out as by the daemon.
 struct Node : ReplicaMemory, ReplicaHost {
   static constexpr std::uint32_t fragments = 2;
 
@@ -339,7 +341,7 @@ struct Node : ReplicaMemory, ReplicaHost {
 
   static JobInfo info(ReplicaState state) { return {.job = {7, 9}, .name = "test", .state = state}; }
 
-  /// A step: the client trains, and serves what it holds.
+  /// Runs a step: the client trains, and serves its fragments.
   void step(std::uint64_t clock, TimeUs time_us, values::Random& random) {
     now_us = time_us;
     replica->set_clock(clock);
@@ -356,7 +358,7 @@ struct Node : ReplicaMemory, ReplicaHost {
     }
   }
 
-  /// Runs what was started, until there is nothing more; `send` is given each message.
+  /// Runs the tasks that were started until none is left. `send` gets each message.
   template <class Send>
   void work(Send send) {
     while (!tasks.empty() || !sent.empty()) {
@@ -369,7 +371,7 @@ struct Node : ReplicaMemory, ReplicaHost {
     }
   }
 
-  // What outlives a daemon is not looked at here.
+  // This test does not look at what outlives a daemon.
   void store_given_up(std::uint64_t) override {}
   void store_own_halves(std::uint32_t, const OwnHalves&) override {}
   bool write_record(std::uint32_t, const NodeId&, const ExchangeReply&, const AnsweredHalf&) override { return true; }
@@ -393,7 +395,7 @@ struct Node : ReplicaMemory, ReplicaHost {
   void copied(std::uint32_t, std::optional<std::vector<float>>&&, std::uint64_t) override {}
   void lacks_memory(int) override {}
 
-  /// Values that the client is to take over.
+  /// Offers the client values to take over.
   bool take(const PullReply& reply) {
     FragmentBuffers& buffers = replica->buffers(reply.fragment);
     if (reply.reason != RefuseReason::none || buffers.parts().with_client) return false;

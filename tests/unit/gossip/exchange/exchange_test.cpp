@@ -45,7 +45,7 @@ struct End {
     if (buffers.out_of_hand()) buffers.recall();
     return {.buffers = buffers, .steps = steps, .push = &push};
   }
-  /// The client trains by so much, and publishes.
+  /// The client trains by `by`, and publishes.
   void train(const std::vector<float>& by) {
     if (!buffers.parts().with_client) buffers.hand_over();
     for (std::size_t e = 0; e < x.size(); ++e)
@@ -53,7 +53,7 @@ struct End {
     client_step();
   }
   void set(const std::vector<float>& values) { memory[buffers.parts().publication] = x = values; }
-  /// The live values with all that is on its way to them.
+  /// The live values and the correction that is on its way to them.
   std::vector<double> whole() const {
     std::vector<double> sum(x.begin(), x.end());
     const FragmentView view = here(buffers.y());
@@ -61,7 +61,7 @@ struct End {
       sum[e] += view.correction[e];
     return sum;
   }
-  /// A step of the client with the fragment in its hands.
+  /// A step of the client that holds the fragment.
   void client_step() {
     const FragmentParts& parts = buffers.parts();
     for (std::size_t e = 0; e < x.size(); ++e) {
@@ -85,7 +85,7 @@ std::vector<float> dyadic_values(std::size_t blocks, Random& random) {
     value = std::ldexp(static_cast<float>(random.below(4096)) - 2048, -10);
   return values;
 }
-/// The same, block by block farther or nearer: out of some steps' range, within that of others.
+/// Moves each block by a random distance, which is in the range of some steps and out of that of others.
 std::vector<float> apart_from(const std::vector<float>& values, Random& random) {
   std::vector<float> moved = values;
   for (std::size_t block = 0; block < moved.size() / block_elements; ++block) {
@@ -107,7 +107,7 @@ struct Ask {
   std::vector<std::uint32_t> blocks = {};
   std::vector<std::int8_t> exponents = {};
   std::uint8_t min_shift = 1;
-  int shift = 1;  // the responder's
+  int shift = 1;  // the responder's shift
   std::uint64_t seed = 1;
 };
 
@@ -117,7 +117,7 @@ struct Exchange {
   ConcludeTask::Result concluded;
 };
 
-/// The end takes any step and any difference, as one that means harm would.
+/// Makes the end accept any step and any difference, as a malicious end would.
 void believe_anything(End& end) {
   const auto blocks = blocks_of({}, end.blocks);
   end.steps.prime(end.buffers.y(), test_device());
@@ -242,7 +242,7 @@ TEST_CASE("a worker holds what the server holds after a push, and what it traine
 TEST_CASE("a server comes to add the mean of its workers' progress, whatever their speeds and turns", "[exchange]") {
   const std::size_t workers = GENERATE(1, 2, 3, 5, 8);
   const Codec codec = GENERATE(Codec::f32, Codec::q8);
-  const int least_shift = GENERATE(1, 4);  // of small mixing budgets
+  const int least_shift = GENERATE(1, 4);  // 4 as with small mixing budgets
   CAPTURE(workers, codec_name(codec), least_shift);
   constexpr std::size_t blocks = 1;
   Random random(7);
@@ -258,7 +258,7 @@ TEST_CASE("a server comes to add the mean of its workers' progress, whatever the
       const double each = 0.001 * static_cast<double>(1 + w);
       all[w].train(std::vector<float>(block_elements, static_cast<float>(each)));
       mean_progress += each / static_cast<double>(workers);
-      if (w > 0 && turn % (w + 1) != 0) continue;  // comes more rarely
+      if (w > 0 && turn % (w + 1) != 0) continue;  // this worker pushes less often
       push_to(server, all[w], codec, push_rule(workers, least_shift), random.next());
     }
   }
@@ -276,7 +276,7 @@ TEST_CASE("a worker knows whether the server took all of what it pushed", "[exch
   End worker(blocks);
   server.set(begin);
   worker.set(begin);
-  for (int turn = 0; turn < 8; ++turn) {  // until both know the scale of what moves
+  for (int turn = 0; turn < 8; ++turn) {  // until both estimate what usually moves
     worker.train(random_values(blocks, random, 1e-2));
     push_to(server, worker, codec, rule, random.next());
   }
@@ -284,7 +284,7 @@ TEST_CASE("a worker knows whether the server took all of what it pushed", "[exch
   CHECK(push_to(server, worker, codec, rule, random.next()).took_all);
   worker.train(random_values(blocks, random, 1e-2));
   CHECK_FALSE(push_to(server, worker, codec, rule, random.next(), nullptr, rule.shift + 2).took_all);
-  // What is beyond the server's range it takes a part of (f32), or nothing, which the outcome tells.
+  // Of a push beyond its range, the server takes a part (f32) or nothing. The outcome says so.
   std::vector<float> far(begin.size());
   std::fill_n(far.begin(), block_elements, 1e6F);
   worker.train(far);
@@ -370,7 +370,8 @@ TEST_CASE("blocks out of range take no part in a push, and are in the next", "[e
   for (int turn = 0; turn < 60; ++turn)
     push_to(server, worker, Codec::q8, push_rule(2), random.next());
   CHECK(farthest(server, worker, 2) < 1);
-  CHECK(mean_of(server.whole()) > 180);  // the block is a quarter of all, and one push adds three quarters of it
+  // The block is a quarter of the fragment, and one push adds three quarters of its change.
+  CHECK(mean_of(server.whole()) > 180);
 }
 
 TEST_CASE("a server asks for finer steps before it keeps their noise", "[exchange]") {
@@ -386,7 +387,7 @@ TEST_CASE("a server asks for finer steps before it keeps their noise", "[exchang
   push_to(server, worker, Codec::q8, rule, random.next());
   const auto before = server.whole();
   worker.train(std::vector<float>(begin.size(), 0.01F));
-  // It takes itself to be sixty-four times further away than it is, as after a stall.
+  // The worker's steps are sixty-four times too coarse, as after a stall.
   auto sent = encode_push(worker, Codec::q8, rule, random.next(), 64);
   auto answered = answer(server, sent.request);
   REQUIRE((!answered.commit && !answered.reply.wide.empty()));
@@ -401,7 +402,7 @@ TEST_CASE("a server asks for finer steps before it keeps their noise", "[exchang
   const double pushed = 0.01 * (1 + rule.ahead) * std::ldexp(1.0, -rule.shift);
   for (std::size_t e = 0; e < after.size(); ++e)
     REQUIRE(std::fabs(after[e] - before[e] - pushed) < 0.25 * 0.01);
-  // Who follows leaves no noise behind.
+  // A server accepts coarse steps of a worker that only follows, because they leave it no noise.
   sent = encode_push(worker, Codec::q8, PushRule{.shift = max_shift_bound}, random.next(), 64);
   CHECK(answer(server, sent.request).reply.wide.empty());
 }
@@ -421,7 +422,7 @@ TEST_CASE("what other exchanges have moved is no progress", "[exchange]") {
   believe_anything(server);
   exchange(worker, other, {.codec = Codec::f32});  // the worker is at 4
   push_to(server, worker, Codec::f32, push_rule(1), 2);
-  // Taken for training it would count twice, and the server be at 4.
+  // If the move were taken for training, it would count twice, and the server would be at 4.
   CHECK(mean_of(server.whole()) == Approx(2));
   CHECK(mean_of(worker.whole()) == Approx(2));
 }
@@ -442,7 +443,7 @@ TEST_CASE("the sum of both ends is conserved exactly, in integers", "[exchange]"
     std::vector<std::int64_t> before;
     for (std::size_t e = 0; e < blocks * block_elements; ++e)
       before.push_back(exact(ends[0].x[e], ends[1].x[e]));
-    // An f32 difference halves its spacing with every exchange: after a few it would no longer be exact.
+    // In f32, every exchange halves the spacing of the difference, so that after a few it would not be exact.
     const int exchanges = codec == Codec::f32 ? 2 : 12;
     for (int i = 0; i < exchanges; ++i) {
       for (End& end : ends) {
@@ -550,7 +551,7 @@ TEST_CASE("both ends measure the same disagreement", "[exchange]") {
   CHECK(done.answered.measure.ratio == Approx(0.25 / (1.25 / 32)));
   CHECK(done.concluded.measure.ratio == Approx(0.25 / (1.0 / 32)));
   CHECK(farthest(i, j, 0) == Approx(0).margin(0));
-  CHECK(farthest(i, j, 1) == 0.25);  // not in the exchange
+  CHECK(farthest(i, j, 1) == 0.25);  // this block is not in the exchange
 }
 
 TEST_CASE("a half that its initiator never takes is undone, exactly, whatever came after it", "[exchange]") {
@@ -575,7 +576,7 @@ TEST_CASE("a half that its initiator never takes is undone, exactly, whatever ca
     REQUIRE(answered.reply.status == ReplyStatus::done);
     if (!answered.commit) continue;
     const std::vector<double> given = j.whole();
-    // Meanwhile it exchanges with others, and its client trains and publishes.
+    // Meanwhile the responder exchanges with others, and its client trains and publishes.
     if (random.below(2) == 0) exchange(j, other, {.codec = Codec::q8, .seed = random.next()});
     const std::vector<double> then = j.whole();
     if (random.below(2) == 0) {
@@ -610,7 +611,8 @@ TEST_CASE("training during an exchange is kept", "[exchange]") {
 }
 
 TEST_CASE("a block whose noise nears its difference is mixed more gently", "[exchange]") {
-  // One outlier forces a large step; the rest differ by far less than it: seven times as much noise as signal.
+  // One outlier makes the step large. The other differences are far smaller, so that the noise is seven times the
+  // signal.
   End i(1);
   End j(1);
   std::vector<float> values(block_elements, 0.0F);
@@ -680,7 +682,7 @@ TEST_CASE("wide blocks are reported, and cured by the follow-ups", "[exchange]")
     CHECK(farthest(i, j, 2) < before);
     return;
   }
-  // What is beyond the limits is taken a part at a time, each teaching both ends to take more.
+  // A distance beyond the limits is moved a part at a time. Each part teaches both ends to accept more.
   const bool beyond = apart > 1000;
   for (int part = 0; part < (beyond ? 4 : 1); ++part) {
     const auto third = exchange(i, j, {.codec = Codec::f32, .blocks = second.concluded.wide});
@@ -690,7 +692,7 @@ TEST_CASE("wide blocks are reported, and cured by the follow-ups", "[exchange]")
   }
   CHECK(farthest(i, j, 2) < 1e-6 * before);
   for (const End* end : {&i, &j})
-    CHECK(end->steps.mean() > apart / 4 / 8);  // and the estimates know of it
+    CHECK(end->steps.mean() > apart / 4 / 8);  // the estimates have grown with it
 }
 
 TEST_CASE("the responder's limit is on what it moves: who leaves it little weight is told all", "[exchange]") {
@@ -727,7 +729,7 @@ TEST_CASE("no exchange moves an element by more than its weight allows", "[excha
     End j(1);
     j.set(random_values(1, random, 1));
     const auto before = j.whole();
-    // Whatever the low bits and the check say: a peer may send anything.
+    // A peer may send any low bits and any check.
     const auto e = static_cast<std::int8_t>(random.below(20)) - 12;
     std::vector<std::byte> side(side_bytes(codec, 1));
     side[0] = static_cast<std::byte>(e);
@@ -791,7 +793,7 @@ TEST_CASE("a peer that insists on coarse steps does not wear the responder down"
 }
 
 TEST_CASE("a newcomer that expects too much learns from those it meets", "[exchange]") {
-  // The others have agreed to a millionth; it has just pulled the model and takes 1/32 for the disagreement.
+  // The others agree to a millionth. The newcomer has just pulled the model, and expects 1/32 of its magnitude.
   const Codec codec = GENERATE(Codec::q8, Codec::q4);
   CAPTURE(codec_name(codec));
   Random random(23);
@@ -825,7 +827,7 @@ TEST_CASE("a newcomer that expects too much learns from those it meets", "[excha
   CHECK(farthest(newcomer, settled, 0) < 1e-5);
 }
 
-// --- numbers that are none ----------------------------------------------------------------------------------------
+// --- NaN and infinity ---------------------------------------------------------------------------------------------
 
 TEST_CASE("a fragment with NaN or infinity is not sent", "[exchange]") {
   const Codec codec = GENERATE(from_range(std::begin(all_codecs), std::end(all_codecs)));
@@ -918,7 +920,7 @@ TEST_CASE("f32 differences that are not finite are not applied", "[exchange]") {
   CHECK(std::isfinite(i.steps.mean()));
 }
 
-// --- what fits ----------------------------------------------------------------------------------------------------
+// --- replies that fit their requests ------------------------------------------------------------------------------
 
 namespace {
 
@@ -982,7 +984,7 @@ TEST_CASE("a request fits the fragment or is not taken", "[exchange]") {
   }
   CHECK(refuses(whole, [](auto& r) { r.blocks = some(2); }));
   CHECK_FALSE(refuses(whole, [](auto& r) {
-    r.blocks = changed(some(2, 0xff), [](auto& b) { b[1] = std::byte{0x07}; });  // all, spelled out
+    r.blocks = changed(some(2, 0xff), [](auto& b) { b[1] = std::byte{0x07}; });  // a bitmap of all blocks
   }));
   CHECK(refuses(part, [](auto& r) { r.blocks = resized(r.blocks, -1); }));
   CHECK(refuses(part, [](auto& r) { r.blocks = resized(r.blocks, 1); }));

@@ -29,7 +29,7 @@ struct Life {
     if (view.correction != nullptr) value += view.correction[i];
     return value;
   }
-  /// Adds to every element of the fragment what an exchange would.
+  /// Adds a correction to every element, as an exchange does.
   void commit(float move) {
     write(move);
     buffers.finish_commit();
@@ -52,7 +52,7 @@ struct Life {
     }
     buffers.take_back(parts.generation + 1);
   }
-  /// Live value plus what is on its way to it.
+  /// The live value with the correction that is on its way to it.
   float whole() const {
     const FragmentView view = here(buffers.y());
     float value = x[0];
@@ -131,7 +131,7 @@ TEST_CASE("commits are counted, so that each can be named", "[fragment_buffers]"
   CHECK(reached(2, 2));
   CHECK(reached(5, 2));
   CHECK_FALSE(reached(1, 2));
-  CHECK(reached(3, commits_modulus - 2));  // it wraps
+  CHECK(reached(3, commits_modulus - 2));  // the count wraps
   CHECK_FALSE(reached(commits_modulus - 2, 3));
 }
 
@@ -142,7 +142,7 @@ TEST_CASE("a commit changes the parts only when it finishes", "[fragment_buffers
   const auto publication = life.memory[before.publication];
   const auto correction = life.memory[before.correction];
   life.write(2);
-  // A daemon that dies here leaves these parts in shared memory: they say what they said, and so do their buffers.
+  // A daemon that dies here leaves these parts in shared memory: the parts and their buffers are unchanged.
   CHECK(life.buffers.parts() == before);
   CHECK(life.memory[before.publication] == publication);
   CHECK(life.memory[before.correction] == correction);

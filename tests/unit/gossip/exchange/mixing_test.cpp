@@ -71,7 +71,7 @@ TEST_CASE("the shift for noise leaves least distance", "[mixing]") {
 TEST_CASE("a budget of 1: half to the own request, the rest in halves", "[mixing]") {
   MixingBudget budget(1.0F);
   CHECK_FALSE(budget.own_under_way());
-  // Alone, one answer after the other (the fragment is held in between) may take half each.
+  // Without an own request, each answer may take half: the fragment is held in between.
   for (int i = 0; i < 3; ++i) {
     CHECK(budget.answer_shift() == 1);
     budget.answered(1);

@@ -1,4 +1,4 @@
-// The outer optimiser: its formula against a table, and what it must be equal to.
+// The outer optimiser: its formula against a table, and other formulas that it must equal.
 
 #include "gossip/exchange/outer.hpp"
 
@@ -14,10 +14,10 @@ using namespace gossamer::gossip;
 
 namespace {
 
-/// One fragment of a block, whose first element is looked at.
+/// A fragment of one block. The tests look at its first element.
 struct One {
   One() : buffers({there(a), there(b), there(c)}, 1, FragmentParts{.generation = 1}, test_device()), steps(1) {}
-  void train(float by, std::size_t element = 0) { a[element] += by; }  // the publication moves
+  void train(float by, std::size_t element = 0) { a[element] += by; }  // moves the publication
   OuterTask::Result step(OuterOptions options) {
     const auto result = OuterTask{options}.run({.buffers = buffers, .steps = steps, .outer = &state});
     if (result.commit) buffers.finish_commit();
@@ -51,7 +51,7 @@ TEST_CASE("outer steps follow the formula", "[outer]") {
 }
 
 TEST_CASE("with rate 1 an outer step is DiLoCo's with outer learning rate 1", "[outer]") {
-  // g = φ − x; v = μv + g; x = φ − (g + μv): written out beside it.
+  // DiLoCo's formula is written out here: g = φ − x; v = μv + g; x = φ − (g + μv).
   One one;
   Random random(2);
   double anchor = 0;

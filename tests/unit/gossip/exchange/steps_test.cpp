@@ -41,7 +41,7 @@ TEST_CASE("the first estimate is a 32nd of a block's mean magnitude", "[steps]")
   CHECK_FALSE(steps.primed());
   steps.prime({publication.data(), correction.data()}, processor());
   CHECK(steps.primed());
-  // 64 / 32 = 2, |1 − 5| / 32 = 1/8, nothing usable: 0.
+  // The block means are 64 / 32 = 2, |1 − 5| / 32 = 1/8, and 0 where no value can be used.
   CHECK(steps.mean() == Approx((2.0 + 0.125) / 3));
   CHECK(steps.exponent(Codec::q8, 128, 1, 0) == 1);
   CHECK(steps.exponent(Codec::q8, 128, 1, 1) == -3);
@@ -56,8 +56,8 @@ TEST_CASE("a step is the power of two at or above range times mean over half the
   };
   const Row row = GENERATE(values<Row>({
       {Codec::q8, 1.0F, 128, 1, 0},            // 128 · 1 / 128 = 1
-      {Codec::q8, 1.0F, 129, 1, 1},            // a little more: the next
-      {Codec::q8, 1.0F, 127, 1, 0},            // a little less: not below
+      {Codec::q8, 1.0F, 129, 1, 1},            // a little more: the next step
+      {Codec::q8, 1.0F, 127, 1, 0},            // a little less: no smaller step
       {Codec::q8, 1.0F, 64, 1, -1},            //
       {Codec::q8, 1.0F, 12, 1, -3},            // 12 / 128 = 0.094 → 1/8
       {Codec::q4, 1.0F, 12, 1, 1},             // 12 / 8 = 1.5 → 2
@@ -66,7 +66,7 @@ TEST_CASE("a step is the power of two at or above range times mean over half the
       {Codec::q4, 1.0F, 8, 0.0625F, -4},       //
       {Codec::q8, 0.0F, 12, 1, -100},          // nothing known: the encoder raises it
       {Codec::q8, 0x1p-120F, 12, 1, -100},     // clamped below
-      {Codec::q8, 0x1p+100F, 128, 1024, 100},  // and above
+      {Codec::q8, 0x1p+100F, 128, 1024, 100},  // the largest exponent
       {Codec::f32, 1.0F, 12, 1, 0},            // has no steps
   }));
   CAPTURE(codec_name(row.codec), row.mean, row.range, row.factor);
@@ -83,7 +83,7 @@ TEST_CASE("an estimate moves a quarter of the way to what was seen", "[steps]") 
   CHECK(steps.mean() == Approx(2.0));
   CHECK(observe_one(steps, 0.0F, 1) == 0);
   CHECK(steps.mean() == Approx(1.5));
-  // A link of factor 4 that shows 8 says 2 of the block itself; 8 was seen where 6 was expected.
+  // A link of factor 4 that shows 8 means a distance of 2 for the block itself. 8 was seen where 6 was expected.
   CHECK(observe_one(steps, 8.0F, 4) == Approx(8.0 / 6.0));
   CHECK(steps.mean() == Approx(1.625));
   for (int i = 0; i < 60; ++i)
@@ -112,7 +112,7 @@ TEST_CASE("a block out of range doubles its estimate and is not compared", "[ste
 TEST_CASE("a block that keeps going out of range learns a wider one of its own", "[steps]") {
   BlockSteps steps = steps_with_mean(1.0F);
   const int usual = steps.exponent(Codec::q8, 128, 1, 0);
-  // Out of range once, then back: the mean comes down again, the wider range stays for a while.
+  // After one time out of range and then many in it, the mean falls again. The wider range stays for a while.
   observe_one(steps, 0, 1, true);
   for (int i = 0; i < 30; ++i)
     observe_one(steps, 1.0F, 1);
@@ -121,7 +121,7 @@ TEST_CASE("a block that keeps going out of range learns a wider one of its own",
   for (int i = 0; i < 30; ++i)
     observe_one(steps, 1.0F, 1);
   CHECK(steps.exponent(Codec::q8, 120, 1, 0) == usual);
-  // However often: no more than 8 times the range.
+  // The range is never widened more than 8 times.
   for (int i = 0; i < 100; ++i)
     observe_one(steps, 0, 1, true);
   steps.refine(0, 6);
@@ -165,8 +165,8 @@ TEST_CASE("a link's factor follows the ratio slowly", "[steps]") {
       {2, 0, 1.10957},      // 2^0.15
       {0.5F, 0, 0.90125},   // 2^-0.15
       {16, 0, 1.51572},     // 16^0.15
-      {1e6F, 0, 1.51572},   // no more from one exchange
-      {1e-6F, 0, 0.65975},  // no less
+      {1e6F, 0, 1.51572},   // the most from one exchange
+      {1e-6F, 0, 0.65975},  // the least from one exchange
       {1, 0.25F, 1},        // a few wide blocks are usual
       {1, 0.26F, 2},        // this many are not
       {0, 1, 2},            //
@@ -190,7 +190,7 @@ TEST_CASE("a link's factor has bounds", "[steps]") {
 }
 
 TEST_CASE("two links share the estimate and keep their own factors", "[steps]") {
-  // One partner disagrees by 1, another by 32: after a while each link's step is its own.
+  // One partner's distance is 1, another's is 32. After a while each link has steps of its own.
   BlockSteps steps = steps_with_mean(1.0F);
   LinkFactor near;
   LinkFactor far;

@@ -33,7 +33,7 @@ struct Trainer {
   bool replace = false;
   bool was_corrected = false;
   bool due = false;
-  double progress = 0;  // of element 0, since it takes part
+  double progress = 0;  // what element 0 has trained since the client takes part
 
   [[nodiscard]] std::uint8_t spare() const { return static_cast<std::uint8_t>(3 - publication - correction); }
   void train(float step) {
@@ -53,13 +53,13 @@ struct Trainer {
   }
 };
 
-/// The memory of some clients is out of reach at some tasks: nothing is taken of them and nothing written, or only
-/// that.
+/// A device that cannot reach the memory of some clients at some tasks. Either nothing is taken from a client and
+/// nothing written, or only the writing fails.
 class HalfDeaf final : public PlayedDevice {
  public:
   explicit HalfDeaf(std::uint64_t seed) : random_(seed) {}
   double deaf = 0;  // how often a client is not reached,
-  double mute = 0;  // or its correction cannot be written
+  double mute = 0;  // how often the correction of a reached client is not written
 
   bool local_mean(std::span<const ClientFragment> clients, std::span<float> y,
                   std::span<LocalMeanOutcome> outcomes) const override {
@@ -90,10 +90,10 @@ struct Played {
   LocalGroup group{1, 0};
   std::map<LocalGroup::ClientId, Trainer> trainers;
   TimeUs now_us = 0;
-  bool broken_rule = false;  // a negative control: what comes late is taken in twice
+  bool broken_rule = false;  // negative control: a late publication is taken in twice
   const Device* device = &test_device();
   std::uint32_t withheld = 0;
-  bool hands_over_all = false;  // a negative control: also what could not be written
+  bool hands_over_all = false;  // negative control: hands over corrections that were not written
 
   explicit Played(std::size_t count) {
     for (LocalGroup::ClientId id = 1; id <= count; ++id) {
@@ -201,7 +201,8 @@ TEST_CASE("clients of any speed count with what they did, once", "[local_group]"
           value += moved;
       }
     }
-    // The rest is served: then the copy is the mean of their progress and what was exchanged, and they hold it.
+    // In the last rounds all is served. Then the copy is the mean of their progress and the exchanges, and all clients
+    // hold it.
     for (int i = 0; i < 4; ++i) {
       node.begin();
       node.serve(1);
@@ -243,7 +244,7 @@ TEST_CASE("clients whose memory is out of reach at times count with what they di
           value += moved;
       }
     }
-    // Everything can be reached at last, and is served.
+    // At the end every client can be reached and is served.
     device.deaf = device.mute = 0;
     for (int i = 0; i < 6; ++i) {
       node.begin();
@@ -329,7 +330,7 @@ TEST_CASE("clients whose values are rounded for ever are even once nobody trains
       round();
     CHECK(group.even());
   }
-  // The copy was moved by rounding many times. All clients are still given what one of them learns now.
+  // Rounding has moved the copy many times. All clients must still get what one of them learns now.
   clocks[2] = 1;
   round();
   CHECK_FALSE(group.even());
@@ -422,7 +423,7 @@ TEST_CASE("what a client published that is gone is taken in when its memory can 
     REQUIRE(node.group.over(0, node.now_us));
     node.group.end(0);
     const auto work = node.group.take_in(0);
-    node.group.remove(2);  // while a worker has it
+    node.group.remove(2);  // the client goes while a worker has its fragment
     CHECK(node.group.needs(2));
     node.group.done(0, work, std::vector<LocalMeanTask::Outcome>(work.parts.size(), {.reached = false}));
   } else {
@@ -459,7 +460,7 @@ TEST_CASE("a round ends when all have published, or after twice the time of the 
   node.now_us += 10'001;
   CHECK(node.end_if_over());
 
-  // Of the next round the slow one, which still has the fragment, is not part.
+  // The slow client still has the fragment, and is not part of the next round.
   node.begin();
   node.now_us += 5000;
   node.serve(1);
@@ -480,7 +481,7 @@ TEST_CASE("a round ends when all have published, or after twice the time of the 
     CHECK_FALSE(node.end_if_over());
     node.trainers[3];
     node.group.add(3, LocalGroup::Arrival::without_values, 0);
-    CHECK(node.end_if_over());  // somebody waits for the values
+    CHECK(node.end_if_over());  // the new client waits for the values
     node.begin();
     CHECK(node.trainers[3].replace);
   }
@@ -496,7 +497,7 @@ TEST_CASE("a round that waits for a client that stands still ends after one that
   node.now_us += 10'000;
   REQUIRE(node.end_if_over());  // the first still has the fragment
   node.group.observe_clock(1, 10);
-  node.begin();  // to the second only, which stands still from now on
+  node.begin();  // only the second gets the fragment, and it now stands still
   REQUIRE(node.trainers[2].due);
   node.now_us += 5000;
   node.serve(1);
@@ -522,7 +523,7 @@ TEST_CASE("a client that joins takes the copy over and moves nobody", "[local_gr
   CHECK(node.y == before);
   CHECK(node.trainers[3].x == before);
 
-  // From then on it counts for a third.
+  // From now on it counts for a third.
   node.trainers[3].train(3);
   node.round();
   CHECK(node.y[0] == Approx(before[0] + 1));
@@ -552,7 +553,7 @@ TEST_CASE("of a client that goes, what it published stays", "[local_group]") {
   SECTION("after that") {
     node.serve(2);
     node.group.remove(2);
-    CHECK(node.group.needs(2));  // its memory, until then
+    CHECK(node.group.needs(2));  // its memory is needed until the round ends
     node.serve(1);
     CHECK(node.end_if_over());
     CHECK(node.y[0] == 4 * lattice);
@@ -563,7 +564,7 @@ TEST_CASE("of a client that goes, what it published stays", "[local_group]") {
   const float before = node.y[0];
   node.trainers.erase(2);
   node.round();
-  CHECK(node.y[0] == before + lattice);  // it is the whole now
+  CHECK(node.y[0] == before + lattice);  // the client that is left counts alone
 }
 
 TEST_CASE("a client whose values are not finite is left out, whole, until they are", "[local_group]") {
@@ -573,14 +574,14 @@ TEST_CASE("a client whose values are not finite is left out, whole, until they a
   node.trainers[2].train(2);
   node.trainers[2].x[300] = GENERATE(std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::infinity());
   node.round();
-  CHECK(node.y == Values(elements, lattice / 2));  // it was known only now
+  CHECK(node.y == Values(elements, lattice / 2));  // it was known only now: the client's share still counted
   CHECK(node.group.quarantined(2));
   CHECK(node.group.quarantines() == 1);
 
   node.trainers[1].train(lattice);
   node.round();
   CHECK(node.y == Values(elements, lattice * 3 / 2));
-  CHECK(node.trainers[2].x[0] == 2);  // nor is it moved
+  CHECK(node.trainers[2].x[0] == 2);  // it gets no correction either
 
   node.trainers[2].x[300] = 0;
   node.round();
@@ -598,7 +599,7 @@ TEST_CASE("clients are not even until one that was not finite, and was mended, h
   node.trainers[2].x[300] = std::numeric_limits<float>::quiet_NaN();
   node.round();
   REQUIRE(node.group.quarantined(2));
-  node.trainers[2].x[300] = 1;  // mended, and nobody has trained
+  node.trainers[2].x[300] = 1;  // finite again, and nobody has trained
   node.round();
   CHECK_FALSE(node.group.quarantined(2));
   CHECK(node.trainers[2].x != node.y);
@@ -632,7 +633,7 @@ TEST_CASE("what a client learned under an earlier daemon counts by its share of 
   CHECK(trainer.x == node.y);
   trainer.train(2);
   node.round();
-  CHECK(node.y == Values(elements, 3));  // the other client is not back, and no part of the mean
+  CHECK(node.y == Values(elements, 3));  // the absent client is no part of the mean
 }
 
 TEST_CASE("a client that comes back does not draw the others back, and counts with what it publishes from then on",
@@ -677,7 +678,7 @@ TEST_CASE("the group's clock is the mean of what its clients have trained, and n
   group.observe_clock(1, 40 + 30);
   CHECK(group.clock() == 110);
   for (std::uint64_t clock = 7001; clock <= 7010; ++clock)
-    group.observe_clock(2, clock);  // thirds are not lost
+    group.observe_clock(2, clock);  // fractions of a third are not lost
   CHECK(group.clock() == 113);
   group.observe_clock(3, 2);
   CHECK(group.clock() == 114);
@@ -688,7 +689,7 @@ TEST_CASE("the group's clock is the mean of what its clients have trained, and n
   group.observe_clock(3, 12);
   CHECK(group.clock() == 119);
   group.add(4, LocalGroup::Arrival::without_values, 5);
-  group.observe_clock(4, 1000);  // what it trains before it has the values does not count
+  group.observe_clock(4, 1000);  // training before it has the values does not count
   CHECK(group.clock() == 119);
 }
 
@@ -761,13 +762,13 @@ TEST_CASE("of clients that hold one model the copy follows one, and only those t
   for (const LocalGroup::Part& part : begin().parts)
     CHECK((part.offer && part.correct == (part.id == 3)));
   group.published(3, 0, now_us);
-  CHECK_FALSE(group.over(0, now_us + us_per_s));  // it has nothing to follow yet
+  CHECK_FALSE(group.over(0, now_us + us_per_s));  // there is nothing to follow yet
   group.published(2, 0, now_us, 0);
   group.observe_clock(2, 32);
-  CHECK(group.publication_clock(0) == 0);  // y is to be from before that
+  CHECK(group.publication_clock(0) == 0);  // y must have an earlier clock
   CHECK(takes(end()) == std::map<LocalGroup::ClientId, Take>{{2, Take::values}, {3, Take::check}});
 
-  // The first came late; it and the second have the other's training already, in y or by themselves.
+  // The first client came late. It and the second already have the other's training, by y or by their own averaging.
   group.published(1, 0, now_us, 32);
   group.follow(Follows::mean);
   CHECK_FALSE(group.even());
@@ -794,7 +795,7 @@ TEST_CASE("rounds begin once a period while somebody trains, and once more to sh
   node.group.observe_clock(1, 8);
   CHECK(wanted());
   node.round();
-  CHECK_FALSE(wanted());  // not yet
+  CHECK_FALSE(wanted());  // the period is not over
   node.now_us += 1000;
   CHECK(wanted());  // the other has not got it
   node.round();
@@ -802,7 +803,7 @@ TEST_CASE("rounds begin once a period while somebody trains, and once more to sh
   CHECK_FALSE(wanted());
   CHECK(node.trainers[2].x == node.y);
 
-  // One that publishes when its round is over is not forgotten, though nobody trains any more.
+  // A client that publishes after its round is not forgotten, although nobody trains any more.
   node.trainers[2].train(2 * lattice);
   node.begin();
   node.serve(1);
@@ -814,7 +815,7 @@ TEST_CASE("rounds begin once a period while somebody trains, and once more to sh
   CHECK(wanted());
   node.round();
   node.now_us += 1000;
-  CHECK_FALSE(wanted());  // it was in what this round handed out
+  CHECK_FALSE(wanted());  // this round has given it to all
   CHECK(node.trainers[1].x == node.y);
   CHECK(node.trainers[2].x == node.y);
 }
@@ -823,7 +824,7 @@ TEST_CASE("a client that had the fragment in its hands while a round passed is h
           "[local_group]") {
   Played node(2);
   node.now_us = 5000;
-  node.begin();  // to both; the second sits on it
+  node.begin();  // to both; the second does not serve it
   node.trainers[1].train(lattice);
   node.serve(1);
   node.now_us += us_per_s;
@@ -833,8 +834,8 @@ TEST_CASE("a client that had the fragment in its hands while a round passed is h
   node.now_us += us_per_s;
   REQUIRE(node.end_if_over());
   CHECK_FALSE(node.group.even());
-  CHECK(node.group.wanted(1000, node.now_us, 8).empty());  // nobody could be handed it
-  node.serve(2);                                           // without having trained
+  CHECK(node.group.wanted(1000, node.now_us, 8).empty());  // no client could be given it
+  node.serve(2);                                           // the second client has not trained
   REQUIRE(node.group.wanted(1000, node.now_us, 8).size() == 1);
   node.round();
   CHECK(node.trainers[2].x == node.y);
@@ -896,7 +897,7 @@ TEST_CASE("clients are not even while one has trained after what it published", 
   REQUIRE(group.over(0, 1 * us_per_s));
   group.end(0);
   done(group.take_in(0));
-  // It publishes, trains its last step, and stops. Its clock is seen first.
+  // The second client publishes, trains its last step and stops. Its clock is seen before its publication.
   group.observe_clock(2, 22);
   done(group.begin(0, false, 2 * us_per_s));
   group.published(2, 0, 2 * us_per_s + 1, 0);

@@ -17,10 +17,10 @@ using Kind = Standing::Kind;
 TEST_CASE("what a client published that comes back later is lacking unless a copy that is there contains it") {
   const std::array copy{Gap{.newest = 2, .begun = 3}, Gap{.newest = 7, .begun = 20}};
   CHECK(lacks(copy, {Kind::moved, 5}));
-  CHECK(lacks(copy, {Kind::moved, 5, 8}));  // a copy that was never handed out, or to nobody that was there
+  CHECK(lacks(copy, {Kind::moved, 5, 8}));  // the copy was never given out, or to no client that was there
   CHECK_FALSE(lacks(copy, {Kind::moved, 5, 7}));
-  CHECK(lacks(copy, {Kind::moved, 1, 3}));         // of a daemon before the last one
-  CHECK_FALSE(lacks(copy, {Kind::moved, 5, 21}));  // broke off from this daemon
+  CHECK(lacks(copy, {Kind::moved, 1, 3}));         // lost with a daemon before the last one
+  CHECK_FALSE(lacks(copy, {Kind::moved, 5, 21}));  // this daemon's copies from 21 on contain it
   CHECK_FALSE(lacks(copy, {Kind::holds, 5}));
   CHECK_FALSE(lacks(copy, {Kind::alone, 5}));
   CHECK_FALSE(lacks(copy, {}));

@@ -18,7 +18,7 @@ MemberRecord record(std::size_t number, std::uint64_t incarnation = 1, bool dial
   return made;
 }
 
-/// One node, with the rest of the cluster played by the test.
+/// One node. The test plays the rest of the cluster.
 struct Fixture {
   explicit Fixture(MembershipOptions options = {}, bool dial_only = false)
       : options_(options), membership(options, record(0, 1, dial_only), Random(7), 0) {}
@@ -39,7 +39,7 @@ struct Fixture {
       receive(i, Join{record(i)});
     clear();
   }
-  /// In steps of a tick; every other node answers pings if `answering`.
+  /// Lets time pass in steps of a tick. With `answering`, every other node answers pings.
   void run(TimeUs duration_us, bool answering) {
     const TimeUs end_us = now_us + duration_us;
     while (now_us < end_us) {
@@ -114,7 +114,7 @@ TEST_CASE("A claim about oneself is refuted with a larger incarnation") {
 
 TEST_CASE("The largest incarnation locks nobody out") {
   constexpr std::uint64_t largest = std::numeric_limits<std::uint64_t>::max();
-  // A claim out of reach is not believed, neither by its subject nor by others.
+  // Nobody believes a claim of an impossible incarnation, neither its subject nor the others.
   Fixture f;
   f.add(3);
   f.hear(1, Claim::dead, 0, largest);
@@ -126,7 +126,7 @@ TEST_CASE("The largest incarnation locks nobody out") {
   CHECK(f.membership.counters().implausible == 4);
   CHECK(f.membership.find(record(2).node)->record.incarnation == 1);
 
-  // A node that was driven up to it stays there, and its own word then wins the draw.
+  // A node that was driven up to the largest incarnation stays there. Its own word then decides.
   Membership high({}, record(0, largest - 1), Random(1), 0);
   Membership::Actions out;
   MembershipMessage accusation;
@@ -136,7 +136,7 @@ TEST_CASE("The largest incarnation locks nobody out") {
   high.receive(record(1).node, accusation, 0, out);
   CHECK(high.self().incarnation == largest);
 
-  f.receive(3, News{}, largest);  // its own word
+  f.receive(3, News{}, largest);  // the node says so itself
   CHECK(f.membership.find(record(3).node)->record.incarnation == largest);
   f.now_us = 30 * us_per_s;
   f.membership.tick(f.now_us, f.out);
@@ -346,7 +346,7 @@ TEST_CASE("A lost link has the member probed at once") {
   CHECK(pings[0].to == record(13).node);
 }
 
-/// What a node says of itself where it has moved.
+/// The rumour of a node that has moved.
 Rumour moved(std::size_t number, std::uint64_t incarnation, std::string address) {
   Rumour rumour{.claim = Claim::alive, .subject = record(number, incarnation)};
   rumour.subject.dial_only = address.empty();
@@ -381,8 +381,8 @@ TEST_CASE("A member's new address is taken over, whether or not its incarnation 
       CHECK(f.membership.find(record(1).node)->record.address == "tcp://n1");
       f.receive(speaker, News{}, speaker == 1 ? 2 : 1, {moved(1, 2, "tcp://elsewhere")});
       CHECK(f.membership.find(record(1).node)->record == moved(1, 2, "tcp://elsewhere").subject);
-      CHECK(f.membership.queued_rumours() > 0);  // to be passed on
-      // What was said before comes late, and counts no more.
+      CHECK(f.membership.queued_rumours() > 0);  // it passes the rumour on
+      // An earlier statement that comes late no longer counts.
       f.receive(3, News{}, 1, {moved(1, 1, "tcp://n1")});
       f.receive(3, News{}, 1, {moved(1, 2, "tcp://a-lie")});
       CHECK(f.membership.find(record(1).node)->record.address == "tcp://elsewhere");
@@ -485,12 +485,12 @@ TEST_CASE("Members that a member invents keep nobody out, and take nobody's plac
   f.receive(6, Join{record(6)});
   invent(200);
   f.receive(7, Sync{.sender = record(7)}, 1,
-            {{.claim = Claim::alive, .spread = true, .subject = record(2'000)}});  // it believes the liar, too
+            {{.claim = Claim::alive, .spread = true, .subject = record(2'000)}});  // node 7 believes the liar, too
   invent(200);
   keeps(7);
   f.membership.check_invariants();
 
-  // They do not make the cluster a large one. A neighbour in a large cluster can still tell this node so.
+  // Invented nodes do not make the cluster a large one. A neighbour in a large cluster can still say that it is large.
   MembershipMessage message{.incarnation = 1, .partial = true, .body = News{}};
   f.membership.receive(record(1).node, message, f.now_us, f.out);
   CHECK_FALSE(f.membership.partial());
@@ -530,7 +530,7 @@ TEST_CASE("Also one that is back may be one too many") {
 TEST_CASE("A neighbour that is never heard itself is one no longer, nor is it dead") {
   Fixture f({.full_view_limit = 2, .active_view = 2});
   for (std::size_t i = 1; i <= 4; ++i)
-    f.receive(i, Join{record(i, 1, i == 4)});  // 4 can only dial out: nothing but a link to it reaches it
+    f.receive(i, Join{record(i, 1, i == 4)});  // node 4 can only dial out: it is reached only by a link to it
   REQUIRE(f.membership.partial());
   REQUIRE(f.membership.find(record(4).node) != nullptr);
   f.clear();
@@ -672,7 +672,7 @@ TEST_CASE("Messages out of bounds are counted and do nothing") {
   f.receive(0, Ping{});
   CHECK(f.out.send.empty());
   f.receive(1, Join{record(0, 5)});
-  f.receive(1, Join{record(2, 5)});  // in another's name
+  f.receive(1, Join{record(2, 5)});  // in the name of another node
   f.receive(1, Sync{.sender = record(2, 5)});
   f.receive(1, ShuffleReply{std::vector<MemberRecord>(max_shuffle_records + 1, record(3))});
   CHECK(f.membership.counters().malformed == 4);
@@ -739,7 +739,7 @@ TEST_CASE("Whatever admitted members send, every table stays within its bound") 
                                    .subject = record(random.below(900), random.next() >> random.below(64)),
                                    .accuser = record(random.below(300)).node});
       }
-      // Half of the messages speak for the one who sends them, as sound ones do.
+      // Half of the messages speak for their sender, as correct ones do.
       NodeId from = record(1 + random.below(299)).node;
       if (auto* join = std::get_if<Join>(&message.body); join != nullptr && random.below(2) == 0) {
         from = join->sender.node;

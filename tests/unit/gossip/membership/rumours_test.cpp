@@ -64,7 +64,7 @@ TEST_CASE("Accusations by different nodes stand side by side until there is othe
   queue.push(accusation(3, 1));
   CHECK(queue.size() == 2);
   CHECK(take(queue, 9).size() == 2);
-  queue.push(accusation(4, 2));  // of a later incarnation: those of the earlier are refuted
+  queue.push(accusation(4, 2));  // a later incarnation: accusations of the earlier one are refuted
   CHECK(queue.size() == 1);
   queue.push(accusation(5, 2));
   queue.push(dead(1, 2));

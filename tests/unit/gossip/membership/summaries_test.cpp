@@ -80,7 +80,7 @@ TEST_CASE("messages and the table are bounded; of too many the oldest goes", "[s
       CHECK(in_this.insert(one.node).second);
     told.merge(in_this);
   }
-  CHECK(told.size() == max_kept_summaries + 1);  // by chance, so each in turn
+  CHECK(told.size() == max_kept_summaries + 1);  // summaries are drawn by chance, so each has its turn
 }
 
 TEST_CASE("all hear of all over few links, and in larger clusters most of most", "[summaries]") {
@@ -90,7 +90,7 @@ TEST_CASE("all hear of all over few links, and in larger clusters most of most",
   for (std::size_t i = 0; i < count; ++i)
     tables.emplace_back(node_id(i));
   Random random(9);
-  // Links by chance, eight to each in the mean, as active views have.
+  // Random links, on average eight to each node, as active views have.
   std::vector<std::vector<std::size_t>> links(count);
   for (std::size_t i = 0; i < count; ++i) {
     for (int link = 0; link < 4; ++link) {

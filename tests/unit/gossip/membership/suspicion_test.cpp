@@ -27,7 +27,7 @@ TEST_CASE("Bounds of a suspicion grow with the logarithm of the cluster") {
       // WAN: 6 · log10 n · 5 s
       {6, 6, 10, 5'000'000, {30'000'000, 180'000'000, 4}},
       {6, 6, 1'000, 5'000'000, {90'000'000, 540'000'000, 4}},
-      // nobody could confirm
+      // No node could confirm it.
       {1, 6, 100, 1'000'000, {2'000'000, 12'000'000, 0}},
   };
   for (const Case& item : cases) {

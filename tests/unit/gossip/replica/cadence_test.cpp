@@ -82,12 +82,12 @@ TEST_CASE("an exchange costs what the last ones took", "[cadence]") {
   for (int i = 0; i < 10; ++i)
     add(250);
   CHECK(cost.us() == Approx(250));
-  // It follows a change within about as many exchanges as it remembers, up and down alike.
+  // The cost follows a change in either direction, within about as many exchanges as it remembers.
   const double changed = GENERATE(2'500.0, 25.0);
   for (int i = 0; i < 64; ++i)
     add(changed);
   CHECK(cost.us() == Approx(changed).epsilon(0.05));
-  // Nothing happened: nothing is learnt.
+  // Without any exchange, nothing is learned.
   cost.add({});
   CHECK(cost.us() == Approx(changed).epsilon(0.05));
 }
@@ -96,7 +96,7 @@ TEST_CASE("what is done for another purpose does not raise the cost of an exchan
   ExchangeCost cost;
   cost.add({.exchanges = 10, .publications = 10, .taken_us = 1'000});
   for (int i = 0; i < 10'000; ++i)
-    cost.add({.publications = 10, .taken_us = 1'000});  // a hundred each
+    cost.add({.publications = 10, .taken_us = 1'000});  // 100 µs for each publication
   CHECK(cost.us() == Approx(200));
   for (int i = 0; i < 50; ++i)
     cost.add({.exchanges = 10, .publications = 10, .taken_us = 1'000});
@@ -122,7 +122,7 @@ TEST_CASE("what follows up on an exchange is part of its cost, with its publicat
 TEST_CASE("gossip takes its share ten seconds after its cost has changed, down as fast as up", "[cadence]") {
   constexpr double share = 0.02;
   constexpr double fragments = 10;
-  // Of exchanges that take 50 ms there are four in these ten seconds, too few to learn from.
+  // Exchanges that take 50 ms are so rare that ten seconds have only four, too few to learn from.
   const auto [cost_us, factor] = GENERATE(table<double, double>(
       {{50, 0.01}, {50, 0.1}, {50, 10}, {50, 100}, {500, 0.01}, {500, 0.1}, {500, 10}, {5'000, 0.01}, {5'000, 0.1}}));
   const double first_us = cost_us;
@@ -131,7 +131,7 @@ TEST_CASE("gossip takes its share ten seconds after its cost has changed, down a
   Cadence cadence(100);
   ExchangeCost cost;
   TimeUs now_us = 0;
-  double debt = 0;  // of exchanges: only whole ones are done
+  double debt = 0;  // parts of an exchange; only whole ones are done
   const auto second = [&](double each_us) {
     debt += 2 * fragments * us_per_s / static_cast<double>(cadence.period_us());
     const double done = std::floor(debt);
@@ -174,7 +174,7 @@ TEST_CASE("the period follows from the cost and the tighter of the shares", "[ca
   CHECK(cadence.period_us() == row.period_us);
   CHECK(cadence.limit() == row.limit);
   cadence.adjust(row.fragments, 0, 0, {.time_share = row.time_share, .bytes_per_s = row.bytes_per_s}, 0);
-  CHECK(cadence.period_us() == 50'000);  // at once
+  CHECK(cadence.period_us() == 50'000);  // a limit that is taken away counts at once
 }
 
 TEST_CASE("a training step allows a node to begin two exchanges of each fragment", "[cadence]") {
@@ -192,7 +192,7 @@ TEST_CASE("a training step allows a node to begin two exchanges of each fragment
   CHECK(cadence.period_us() == Cadence::most_us);
   cadence.set_least(0, 0);
   cadence.adjust(10, 0, 0, {.step_us = us_per_s}, 0);
-  CHECK(cadence.period_us() == 0);  // somebody wants it so
+  CHECK(cadence.period_us() == 0);  // the user wants no period
 }
 
 TEST_CASE("the farther apart replicas are, the shorter is the longest period for the sake of time", "[cadence]") {
@@ -204,7 +204,7 @@ TEST_CASE("the farther apart replicas are, the shorter is the longest period for
   Cadence cadence(50'000);
   cadence.adjust(10, 1e6, 0, {.time_share = 0.02, .distance = 0.5}, 0);
   CHECK(cadence.period_us() == 60 * us_per_s);
-  cadence.set_least(90 * us_per_s, 0);  // what is asked for is never shortened
+  cadence.set_least(90 * us_per_s, 0);  // the wanted period is never shortened
   CHECK(cadence.period_us() == 90 * us_per_s);
 }
 

@@ -23,7 +23,7 @@ TEST_CASE("a fragment is settled once it agrees with as many as there are, up to
   CHECK_FALSE(agreement.settled(1));
   agreement.observe(node_id(1), 0, true);
   CHECK(agreement.settled(1));
-  agreement.observe(node_id(1), 0, true);  // the same again says nothing new
+  agreement.observe(node_id(1), 0, true);  // the same partner again counts once
   CHECK_FALSE(agreement.settled(2));
   agreement.observe(node_id(2), finish_tolerance / 2, true);
   agreement.observe(node_id(3), finish_tolerance / 2, true);
@@ -44,6 +44,6 @@ TEST_CASE("a difference from anyone starts it again, and agreeing with one that 
     CHECK(agreement.has(node_id(1)));
     agreement.observe(node_id(3), unknown, true);
     CHECK_FALSE(agreement.has(node_id(1)));
-    CHECK(agreement.agreed_distance() == 0);  // what a program is told if the run ends without node 3
+    CHECK(agreement.agreed_distance() == 0);  // what a program is told if node 3 is gone at the end
   }
 }

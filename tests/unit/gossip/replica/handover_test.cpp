@@ -1,4 +1,4 @@
-// How much a leaver hands over before it is enough.
+// How many exchanges a leaver makes until it has handed over enough.
 
 #include "gossip/replica/handover.hpp"
 
@@ -18,7 +18,7 @@ TEST_CASE("a leaver's share of the mean is what it may keep", "[handover]") {
   struct Row {
     std::size_t replicas;
     int shift;
-    std::size_t exchanges;  // until it is enough
+    std::size_t exchanges;  // exchanges until it is enough
   };
   const Row row = GENERATE(Row{1, 1, 0}, Row{2, 1, 1}, Row{3, 1, 2}, Row{4, 1, 2}, Row{5, 1, 3}, Row{8, 1, 3},
                            Row{9, 1, 4}, Row{2, 2, 3}, Row{4, 2, 5}, Row{1'000'000, 1, Handover::max_exchanges});

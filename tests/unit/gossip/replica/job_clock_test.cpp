@@ -1,4 +1,4 @@
-// What a job's clock is where all are honest, and what one that lies can do to it.
+// The clock of a job of honest replicas, and what a replica that lies can do to it.
 
 #include "gossip/replica/job_clock.hpp"
 #include "catch.hpp"
@@ -11,8 +11,8 @@ namespace {
 
 using gossamer::test::node_id;
 
-/// This replica and others, each of which trains so many samples a second; looked at ten times a second, while the
-/// others tell where they stand once.
+/// This replica and others, each of which trains so many samples a second. The clock is computed ten times a second,
+/// and each other replica tells its clock once a second.
 struct Job {
   JobClock clock = {};
   double own = 0;
@@ -28,7 +28,7 @@ struct Job {
   std::vector<Other> others = {};
   int looks = 0;
   std::uint64_t least = 0;  ///< the clock does not go back
-  bool falls = false;       ///< unless nobody claims as much any more
+  bool falls = false;       ///< the clock may fall, because no replica claims as much any more
 
   void train(double seconds) {
     for (int i = 0; i < static_cast<int>(seconds * 10); ++i) {
@@ -54,7 +54,7 @@ struct Job {
     }
     own_pace = pace;
   }
-  /// The run ends, and all tell their last clocks.
+  /// Ends the run: all replicas tell their last clocks.
   void end() {
     std::vector<JobClock::Claim> claims;
     for (std::size_t n = 0; n < others.size(); ++n) {
@@ -102,7 +102,7 @@ TEST_CASE("of two, one far ahead is followed eight times as fast as the other tr
   CHECK(job.value() == Approx(8 * job.own).epsilon(0.02));
   REQUIRE(job.clock.ahead());
   CHECK(job.clock.ahead()->node == node_id(1));
-  job.others[0].pace = 0;  // it waits for us
+  job.others[0].pace = 0;  // it waits for this replica
   job.train(300);
   CHECK(job.clock.value() == job.others[0].told);
   CHECK_FALSE(job.clock.ahead());
@@ -159,7 +159,7 @@ TEST_CASE("one replica that lies does not move the job's clock, and nothing of i
   CHECK(job.value() <= std::max(job.own, job.others[0].at));
   REQUIRE(job.clock.disbelieved());
   CHECK((job.clock.disbelieved()->node == node_id(2) && job.clock.disbelieved()->clock == lie));
-  // Corrected, or gone.
+  // The lie is corrected, or the liar goes.
   if (from_the_beginning) job.others[1].lie.reset();
   if (!from_the_beginning) job.others.pop_back();
   job.train(10);
@@ -231,7 +231,7 @@ TEST_CASE("who has ended early follows those that train on no faster, and all en
       job.train(2.3);
       job.ended = true;
       job.own_pace = 0;
-      for (std::size_t n = 1; n < others; ++n) {  // they end as early
+      for (std::size_t n = 1; n < others; ++n) {  // these end at the same time
         job.others[n].ended = true;
         job.others[n].pace = 0;
       }

@@ -1,5 +1,5 @@
-// How a replica comes to its model: who begins, who pulls, from whom, and what becomes of it when neighbours come and
-// go.
+// How a replica gets its model: which replica begins, which one pulls and from whom, and what happens when neighbours
+// come and go.
 
 #include <algorithm>
 #include <deque>
@@ -66,13 +66,13 @@ struct Newcomer {
     }));
   }
   void forget() { out = {}; }
-  /// 2.
+  /// Meets node 2 as a donor.
   void meet_donor() {
     link_up(2);
     hear(2, info(ReplicaState::running, 20));
     tick();
   }
-  /// 2, which has trained more, and 3.
+  /// Meets two donors: node 2, which has trained more, and node 3.
   void meet_two_donors() {
     link_up(2);
     link_up(3);
@@ -110,7 +110,7 @@ TEST_CASE("alone, a newcomer begins with its own model", "[joining]") {
   CHECK(one.joining.fragments_pulled() == 0);
   one.forget();
   one.tick(10 * us_per_s);
-  CHECK_FALSE(one.out.finished);  // once
+  CHECK_FALSE(one.out.finished);  // it finishes only once
 }
 
 TEST_CASE("one that keeps the job begins nothing without a trained model, and nobody waits for it", "[joining]") {
@@ -139,7 +139,7 @@ TEST_CASE("one that keeps the job begins nothing without a trained model, and no
   saved.link_up(3);
   saved.tick();
   saved.tick(2 * us_per_s);
-  CHECK_FALSE(saved.out.finished);  // who is silent may have learned more
+  CHECK_FALSE(saved.out.finished);  // a silent node may have trained more
   saved.hear(3, told);
   CHECK_FALSE(saved.out.finished);  // it trains no more than this one
   const bool through_another = GENERATE(false, true);
@@ -166,7 +166,7 @@ TEST_CASE("nothing is decided before the neighbours to be dialled have all been 
   CHECK_FALSE(one.out.finished);
   one.tick(0, true);
   CHECK(one.pulls_from(2).size() == 2);
-  // Once they have been, it stays so, though more neighbours come.
+  // Once all addresses have been dialled, that stays so, although more neighbours come.
   one.forget();
   one.link_up(3);
   one.hear(3, info(ReplicaState::running, 100));
@@ -190,7 +190,7 @@ TEST_CASE("of two founders the larger clock begins, then the smaller id", "[join
   Newcomer one(row.we_are_smaller ? 1 : 9, 4, row.own_clock);
   one.link_up(5);
   one.tick();
-  CHECK_FALSE(one.out.finished);  // it has not said where it stands
+  CHECK_FALSE(one.out.finished);  // the other has not told its clock yet
   one.hear(5, info(ReplicaState::joining, row.other_clock));
   CHECK(one.out.finished == row.we_begin);
   if (row.we_begin) return;
@@ -208,7 +208,7 @@ TEST_CASE("the founder dies before it has begun: the next one begins", "[joining
   three.hear(1, info(ReplicaState::joining));
   three.hear(2, info(ReplicaState::joining));
   three.link_down(1);
-  CHECK_FALSE(three.out.finished);  // 2 begins
+  CHECK_FALSE(three.out.finished);  // node 2 begins
   three.link_down(2);
   CHECK(three.out.finished);
 
@@ -242,7 +242,7 @@ TEST_CASE("an info of another job says nothing", "[joining]") {
   one.link_up(2);
   one.tick();
   one.hear(2, info(ReplicaState::absent, 0, {8, 9}));
-  one.hear(3, info(ReplicaState::running));  // of a node that no link leads to
+  one.hear(3, info(ReplicaState::running));  // no link leads to this node
   CHECK_FALSE(one.out.finished);
   CHECK(one.pulls_from(3).empty());
 }
@@ -257,8 +257,8 @@ TEST_CASE("a neighbour that does not answer is passed over, and heard when it do
   CHECK_FALSE(five.out.finished);
   five.forget();
   five.tick(1);
-  CHECK(five.queries_to(1) == 1);  // asked again
-  CHECK_FALSE(five.out.finished);  // 2 is to begin
+  CHECK(five.queries_to(1) == 1);  // node 1 is asked again
+  CHECK_FALSE(five.out.finished);  // node 2 is expected to begin
   five.hear(1, info(ReplicaState::running, 50));
   CHECK(five.pulls_from(1).size() == 2);
 }
@@ -304,7 +304,7 @@ TEST_CASE("a donor that leaves costs only the fragments asked of it", "[joining]
   one.pulled(2, values_of(0, 2, 20));
   one.forget();
   one.link_down(2);
-  one.pulled(2, values_of(2, 2, 20));  // too late
+  one.pulled(2, values_of(2, 2, 20));  // too late: the link is down
   CHECK(one.out.take.empty());
   one.pulled(3, values_of(1, 2, 10));
   one.pulled(3, values_of(3, 2, 10));
@@ -338,7 +338,7 @@ TEST_CASE("a donor's link that breaks and is up again costs nothing of the model
   one.pulled(2, values_of(0, 2, 20));
   one.link_down(2);
   one.link_up(2);
-  one.tick(5 * us_per_s);  // it does not answer at once
+  one.tick(5 * us_per_s);  // the donor does not answer at once
   CHECK_FALSE(one.out.finished);
   one.forget();
   one.hear(2, info(ReplicaState::running, 20));
@@ -356,7 +356,7 @@ TEST_CASE("a pull that takes too long is asked for elsewhere", "[joining]") {
   one.forget();
   one.tick(1);
   CHECK(one.pulls_from(2).size() + one.pulls_from(3).size() == 1);
-  CHECK(one.pulls_from(3).size() == 1);  // not of the one that failed
+  CHECK(one.pulls_from(3).size() == 1);  // not from the donor that failed
 }
 
 TEST_CASE("a slow link brings the model in the end, and not twice", "[joining]") {
@@ -365,7 +365,7 @@ TEST_CASE("a slow link brings the model in the end, and not twice", "[joining]")
   Newcomer one(1, fragments);
   one.link_up(2);
   one.hear(2, info(ReplicaState::running, 20));
-  std::deque<std::uint32_t> on_the_way;  // one after the other
+  std::deque<std::uint32_t> on_the_way;  // values that arrive one after the other
   std::size_t asked = 0;
   TimeUs next_at = 0;
   while (!one.out.finished && one.now_us < 1000 * us_per_s) {
@@ -408,7 +408,7 @@ TEST_CASE("a donor that was given up and then declines changes nothing", "[joini
   one.tick(10 * us_per_s);
   one.forget();
   one.pulled(2, {.job = job, .fragment = 0, .reason = RefuseReason::quarantined});
-  CHECK(one.joining.donors() == 1);  // the third is asked, still
+  CHECK(one.joining.donors() == 1);  // node 3 is still asked
   one.pulled(3, values_of(0, 2, 10));
   CHECK(one.out.finished);
 }
@@ -418,8 +418,8 @@ TEST_CASE("a reply that nobody asked for, or of the wrong size, is not taken", "
   one.meet_two_donors();
   REQUIRE(one.pulls_from(2) == std::vector<std::uint32_t>{0});
   one.forget();
-  one.pulled(3, values_of(0, 2, 5));  // of the other donor
-  one.pulled(2, values_of(2, 2, 5));  // beyond the layout
+  one.pulled(3, values_of(0, 2, 5));  // the other donor was asked for this fragment
+  one.pulled(2, values_of(2, 2, 5));  // a fragment beyond the layout
   one.pulled(2, values_of(~0U, 2, 5));
   CHECK(one.out.take.empty());
   one.pulled(2, values_of(0, 3, 5));
@@ -438,7 +438,7 @@ TEST_CASE("a donor that declines once is asked again, not overtaken", "[joining]
     REQUIRE(one.pulls_from(2).size() == 1);
     one.forget();
     one.pulled(2, {.job = job, .fragment = 0, .reason = RefuseReason::draining});
-    CHECK(one.pulls_from(2).empty());  // not at once, or the two would do nothing else
+    CHECK(one.pulls_from(2).empty());  // asked at once, the two would do nothing else
     CHECK_FALSE(one.out.finished);
     one.tick(us_per_s);
     CHECK_FALSE(one.out.finished);
@@ -464,7 +464,7 @@ TEST_CASE("a donor with NaN is asked twice, a second apart", "[joining]") {
 }
 
 TEST_CASE("a donor that declines for ever is passed over, also by one that keeps the job", "[joining]") {
-  const bool keeps = GENERATE(false, true);  // it has what the donor, in quarantine, needs
+  const bool keeps = GENERATE(false, true);  // a keeper has what the donor in quarantine needs
   Newcomer one(1, 1, keeps ? 500 : 0, keeps);
   one.meet_donor();
   for (int i = 0; i < 100 && !one.out.finished; ++i) {
@@ -685,7 +685,7 @@ class Founding {
       post(b, a, [this, a = a, b = b] { link_up(a, b); });
     }
   }
-  /// Something that happens at `to` because of `from`: after all that already waits on that link.
+  /// Adds an event that `from` causes at `to`. It comes after all events that already wait on that link.
   void post(std::size_t from, std::size_t to, std::function<void()> event) {
     pending_[{from, to}].push_back(std::move(event));
   }
@@ -737,7 +737,7 @@ class Founding {
   Random random_;
   bool links_break_;
   std::vector<std::unique_ptr<Newcomer>> nodes_;
-  std::vector<std::uint64_t> clocks_;  // of the clients' models
+  std::vector<std::uint64_t> clocks_;  // the clocks of the clients' models
   std::vector<ReplicaState> states_;
   std::map<std::size_t, std::size_t> links_;
   std::map<std::pair<std::size_t, std::size_t>, std::deque<std::function<void()>>> pending_;  // by link, in order

@@ -91,7 +91,7 @@ NodeId node(std::size_t i) {
   id.bytes[1] = static_cast<std::uint8_t>(i);
   return id;
 }
-/// The others of n nodes as `rank` sees them, and a candidate's rank.
+/// The other n - 1 nodes as candidates of `rank`. rank_of() tells a candidate's rank.
 std::vector<Candidate> others(std::size_t n, std::size_t rank) {
   std::vector<Candidate> candidates;
   for (std::size_t i = 0; i < n; ++i) {
@@ -103,7 +103,7 @@ std::size_t rank_of(std::size_t index, std::size_t rank) {
   return index < rank ? index : index + 1;
 }
 
-/// What one choice by every node does in expectation, as a mixing matrix: I − 1/(2n) Σ P_ij (e_i − e_j)(e_i − e_j)ᵀ.
+/// The expected mixing matrix of one choice by every node: I − 1/(2n) Σ P_ij (e_i − e_j)(e_i − e_j)ᵀ.
 Matrix expected_mixing(const Matrix& chosen, std::size_t n) {
   Matrix result = identity(n);
   for (std::size_t i = 0; i < n; ++i) {
@@ -145,7 +145,7 @@ TEST_CASE("every round of a schedule is doubly stochastic, and symmetric where i
         REQUIRE(column == Approx(1));
       }
       REQUIRE(moves > 0);
-      REQUIRE(moves <= n);  // one partner each
+      REQUIRE(moves <= n);  // each node has one partner
     }
   }
 }
@@ -167,7 +167,7 @@ TEST_CASE("the one-peer exponential graph agrees at powers of two only", "[partn
     const std::uint64_t period = schedule_period(rule, n);
     const double off = off_average(product(rule, n, period), n);
     CHECK((off < 1e-15) == ((n & (n - 1)) == 0));
-    CHECK(off_average(product(rule, n, 12 * period), n) < 1e-3);  // the others come near
+    CHECK(off_average(product(rule, n, 12 * period), n) < 1e-3);  // for other n it comes near
   }
 }
 
@@ -178,7 +178,7 @@ TEST_CASE("the base schedule agrees within 2 log2(n) + 2 rounds for any n", "[pa
     const std::uint64_t period = schedule_period(rule, n);
     CHECK(static_cast<double>(period) <= 2 * std::log2(static_cast<double>(n)) + 2);
     CHECK(off_average(product(rule, n, period), n) < 1e-14);
-    // With weights of a half, as for hypercubes, it would not: the oracle tells.
+    // Negative control: with weights of a half, as for hypercubes, it would not agree.
     if ((n & (n - 1)) == 0) continue;
     Matrix halves = identity(n);
     for (std::uint64_t round = 0; round < period; ++round) {
@@ -195,7 +195,8 @@ TEST_CASE("the base schedule agrees within 2 log2(n) + 2 rounds for any n", "[pa
 }
 
 TEST_CASE("the base schedule of five, by hand", "[partners]") {
-  // Groups {0, 1, 2, 3} and {4}: two rounds of the first as a hypercube, 0 meets 4, two rounds again.
+  // The groups are {0, 1, 2, 3} and {4}. Two rounds make the first group a hypercube, then 0 meets 4, then two rounds
+  // again.
   const auto pair = [](std::size_t rank, std::uint64_t round) { return base_pair(5, rank, round); };
   CHECK(schedule_period({.policy = PartnerPolicy::base}, 5) == 5);
   CHECK(pair(0, 0) == ScheduledPartner{.rank = 1});
@@ -316,8 +317,8 @@ TEST_CASE("regular graphs have the degree asked for, alike at both ends", "[part
 }
 
 TEST_CASE("random exchanges contract as the graph's spectral gap allows", "[partners]") {
-  // One exchange of weight ½ on an edge drawn uniformly leaves at most 1 − λ2(Laplacian)/(2|E|) of the expected squared
-  // distance from the mean. The bound is reached only by the slowest direction.
+  // One exchange of weight ½ on a random edge leaves at most 1 − λ2(Laplacian)/(2|E|) of the expected squared distance
+  // from the mean. Only the slowest direction reaches the bound.
   struct Row {
     PartnerRule rule;
     std::size_t n;
@@ -348,8 +349,10 @@ TEST_CASE("random exchanges contract as the graph's spectral gap allows", "[part
     CAPTURE(policy_name(row.rule.policy), bound);
     REQUIRE(bound < 1);
     const int exchanges = static_cast<int>(3 * n);
-    double after_one = 0;  // of the squared distance, on average: meets the bound, for the slowest direction
-    double after_all = 0;  // by then there are other directions, too
+    // The mean share of the squared distance after one exchange. It meets the bound, because x is the slowest
+    // direction.
+    double after_one = 0;
+    double after_all = 0;  // the same after all exchanges, which mix the directions
     constexpr int seeds = 2000;
     for (int seed = 0; seed < seeds; ++seed) {
       Random random(static_cast<std::uint64_t>(seed) + 1);
@@ -394,7 +397,7 @@ TEST_CASE("weighted choice follows goodput and leaves nobody out", "[partners]")
     count[*choose_partner({.policy = PartnerPolicy::weighted}, node(0), candidates, 0, random)] += 1;
   for (std::size_t i = 0; i < 4; ++i)
     CHECK(count[i] / draws == Approx(shares[i]).margin(0.01));
-  // Not known yet: as good as the others on average; nothing known: as random.
+  // A candidate without a known goodput counts as the mean of the others. If none is known, the choice is uniform.
   candidates[2].goodput = 0;
   CHECK(selection_shares(candidates)[2] == Approx(0.25));
   for (Candidate& candidate : candidates)
@@ -424,7 +427,8 @@ TEST_CASE("the floor keeps the expected mixing away from standstill", "[partners
     CAPTURE(n);
     const double bound = 1 - weighted_floor / static_cast<double>(n - 1);
     CHECK(second_eigenvalue(expected_mixing(chosen, n), n) <= bound + 1e-12);
-    CHECK(second_eigenvalue(expected_mixing(unfloored, n), n) > 1 - 1e-6);  // without it: none across
+    // Without the floor there are no exchanges between them.
+    CHECK(second_eigenvalue(expected_mixing(unfloored, n), n) > 1 - 1e-6);
   }
 }
 

@@ -1,4 +1,4 @@
-// The phases of a replica: what may follow which is what docs/design.md says.
+// The phases of a replica: each may be followed by those that docs/design.md names.
 
 #include "gossip/replica/phase.hpp"
 
@@ -21,7 +21,7 @@ std::string name_of(Phase phase) {
   return phase_names[static_cast<std::size_t>(phase)];
 }
 
-/// The row of docs/design.md for a phase, as the code has it.
+/// The row of docs/design.md for a phase, made from the code.
 std::string row_of(Phase from) {
   std::string next;
   for (const Phase to : phases) {

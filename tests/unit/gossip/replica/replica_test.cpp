@@ -1,4 +1,4 @@
-// One replica, its messages and tasks in the test's hands. Many of them together, under faults: tests/sim.
+// One replica. The test carries its messages and tasks. Many replicas together, with faults, are in tests/sim.
 
 #include "gossip/replica/replica.hpp"
 
@@ -90,7 +90,8 @@ struct Lone {
     std::erase_if(out.run, [](const Actions::Run& run) { return std::holds_alternative<Kind>(run.work); });
     return taken;
   }
-  /// Fragments that are to be taken back from the client, which has begun to serve them or not.
+  /// Takes fragments back from the client as the replica asks. `serves`: the client has begun to serve them. Returns
+  /// how many.
   std::size_t recall(bool serves = false) {
     const auto recalled = std::exchange(out.recall, {});
     for (const std::uint32_t f : recalled) {
@@ -111,7 +112,7 @@ struct Lone {
   void hear(std::uint8_t from, Message message) { replica->received(node_id(from), std::move(message), now_us, out); }
   void ask(std::uint8_t from, ExchangeRequest message) { hear(from, std::move(message)); }
   void ask(std::uint8_t from, std::uint32_t f = 0) { ask(from, request(f)); }
-  /// Whether the neighbour's request is answered; false: busy. The client has trained meanwhile.
+  /// Whether the neighbour's request is answered; false: it is busy. The client trains before it.
   bool answers(std::uint8_t from) {
     publish(replica->clock() + 1);
     tick(us_per_s / 10);
@@ -125,7 +126,7 @@ struct Lone {
     hear(from, ExchangeAck{.counter = asked});
     return true;
   }
-  /// The neighbour's answer to a request: it, too, holds ones.
+  /// The neighbour's answer to a request. Its fragment, too, is 1 everywhere.
   static ExchangeReply reply_to(const ExchangeRequest& request, ReplyStatus status = ReplyStatus::done) {
     ExchangeReply reply{.counter = request.counter,
                         .job = request.job,
@@ -138,7 +139,7 @@ struct Lone {
     reply.differences = Bytes::adopt(std::vector<float>(request.block_count * block_elements, 1.0F));
     return reply;
   }
-  /// What was sent of one kind since the last call; everything else sent is forgotten.
+  /// The messages of one kind that were sent since the last call. Forgets all others.
   template <class Kind>
   std::vector<std::pair<std::uint8_t, Kind>> sent() {
     std::vector<std::pair<std::uint8_t, Kind>> found;
@@ -147,7 +148,7 @@ struct Lone {
     }
     return found;
   }
-  /// Starts an exchange of fragment 0; returns its request and whom it went to.
+  /// Starts an exchange of fragment 0. Returns the partner and the request.
   std::pair<std::uint8_t, ExchangeRequest> start_own() {
     tick();
     work();
@@ -262,7 +263,7 @@ TEST_CASE("where members have certificates, who asks often gets its part of the 
   CHECK(served == (remembered_partners + 2) / 3 + 2);
   CHECK(lone.answers(2));
   CHECK(lone.answers(3));
-  // The others are waited for, as long as they exchange within 32 periods.
+  // It waits for the others as long as they exchange within 32 periods.
   lone.tick(31 * us_per_s);
   CHECK_FALSE(lone.answers(1));
   lone.tick(33 * us_per_s);
@@ -292,7 +293,7 @@ TEST_CASE("no more exchanges are under way than allowed", "[replica]") {
   CHECK(lone.replica->in_flight() == 3);
   lone.tick();
   CHECK(lone.begun<EncodeTask>().empty());
-  // Those waiting for a publication count, too.
+  // Exchanges that wait for a publication count, too.
   lone.replica->set_clock(5);
   lone.hear(1, Lone::reply_to(requests[0].second, ReplyStatus::refused));
   for (int i = 0; i < 10; ++i)
@@ -314,7 +315,7 @@ TEST_CASE("a slow link has few exchanges under way, and a full one none", "[repl
   };
   constexpr double fragment_bytes = Lone::blocks * block_elements * sizeof(float);
   CHECK(begun({}) == 8);
-  CHECK(begun({.bytes_per_s = fragment_bytes}) == 2);  // one, and one more while it leaves
+  CHECK(begun({.bytes_per_s = fragment_bytes}) == 2);  // one, and the next one while the first is sent
   CHECK(begun({.bytes_per_s = 12 * fragment_bytes}) == 4);
   CHECK(begun({.bytes_per_s = 1e9}) == 8);
   CHECK(begun({.backlog_us = 260 * us_per_ms, .bytes_per_s = 1e9}) == 0);
@@ -327,12 +328,12 @@ TEST_CASE("a codec that adapts is q4 where the link cannot carry q8 within the p
     lone.replica->set_link(node_id(1), {.bytes_per_s = bytes_per_s});
     return lone.start_own().second.codec;
   };
-  // Twice 512 bytes in 10 ms, within half of the link: from 204,800 bytes a second it is carried.
+  // Twice 512 bytes in 10 ms may take half of the link. A link of 204,800 bytes a second or more carries them.
   CHECK(codec_over(0, 10'000) == Codec::q8);  // not known
   CHECK(codec_over(204'000, 10'000) == Codec::q4);
   CHECK(codec_over(206'000, 10'000) == Codec::q8);
   CHECK(codec_over(204'000, 11'000) == Codec::q8);
-  CHECK(codec_over(100e6, 0) == Codec::q8);  // once a millisecond at most
+  CHECK(codec_over(100e6, 0) == Codec::q8);  // at most one in a millisecond
   CHECK(codec_over(1e6, 0) == Codec::q4);
 }
 
@@ -395,14 +396,14 @@ TEST_CASE("fragments take turns", "[replica]") {
   const auto [least, most] = std::minmax_element(exchanges.begin(), exchanges.end());
   CAPTURE(exchanges);
   CHECK(*least > 50);
-  CHECK(*most - *least <= 3);  // the only partner asks for nothing: its half only begins later
+  CHECK(*most - *least <= 3);  // the partner begins nothing, so its half begins a little later
 }
 
 TEST_CASE("a copy for the node itself is of a publication that is not older than was asked for", "[replica]") {
   Lone lone({}, 12);
   lone.replica->set_clock(100);
   REQUIRE(lone.replica->copy(0, 100, lone.now_us, lone.out));
-  CHECK(lone.out.due == std::vector<std::uint32_t>{0, 1, 2, 3, 4, 5, 6, 7});  // those that come next, too
+  CHECK(lone.out.due == std::vector<std::uint32_t>{0, 1, 2, 3, 4, 5, 6, 7});  // the next ones, too
   // A client that stands still is waited for, however long that is.
   lone.tick(60 * us_per_s);
   CHECK(lone.begun<Actions::Snapshot>().empty());
@@ -412,7 +413,7 @@ TEST_CASE("a copy for the node itself is of a publication that is not older than
   CHECK(lone.begun<Actions::Snapshot>()[0].second.to == node_id(100));
   lone.take<Actions::Snapshot>();
   lone.done(0, Done{});
-  CHECK(lone.begun<Actions::Snapshot>().empty());  // once
+  CHECK(lone.begun<Actions::Snapshot>().empty());  // the copy is made only once
   REQUIRE(lone.replica->copy(1, 100, lone.now_us, lone.out));
   CHECK(lone.begun<Actions::Snapshot>().size() == 1);  // published already
   lone.replica->enter(Phase::stopping, lone.out);
@@ -450,11 +451,11 @@ TEST_CASE("two replicas that have only each other begin with different fragments
   Lone larger({.in_flight = 2}, 4, 200);
   larger.meet(100);
   CHECK(asked_for(larger) == std::vector<std::uint32_t>{1, 3});
-  // Where there is more to do than that, the other's half is not left alone.
+  // If there is more to do than its own half, it also takes fragments of the other's half.
   Lone eager({.in_flight = 3}, 4, 200);
   eager.meet(100);
   CHECK(asked_for(eager) == std::vector<std::uint32_t>{1, 3, 0});
-  // With a third to choose from, the oldest goes first.
+  // With a third replica to choose from, it begins with the oldest fragment.
   Lone social({.in_flight = 2}, 4, 200);
   social.meet(100);
   social.meet(101);
@@ -519,7 +520,8 @@ TEST_CASE("after a busy partner another is asked, soon", "[replica]") {
 }
 
 TEST_CASE("a partner in quarantine is let rest, and one that was busy is asked again", "[replica]") {
-  // One that had been busy was not asked again before an exchange was done, for which there was nobody else.
+  // In an earlier fault, a partner that was busy once was not asked again until another exchange was done, and there
+  // was no other partner.
   Lone lone({.period_us = 80'000});
   lone.meet(1);
   lone.meet(2);
@@ -554,8 +556,8 @@ TEST_CASE("a partner in quarantine is let rest, and one that was busy is asked a
   CHECK(asked[2] == 1);
   CHECK(quarantined() == 1);
   run_for(9 * us_per_s);
-  CHECK(asked[2] == 1);  // after ten seconds
-  lone.ask(2);           // it is well, and says so by asking
+  CHECK(asked[2] == 1);  // once, after ten seconds
+  lone.ask(2);           // its request shows that it is well again
   CHECK(quarantined() == 0);
   lone.work();
   run_for(us_per_s);
@@ -693,7 +695,7 @@ TEST_CASE("a request that overtakes what its sender tells of itself is answered 
   lone.ask(1);
   lone.work();
   CHECK(lone.sent<ExchangeReply>().size() == 1);
-  CHECK(lone.y() == 0);  // who only follows moves nothing
+  CHECK(lone.y() == 0);  // a replica that only follows moves nothing
 }
 
 TEST_CASE("an answer that nobody acknowledges is asked after, and counted when nobody is left to tell", "[replica]") {
@@ -734,7 +736,7 @@ TEST_CASE("what is told of a replica that is gone ends nothing that its successo
   auto successor = Lone::info(ReplicaState::running);
   absent.first_exchange = successor.first_exchange = lone.asked + 1;
   const auto of_successor = lone.request(1);
-  lone.ask(1, of_successor);  // overtakes what is told of the other
+  lone.ask(1, of_successor);  // arrives before the news of its predecessor
   lone.work();
   lone.hear(1, absent);
   CHECK(lone.counters().unresolved == 1);
@@ -745,7 +747,7 @@ TEST_CASE("what is told of a replica that is gone ends nothing that its successo
   CHECK(replies[0].second.status == ReplyStatus::done);
 
   lone.hear(1, successor);
-  absent.first_exchange = 1;  // of another before them
+  absent.first_exchange = 1;  // news of a still earlier replica
   lone.hear(1, absent);
   CHECK(lone.replica->neighbours().partners() == 1);
   CHECK(lone.counters().unresolved == 1);
@@ -779,10 +781,10 @@ TEST_CASE("of a node that dies its own exchanges are asked after, and those with
   const auto requests = lone.sent<ExchangeRequest>();
   REQUIRE(requests.size() == 3);
   lone.ask(2, 1);
-  lone.work();     // one answer to node 2, unacknowledged
-  lone.ask(2, 2);  // and one being computed
+  lone.work();     // one answer to node 2, not acknowledged
+  lone.ask(2, 2);  // one answer that is being computed
   REQUIRE(lone.begun<Actions::Answer>().size() == 1);
-  lone.hear(1, Lone::reply_to(requests[2].second));  // waits for that
+  lone.hear(1, Lone::reply_to(requests[2].second));  // the reply waits for that answer
   lone.replica->node_dead(node_id(2), lone.now_us, lone.out);
   CHECK(lone.replica->book().replies().orphans() == 1);
   lone.replica->node_dead(node_id(1), lone.now_us, lone.out);
@@ -818,7 +820,7 @@ TEST_CASE("a request that could not be sent is no exchange", "[replica]") {
   CHECK(lone.replica->in_flight() == 0);
   CHECK(lone.counters().unresolved == 0);
   lone.tick(100'000);
-  CHECK(lone.begun<EncodeTask>().size() == 1);  // without a new publication
+  CHECK(lone.begun<EncodeTask>().size() == 1);  // it needs no new publication
 }
 
 TEST_CASE("a repeated request that could not be sent does not end an exchange that may be answered", "[replica]") {
@@ -831,8 +833,8 @@ TEST_CASE("a repeated request that could not be sent does not end an exchange th
   lone.replica->send_failed(node_id(1), request, lone.now_us);
   CHECK(lone.replica->in_flight() == 1);
   lone.tick();
-  CHECK(lone.sent<ExchangeRequest>().size() == 1);  // again
-  lone.hear(1, Lone::reply_to(request));            // of the first copy
+  CHECK(lone.sent<ExchangeRequest>().size() == 1);  // the request is repeated
+  lone.hear(1, Lone::reply_to(request));            // the reply to the first copy
   lone.work();
   CHECK(lone.y() == 0.5F);
 }
@@ -977,7 +979,7 @@ TEST_CASE("what comes while a fragment is held waits for it", "[replica]") {
   lone.ask(2);
   CHECK(lone.begun<Actions::Answer>().empty());
   REQUIRE(lone.recall() == 1);
-  REQUIRE(lone.begun<Actions::Answer>().size() == 1);  // held
+  REQUIRE(lone.begun<Actions::Answer>().size() == 1);  // now the fragment is held
   lone.hear(1, Lone::reply_to(request));
   for (int i = 0; i < 20; ++i)
     lone.hear(3, PullRequest{{7, 9}, 0});
@@ -988,7 +990,7 @@ TEST_CASE("what comes while a fragment is held waits for it", "[replica]") {
   CHECK(lone.sent<ExchangeReply>().back().second.status == ReplyStatus::busy);
 
   lone.run_all<Actions::Answer>();
-  REQUIRE(lone.begun<ConcludeTask>().size() == 1);  // first the reply
+  REQUIRE(lone.begun<ConcludeTask>().size() == 1);  // the reply comes first
   CHECK(lone.begun<Actions::Snapshot>().empty());
   lone.work();
   int pulls = 0;
@@ -998,7 +1000,7 @@ TEST_CASE("what comes while a fragment is held waits for it", "[replica]") {
     lone.done(0, Done{});
   }
   CHECK(pulls == 8);
-  CHECK(lone.replica->buffers(0).parts().with_client);  // and then the client has its corrections
+  CHECK(lone.replica->buffers(0).parts().with_client);  // then the client gets its corrections
 }
 
 TEST_CASE("what a client serves waits for its publication; what it has not begun to serve is recalled", "[replica]") {
@@ -1010,10 +1012,10 @@ TEST_CASE("what a client serves waits for its publication; what it has not begun
   lone.work();
   REQUIRE(lone.replica->buffers(0).out_of_hand());
   lone.hear(partner, Lone::reply_to(request));
-  lone.ask(2);  // both wait
+  lone.ask(2);  // reply and request both wait
   CHECK(lone.begun<ConcludeTask>().empty());
   CHECK(lone.begun<Actions::Answer>().empty());
-  CHECK(lone.recall(true) == 2);  // in vain
+  CHECK(lone.recall(true) == 2);  // in vain: the client is serving it
   CHECK(lone.begun<ConcludeTask>().empty());
   CHECK(lone.replica->buffers(0).out_of_hand());
   lone.out.store.clear();
@@ -1038,7 +1040,7 @@ TEST_CASE("every commit is stored, with what a successor needs, before anything 
   REQUIRE(lone.begun<EncodeTask>().size() == 1);
   CHECK(lone.out.store.empty());
   lone.work();
-  REQUIRE(lone.out.store.size() == 1);  // that it is about to be asked for
+  REQUIRE(lone.out.store.size() == 1);  // the note that the exchange is about to be asked for
   const auto requests = lone.sent<ExchangeRequest>();
   REQUIRE(requests.size() == 1);
   const ExchangeRequest& request = requests[0].second;
@@ -1073,7 +1075,7 @@ TEST_CASE("figures about a fragment that a task works on are those of before", "
   REQUIRE(lone.begun<Actions::Answer>().size() == 1);
   const HeldFragment held = lone.replica->held(0);
   auto result = std::move(lone.take<Actions::Answer>()[0].second.task).run(held);
-  REQUIRE(held.steps.mean() > 0);  // the task's: nobody else may look
+  REQUIRE(held.steps.mean() > 0);  // only the task may read these steps
   CHECK(lone.replica->fragments().disagreement() == 0);
   lone.done(0, std::move(result));
   CHECK(lone.replica->fragments().disagreement() == Approx(held.steps.mean()));
@@ -1088,10 +1090,10 @@ TEST_CASE("a half that its initiator never took is undone, and what it took is n
   REQUIRE(lone.y() == 0.5F);
   REQUIRE(lone.replica->buffers(0).out_of_hand());
   CHECK(lone.sent<ExchangeInquiry>().empty());
-  if (later) {  // its lifetime is over
+  if (later) {  // the reply's lifetime is over
     for (int i = 0; i < 6; ++i)
       lone.tick(us_per_s / 2);
-  } else {  // its daemon is dead, and has a successor
+  } else {  // the initiator's daemon is dead, and has a successor
     lone.replica->node_dead(node_id(1), lone.now_us, lone.out);
     lone.meet(1);
     JobInfo info = Lone::info(ReplicaState::running);
@@ -1115,7 +1117,7 @@ TEST_CASE("a half that its initiator never took is undone, and what it took is n
     REQUIRE(lone.out.store.size() == 1);
     CHECK(lone.out.store[0].undone);
     CHECK(lone.counters().undone == 1);
-    // Said once more, by a copy.
+    // A copy of the same acknowledgement changes nothing.
     lone.hear(1, ExchangeAck{lone.asked, Outcome::never});
     CHECK(lone.begun<UndoTask>().empty());
   }
@@ -1159,13 +1161,13 @@ TEST_CASE("an initiator says what has become of its exchanges, and its successor
   lone.hear(1, Lone::reply_to(taken));
   lone.work();
   CHECK(asked(taken.counter) == Outcome::taken);
-  CHECK(asked(1) == Outcome::unknown);  // of a life before it
+  CHECK(asked(1) == Outcome::unknown);  // this exchange belongs to an earlier life
   CHECK(asked(taken.counter + 1000) == Outcome::unknown);
   const ExchangeRequest never = next();
   lone.hear(1, Lone::info(ReplicaState::joining));  // so that no other begins
   lone.tick(2 * us_per_s);                          // its lifetime is over
   CHECK(asked(never.counter) == Outcome::never);
-  lone.hear(1, Lone::reply_to(never));  // late: the responder is to undo it
+  lone.hear(1, Lone::reply_to(never));  // too late: the responder must undo it
   const auto acks = lone.sent<ExchangeAck>();
   REQUIRE(acks.size() == 1);
   CHECK(acks[0].second.outcome == Outcome::never);
@@ -1311,7 +1313,7 @@ TEST_CASE("what was asked for twice and is refused as too old is never taken: a 
   const auto requests = lone.sent<ExchangeRequest>();
   REQUIRE(requests.size() == 1);
   const ExchangeRequest& request = requests[0].second;
-  lone.replica->link_up(node_id(1), lone.out);  // it is sent again
+  lone.replica->link_up(node_id(1), lone.out);  // the request is sent again
   ExchangeReply refused = Lone::reply_to(request, ReplyStatus::refused);
   refused.reason = RefuseReason::expired;
   lone.hear(1, refused);
@@ -1332,7 +1334,7 @@ TEST_CASE("a replica in quarantine that has nobody to exchange with looks again"
   lone.publish(1);
   lone.work();
   REQUIRE(lone.replica->fragments().quarantined() == 1);
-  lone.hear(1, Lone::info(ReplicaState::joining));  // nobody is left to exchange with
+  lone.hear(1, Lone::info(ReplicaState::joining));  // now there is no partner left
   lone.sent<PullReply>();
   lone.hear(1, PullRequest{{7, 9}, 0});
   CHECK(lone.sent<PullReply>().at(0).second.reason == RefuseReason::quarantined);
@@ -1344,7 +1346,7 @@ TEST_CASE("a replica in quarantine that has nobody to exchange with looks again"
     lone.work();
     return lone.replica->fragments().quarantined();
   };
-  CHECK(look(1e36F, 2) == 1);  // there is no step for it
+  CHECK(look(1e36F, 2) == 1);  // no step fits this number
   CHECK(look(well, 3) == 0);
   lone.hear(1, PullRequest{{7, 9}, 0});
   CHECK(lone.begun<Actions::Snapshot>().size() == 1);
@@ -1390,7 +1392,7 @@ TEST_CASE("a joiner is given what the replica has become, not what it began with
     lone.publish(1001);
     REQUIRE(lone.begun<Actions::Snapshot>().size() == 1);
     CHECK(lone.begun<Actions::Snapshot>()[0].second.to == node_id(1));
-    // Fresh: the next one is served at once.
+    // The publication is fresh, so the next pull is served at once.
     lone.done(0, Done{});
     lone.out = {};
     lone.hear(1, PullRequest{{7, 9}, 0});
@@ -1408,7 +1410,7 @@ TEST_CASE("a joiner is given what the replica has become, not what it began with
       lone.tick(4 * us_per_s);
       CHECK(lone.begun<Actions::Snapshot>().empty());
     }
-    lone.tick(4 * us_per_s);  // three steps have been due
+    lone.tick(4 * us_per_s);  // the time of three steps is over
     CHECK(lone.begun<Actions::Snapshot>().size() == 1);
   }
 }
@@ -1509,7 +1511,7 @@ TEST_CASE("a leaver exchanges each fragment with partners of its own choice, the
   }
   CHECK(partners.size() == 3);
   for (const auto& [fragment, asked] : partners)
-    CHECK(asked.size() == 2);  // of four replicas
+    CHECK(asked.size() == 2);  // two partners of four replicas
   CHECK(lone.replica->handed_over());
   CHECK(lone.replica->idle());
   CHECK(lone.replica->fragments().handed_over() == 3);
@@ -1685,7 +1687,7 @@ TEST_CASE("at the end a worker pushes what was out of range of its last push, be
 }
 
 TEST_CASE("a leaver of many fragments hands all of them over", "[replica]") {
-  constexpr std::size_t fragments = 100;  // more than are looked at at once
+  constexpr std::size_t fragments = 100;  // more than are looked at together
   Lone lone({.in_flight = 16}, fragments);
   lone.meet(1);
   lone.replica->leave(lone.now_us, lone.now_us + 10 * us_per_s, lone.out);

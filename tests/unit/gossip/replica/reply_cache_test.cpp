@@ -1,4 +1,4 @@
-// Exactly once: what a responder remembers, how a repeated request stands with it, and that memory has a bound.
+// Exactly once: what a responder remembers, how it treats a repeated request, and that its memory is bounded.
 
 #include "gossip/replica/reply_cache.hpp"
 #include "catch.hpp"
@@ -21,7 +21,7 @@ const NodeId bob = node_id(2);
 ExchangeReply reply_to(std::uint64_t counter) {
   return {.counter = counter, .status = ReplyStatus::done, .shift = 3};
 }
-/// What there would be to undo.
+/// The half that would have to be undone.
 AnsweredHalf half() {
   return {.exponents = {1}};
 }
@@ -39,7 +39,7 @@ TEST_CASE("an exchange goes from fresh through working and answered to acknowled
   cache.begin(id, 0);
   CHECK(cache.standing(id) == Standing::working);
   CHECK(cache.unacknowledged() == 1);
-  CHECK_FALSE(cache.acknowledge(id));  // of what has not been answered
+  CHECK_FALSE(cache.acknowledge(id));  // it has not been answered yet
   CHECK(cache.standing(id) == Standing::working);
   cache.store(id, reply_to(7), half(), 0);
   CHECK(cache.standing(id) == Standing::answered);
@@ -84,7 +84,7 @@ TEST_CASE("an initiator that acknowledges nothing is served up to a bound", "[re
 
 TEST_CASE("counters are remembered up to a bound, the oldest forgotten as too old", "[reply_cache]") {
   ReplyCache cache(lifetime_us);
-  answer(cache, {alice, 1}, 0);  // never acknowledged: is kept whatever comes after
+  answer(cache, {alice, 1}, 0);  // never acknowledged, so it is kept whatever comes later
   for (std::uint64_t counter = 2; counter <= 3 * ReplyCache::max_remembered; ++counter) {
     if (counter % 2 == 0) {
       cache.decline({alice, counter}, 0);
@@ -135,7 +135,7 @@ TEST_CASE("a reply whose acknowledgement is overdue is asked for, and what is un
   CHECK(cache.expire(2 * lifetime_us).empty());
   CHECK(cache.orphans() == 3);
   CHECK(cache.unacknowledged() == 0);
-  cache.mark_unsent(alice);  // it is asked, not told again
+  cache.mark_unsent(alice);  // the initiator is asked, and the reply is not sent again
   CHECK(cache.take_unsent().empty());
   CHECK(cache.mark_overdue(alice, 3 * lifetime_us, 1) == 0);
   CHECK(cache.acknowledge({alice, 10}));
@@ -147,14 +147,14 @@ TEST_CASE("a half that was never taken is given back once, to be undone", "[repl
   ReplyCache cache(lifetime_us);
   CHECK_FALSE(cache.take_back({alice, 1}));
   const std::uint32_t place = cache.begin({alice, 1}, 0);
-  CHECK_FALSE(cache.take_back({alice, 1}));  // the worker is at it
+  CHECK_FALSE(cache.take_back({alice, 1}));  // a worker still computes it
   cache.store({alice, 1}, reply_to(1), half(), 0);
   const auto undo = cache.take_back({alice, 1});
   REQUIRE(undo);
   CHECK(undo->place == place);
   CHECK(undo->reply.counter == 1);
   CHECK(undo->half.exponents == half().exponents);
-  CHECK(cache.take_left().empty());  // its record is needed until that is done
+  CHECK(cache.take_left().empty());  // the record is needed until the half is undone
   CHECK_FALSE(cache.take_back({alice, 1}));
   CHECK_FALSE(cache.acknowledge({alice, 1}));
   CHECK(cache.unacknowledged() == 0);
@@ -162,7 +162,7 @@ TEST_CASE("a half that was never taken is given back once, to be undone", "[repl
   CHECK(cache.take_left() == std::vector<std::uint32_t>{place});
 
   cache.begin({alice, 2}, 0);
-  cache.store({alice, 2}, reply_to(2), {}, 0);  // the two agreed
+  cache.store({alice, 2}, reply_to(2), {}, 0);  // the two replicas agreed: nothing to undo
   CHECK_FALSE(cache.take_back({alice, 2}));
   CHECK(cache.standing({alice, 2}) == Standing::acknowledged);
   CHECK(cache.take_left().size() == 1);
@@ -172,7 +172,7 @@ TEST_CASE("replies have places, and with none left no request is taken", "[reply
   ReplyCache cache(lifetime_us);
   cache.set_capacity(2);
   const std::uint32_t first = cache.begin({alice, 1}, 0);
-  CHECK(cache.standing({alice, 2}) == Standing::full);  // the other half is for others
+  CHECK(cache.standing({alice, 2}) == Standing::full);  // one initiator gets at most half of the places
   const std::uint32_t second = cache.begin({bob, 1}, 0);
   CHECK(first != second);
   CHECK(cache.standing({alice, 2}) == Standing::full);
@@ -189,7 +189,7 @@ TEST_CASE("replies of a former daemon are orphans from the beginning", "[reply_c
   cache.set_capacity(4);
   cache.restore({alice, 7}, 2, reply_to(7), half(), 0);
   cache.restore({bob, 7}, 2, reply_to(7), half(), 0);  // a place that is taken
-  cache.restore({bob, 7}, 9, reply_to(7), half(), 0);  // and one that there is not
+  cache.restore({bob, 7}, 9, reply_to(7), half(), 0);  // there is no such place
   CHECK(cache.orphans() == 1);
   CHECK(cache.unacknowledged() == 0);
   REQUIRE(cache.inquiries().size() == 1);
@@ -225,7 +225,7 @@ TEST_CASE("those who are gone do not keep others from being answered", "[reply_c
   }
   CHECK(cache.standing({alice, 1}) == Standing::full);
   const auto lost = cache.expire(lifetime_us + 20);
-  CHECK(lost.size() == 4);  // the oldest
+  CHECK(lost.size() == 4);  // the oldest four
   CHECK(cache.orphans() == 4);
   CHECK(cache.standing({alice, 1}) == Standing::fresh);
 }
@@ -256,7 +256,7 @@ TEST_CASE("a dead initiator's replies are kept until its successor has been aske
   cache.begin({alice, 4}, 0);
   cache.decline({alice, 5}, 0);
   answer(cache, {bob, 1}, 0);
-  cache.orphan(alice, 3);  // of its former life
+  cache.orphan(alice, 3);  // only exchanges of its earlier life
   CHECK(cache.orphans() == 1);
   cache.orphan(alice, 100);
   cache.orphan(alice, 100);
@@ -266,7 +266,7 @@ TEST_CASE("a dead initiator's replies are kept until its successor has been aske
   CHECK(cache.inquiries().size() == 2);
   CHECK(cache.store({alice, 4}, reply_to(4), half(), 0));  // the task that was under way ends after all
   CHECK(cache.orphans() == 3);
-  // It comes back and repeats itself: nothing of before is answered twice.
+  // The initiator comes back and repeats its requests. No earlier exchange is answered twice.
   for (std::uint64_t counter = 1; counter <= 5; ++counter)
     CHECK(cache.standing({alice, counter}) != Standing::fresh);
   CHECK(cache.standing({alice, 6}) == Standing::fresh);

@@ -20,7 +20,7 @@ namespace {
 
 constexpr TimeUs turn_us = 1000;
 
-/// Tracers that exchange when they are told to, without delay.
+/// Tracers that exchange without delay when they are told to.
 struct Play {
   explicit Play(std::size_t count, std::uint64_t seed = 1) : random(seed) {
     for (std::size_t i = 0; i < count; ++i)
@@ -33,7 +33,7 @@ struct Play {
     const auto replied = tracers[responder].answer(sent, shift, now_us);
     tracers[initiator].conclude(sent, replied, shift, now_us);
   }
-  /// Over all, of those that have an estimate.
+  /// The mean over all tracers that have an estimate.
   [[nodiscard]] double mean_gap() const {
     double sum = 0;
     int count = 0;
@@ -61,7 +61,8 @@ Neighbours complete(std::size_t n) {
     return all;
   };
 }
-/// Rank i and those `offsets` away on both sides: the ring, and the circulant graph of the rule `regular`.
+/// Neighbours of rank i: the ranks `offsets` away on both sides. This gives the ring, and the circulant graph of the
+/// rule `regular`.
 Neighbours circulant(std::size_t n, std::vector<std::size_t> offsets) {
   return [n, offsets = std::move(offsets)](std::size_t i) {
     std::vector<std::size_t> all;
@@ -73,7 +74,7 @@ Neighbours circulant(std::size_t n, std::vector<std::size_t> offsets) {
   };
 }
 
-/// Each exchange between a node and one of its neighbours, both by chance.
+/// Exchanges between random nodes and one random neighbour each.
 void play_by_chance(Play& play, const Neighbours& neighbours, std::size_t exchanges) {
   for (std::size_t k = 0; k < exchanges; ++k) {
     const std::size_t i = play.random.below(play.tracers.size());
@@ -111,14 +112,14 @@ std::vector<double> after_exchange(const std::vector<double>& before, std::size_
   return after;
 }
 
-/// The mean square falls, in the end, by the largest eigenvalue of E[W ⊗ W] on what sums to zero with every exchange of
-/// anybody, found by power iteration; between λ2(E[W])² and λ2(E[W]) (Boyd et al. 2006). Of n nodes each takes part in
-/// 2/n of the exchanges, and the root mean square falls by the square root.
+/// With every exchange of any node, the mean square falls in the end by the largest eigenvalue of E[W ⊗ W] on what sums
+/// to zero. It is found by power iteration, and lies between λ2(E[W])² and λ2(E[W]) (Boyd et al. 2006). Each of n nodes
+/// takes part in 2/n of the exchanges, and the root mean square falls by the square root.
 double known_gap(std::size_t n, const Neighbours& neighbours, double weight = 0.5) {
   std::vector<double> covariance(n * n, -1.0 / static_cast<double>(n));
   for (std::size_t i = 0; i < n; ++i) {
     covariance[i * n + i] += 1;
-    covariance[i * n + (i + 1) % n] += 0.1;  // no mode has nothing
+    covariance[i * n + (i + 1) % n] += 0.1;  // so that no mode is zero
     covariance[(i + 1) % n * n + i] += 0.1;
     covariance[i * n + i] -= 0.2;
   }
@@ -128,7 +129,7 @@ double known_gap(std::size_t n, const Neighbours& neighbours, double weight = 0.
     const double last = std::exchange(eigenvalue, 0);
     for (std::size_t i = 0; i < n; ++i)
       eigenvalue += covariance[i * n + i] / static_cast<double>(n);
-    // Rounding brings back what is equal everywhere, which does not shrink: it is taken out.
+    // Rounding brings back a part that is equal everywhere and does not shrink. It is removed.
     double whole = 0;
     std::vector<double> means(n);
     for (std::size_t i = 0; i < n * n; ++i) {
@@ -174,7 +175,7 @@ TEST_CASE("the estimate is the spectral gap of pairs met by chance", "[tracer][f
     for (const Tracer& tracer : play.tracers) {
       REQUIRE(tracer.estimate(play.now_us));
       CHECK(tracer.estimate(play.now_us)->spectral_gap() == Approx(known).epsilon(0.4));
-      // n/2 exchanges of others for each of its own, turn_us apart.
+      // A node's own exchange comes with n/2 exchanges of any nodes, which are turn_us apart.
       const auto estimate = *tracer.estimate(play.now_us);
       CHECK(estimate.per_s == Approx(estimate.per_exchange * 2e6 / static_cast<double>(one.n * turn_us)).epsilon(0.2));
     }
@@ -203,7 +204,7 @@ TEST_CASE("a sparser graph has a smaller estimate, and fewer weight", "[tracer]"
 
 TEST_CASE("schedules that reach consensus in a few rounds mix as fast as can be told", "[tracer]") {
   const std::size_t n = 16;
-  // Hypercube: all pairs of a dimension, one dimension after the other; exact after four rounds.
+  // Hypercube: all pairs of one dimension, then of the next. It is exact after four rounds.
   Play play(n);
   const PartnerRule rule{.policy = PartnerPolicy::hypercube};
   for (std::uint64_t round = 0; round < 600; ++round) {
@@ -221,12 +222,12 @@ TEST_CASE("schedules that reach consensus in a few rounds mix as fast as can be 
 }
 
 TEST_CASE("the one-peer exponential graph's estimate is what one sees who sees all", "[tracer]") {
-  // Each asks, in its own order and time, the one 2^k further on: not the synchronous rounds of the paper.
+  // Each node asks the one 2^k further on, in its own order and time. The paper's rounds are synchronous.
   const std::size_t n = 16;
   const PartnerRule rule{.policy = PartnerPolicy::one_peer_exponential};
   Play play(n);
   std::vector<std::uint64_t> asked(n);
-  std::vector<double> values(n);  // mixed along, renewed when they are equal
+  std::vector<double> values(n);  // mixed in the same way, and drawn again when they are equal
   double decline = 0;
   std::size_t exchanges = 0;
   const auto spread = [&] {
@@ -253,7 +254,7 @@ TEST_CASE("the one-peer exponential graph's estimate is what one sees who sees a
     play.exchange(i, partner->rank);
     values[i] = values[partner->rank] = (values[i] + values[partner->rank]) / 2;
   }
-  exchanges -= 600;  // the last run's end was not looked at
+  exchanges -= 600;  // the end of the last run was not measured
   const double per_exchange = decline / 2 / (2.0 * static_cast<double>(exchanges) / static_cast<double>(n));
   INFO("seen " << -std::expm1(-per_exchange) << ", estimated " << play.mean_gap());
   CHECK(play.mean_gap() == Approx(-std::expm1(-per_exchange)).epsilon(0.15));
@@ -279,12 +280,12 @@ TEST_CASE("a link that freezes between two halves shows as slower mixing, and it
   run(0.005, narrow, 40'000);
   CHECK(narrow.mean_gap() < open.mean_gap() / 5);
 
-  // The same replicas, when the bridge becomes narrow: seen before a round is over.
+  // The bridge of the same replicas becomes narrow. The estimate shows it before a round is over.
   const double before = open.mean_gap();
   run(0.005, open, 40'000);
   CHECK(open.mean_gap() < before / 3);
 
-  // Without it each half mixes well in itself; that they are two is told by their rounds.
+  // Without the bridge, each half mixes well. Different rounds show that there are two halves.
   run(0, open, 40'000);
   CHECK(open.mean_gap() > before);
   CHECK(open.tracers[1].round() == open.tracers[7].round());
@@ -308,7 +309,7 @@ TEST_CASE("one that joins takes its first partner's values over and disturbs nob
   CHECK(play.tracers[8].say() == theirs);
   CHECK(play.tracers[3].say() == theirs);
   CHECK(play.tracers[8].round() == round);
-  // As responder, too.
+  // The same for a responder.
   Tracer other(Random(7));
   const auto said = other.answer(theirs, 1, play.now_us);
   CHECK(said == *theirs);
@@ -322,17 +323,17 @@ TEST_CASE("values of an older round are not mixed, a newer one is followed", "[t
   CHECK(tracer.round() == 3);
   (void)tracer.answer(newer, 1, 1);
   CHECK(tracer.round() == 5);
-  CHECK(tracer.say() != newer);  // drawn, and moved half of the way
+  CHECK(tracer.say() != newer);  // new numbers were drawn, and moved half of the way
   const auto own = tracer.say();
   (void)tracer.answer(TracerValues{.round = 4, .values = {}}, 1, 2);
   CHECK(tracer.say() == own);
-  // What was sent in another round is no part of what both commit.
+  // Numbers sent in another round are not committed.
   tracer.conclude(TracerValues{.round = 4, .values = {}}, newer, 1, 3);
   CHECK(tracer.say() == own);
-  // Nor what an older node answers without any.
+  // An older node answers without numbers, so nothing is committed.
   tracer.conclude(own, std::nullopt, 1, 4);
   CHECK(tracer.say() == own);
-  // Rounds wrap, and 0 is none.
+  // Rounds wrap around, and no round is 0.
   Tracer last(Random(2));
   (void)last.answer(TracerValues{.round = 0xffffffff, .values = {}}, 1, 0);
   (void)last.answer(TracerValues{.round = 2, .values = {1, 0, 0, 0}}, 1, 1);

@@ -62,7 +62,7 @@ TEST_CASE("tampering with any field of a hello breaks its proof") {
       [](Hello& h) { h.address = "tcp://10.0.0.9:7946"; },
       [](Hello& h) { h.name = "One"; },
       [](Hello& h) { h.features ^= 1ULL << 63; },
-      // The same bytes, split otherwise between two fields.
+      // The same bytes, divided between the two fields at another place.
       [](Hello& h) {
         h.name = h.address.back() + h.name;
         h.address.pop_back();
@@ -114,8 +114,8 @@ TEST_CASE("an insider between two nodes cannot pass one's welcome on to the othe
   const Identity dialler = Identity::generate();
   const Identity listener = Identity::generate();
   const Identity insider = Identity::generate();
-  // The attacker repeats the dialler's hello to the listener, but must put its own key there, which its connection
-  // proves.
+  // The attacker repeats the dialler's hello to the listener. It must put its own key there, because its connection
+  // proves that key.
   const Hello hello = a_hello(dialler);
   Hello repeated = hello;
   repeated.public_key = insider.keys.public_key;
@@ -133,7 +133,7 @@ TEST_CASE("an insider between two nodes cannot pass one's welcome on to the othe
 TEST_CASE("keys that no secret can be shared with are refused") {
   const Identity listener = Identity::generate();
   Hello hello = a_hello(listener);
-  hello.public_key = {};  // of small order
+  hello.public_key = {};  // a key of small order
   Welcome welcome = a_welcome();
   CHECK_FALSE(prove_welcome(listener.keys, hello, welcome));
   welcome.public_key = {};

@@ -1,4 +1,4 @@
-// The audit: what was followed and what was not is kept apart, each within its bounds, and survives being written down.
+// The audit keeps apart what was followed and what was not, each within its bounds, and is restored from a file.
 
 #include "peer/admission/audit.hpp"
 

@@ -1,5 +1,5 @@
-// The table of certificates: the later one of a node holds, an invitation is for so many nodes, members that hear of
-// more at the same time agree on the first, and the table is bounded and survives being written down.
+// The table of certificates. The later certificate of a node holds. An invitation is for a number of nodes, and members
+// that hear of more at the same time agree on the first ones. The table is bounded, and is restored from a file.
 
 #include "peer/admission/certificates.hpp"
 
@@ -45,13 +45,13 @@ TEST_CASE("of a node's certificates its operator's holds, then the one that it s
   Certificates held;
   const auto invitation_of = [&](std::uint64_t node) { return held.of(node_id(node))->warrant.invitation[0]; };
   CHECK(held.merge(of(1, 1, 5, this_day), hearsay, 0, this_day, none_of_them) == Hearsay::news);
-  // Whoever holds the line of another invitation could certify this node again, with other rights, at any date.
+  // The holder of another invitation's line could certify this node again, with other rights and any date.
   CHECK(held.merge(of(1, 2, 5, this_day + 1), hearsay, 0, this_day, none_of_them) == Hearsay::known);
   CHECK(held.merge(of(1, 1, 5, this_day + 2), itself, 0, this_day, none_of_them) == Hearsay::known);
   CHECK(invitation_of(1) == 1);
   CHECK(held.merge(of(1, 2, 5, this_day - 1), itself, 0, this_day, none_of_them) == Hearsay::news);
   CHECK(invitation_of(1) == 2);
-  // An operator's word is the last, and of two the later one.
+  // An operator's certificate replaces others, and the later of two holds.
   CHECK(held.merge(named(1, 3, this_day - 9), hearsay, 0, this_day, none_of_them) == Hearsay::news);
   CHECK(held.merge(of(1, 4, 5, this_day + 9), itself, 0, this_day, none_of_them) == Hearsay::known);
   CHECK(held.merge(named(1, 5, this_day - 10), itself, 0, this_day, none_of_them) == Hearsay::known);
@@ -68,8 +68,8 @@ TEST_CASE("an invitation is for so many nodes, those that were heard of first") 
   CHECK(held.merge(of(3, 2, 1, this_day + 3), itself, 0, this_day, none_of_them) ==
         Hearsay::news);  // another invitation
   CHECK(held.merge(of(2, 1, 2, this_day + 9), itself, 0, this_day, none_of_them) ==
-        Hearsay::known);  // who is in may come again
-  // Whoever dates a certificate back gets no place that has been taken for a while.
+        Hearsay::known);  // a node that is in may come again
+  // An earlier date does not give a node a place that has been taken for a while.
   CHECK(held.merge(of(4, 1, 2, this_day - 1000), itself, settle_us, this_day, none_of_them) == Hearsay::refused);
   // A member that hears of all of them only now, long after they were made, refuses it as well.
   CHECK(held.merge(of(4, 1, 2, this_day - 1000), itself, 0, this_day + settled_age_us + 2, none_of_them) ==
@@ -111,12 +111,12 @@ TEST_CASE("the table is bounded, and what is to be kept stays") {
   CHECK(held.of(node_id(0)) == nullptr);
   CHECK(held.of(node_id(1)) != nullptr);
   CHECK(held.of(node_id(max_certificates + 99)) != nullptr);
-  // By hearsay nothing comes in that would go at once: it would go round for ever.
+  // The table takes nothing by hearsay that it would drop at once, or members would tell it to each other endlessly.
   CHECK(held.merge(of(5000, 1, 0, this_day - 1), hearsay, 0, this_day, is_odd) == Hearsay::known);
   CHECK(held.merge(named(5000, 1, this_day - 1), hearsay, 0, this_day, is_odd) == Hearsay::news);
   CHECK(held.of(node_id(5000)) != nullptr);
   CHECK(held.entries().size() == max_certificates);
-  // What is told since a change comes in bounded parts, all of it once.
+  // All that has changed is told once, in bounded parts.
   std::uint64_t change = 0;
   std::size_t told = 0;
   for (auto part = held.since(change, 100); !part.empty(); part = held.since(change, 100))

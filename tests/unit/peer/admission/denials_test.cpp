@@ -1,5 +1,5 @@
-// Tests denials: the later decision holds in whatever order it is heard, nobody settles a matter for ever, the table is
-// bounded and survives being written down.
+// Tests denials: the later decision holds in whatever order the decisions are heard, nobody can make a decision final,
+// and the table is bounded and restored from a file.
 
 #include "peer/admission/denials.hpp"
 
@@ -213,13 +213,14 @@ TEST_CASE("what the authority has signed replaces what nobody has, whatever the 
   };
   Denials denials;
   for (std::uint64_t i = 1; i <= max_denials; ++i)
-    CHECK(denials.merge(denial(i, true, today + max_ahead_us), today) == Hearsay::news);  // before it was heard of
+    // The authority is not heard of yet.
+    CHECK(denials.merge(denial(i, true, today + max_ahead_us), today) == Hearsay::news);
   CHECK(hear(denials, sign(denial(1, false, today - 5))) == Hearsay::news);
   CHECK_FALSE(denials.is_denied(node_id(1)));
   CHECK(hear(denials, sign(denial(5000, true, today))) == Hearsay::news);
   CHECK(denials.is_denied(node_id(5000)));
   CHECK(denials.entries().size() == max_denials);
-  // The operator's own decision, too, is not dated after what was not signed.
+  // The operator's own decision, too, keeps its date, however late the unsigned ones are dated.
   const Denial ours = denials.propose(node_id(7), false, "", today, true);
   CHECK(ours.decided_at == today);
   CHECK(denials.decide(sign(ours), authority.public_half()));

@@ -104,7 +104,7 @@ TEST_CASE("a claim is proven by its invitation alone, and a change of any field 
     CAPTURE(i);
     CHECK_FALSE(is_claim_proven(ClusterKeys({key}), changed));
   }
-  // The holder of the line cannot make it last longer, since the secret would be another one.
+  // The holder of the line cannot change its end, because the secret depends on it.
   Invitation longer = made;
   longer.expires_at += us_per_s;
   CHECK_FALSE(is_claim_proven(ClusterKeys({key}), make_claim(longer, joiner.keys.public_key)));
@@ -121,7 +121,7 @@ TEST_CASE("an invitation with a warrant is used with it only") {
   warrant.usable_until = expiry;
   made.warrant = UsableWarrant::make(warrant, SigningKey::generate());
   const std::string line = invitation_line(made);
-  CHECK(line == half + "." + made.warrant->text());  // as gossamerctl puts it together
+  CHECK(line == half + "." + made.warrant->text());  // gossamerctl puts it together in this way
   const auto read = parse_invitation(" " + line + "\n");
   REQUIRE(read);
   CHECK(read->secret.same_as(made.secret));
@@ -131,7 +131,7 @@ TEST_CASE("an invitation with a warrant is used with it only") {
   CHECK_FALSE(parse_invitation(line + "." + made.warrant->text()));
   std::string older = line.substr(0, half.size());
   older.replace(older.find('2'), 1, "1");
-  const auto without = parse_invitation(older);  // leaves out the warrant, and the mark that it needs one
+  const auto without = parse_invitation(older);  // without the warrant, and without the mark that it needs one
   REQUIRE(without);
 
   const Identity joiner = Identity::generate();
@@ -176,7 +176,7 @@ TEST_CASE("random damage to a line never gives an invitation") {
 }
 
 TEST_CASE("fields that lie are refused behind a sound checksum") {
-  // Made by hand, so that nothing but the fields is wrong.
+  // The line is made by hand, so that only the fields are wrong.
   const auto line_of = [](std::vector<std::uint8_t> bytes) {
     std::array<std::uint8_t, 32> hash{};
     crypto_generichash(hash.data(), hash.size(), bytes.data(), bytes.size(), nullptr, 0);

@@ -1,5 +1,5 @@
-// The key ring: merging converges, what is retired stays so, a node never loses its last key, and no liar decides for
-// ever.
+// The key ring: merging converges, a retired key stays retired, a node never loses its last key, and no liar can make a
+// decision final.
 
 #include "peer/admission/key_ring.hpp"
 
@@ -57,7 +57,7 @@ TEST_CASE("a new key is accepted at once, listened with when it is promoted") {
   CHECK(ring.first().key.fingerprint() == *made);
   CHECK(ring.cluster_keys().first().fingerprint() == *made);
   CHECK_FALSE(ring.successor());
-  // A clock that was set back makes no old key.
+  // A clock that was set back does not make the new key older than the last one.
   const auto next = rotate(ring, today - 1000);
   CHECK(ring.successor() == *next);
 }
@@ -92,7 +92,7 @@ TEST_CASE("retiring is refused where it would lock the node out") {
   ring.promote(*made);
   REQUIRE(retire(ring, key_of(1).fingerprint(), today));
   CHECK(ring.keys().size() == 1);
-  // It does not come back by hearsay.
+  // A retired key does not come back by hearsay.
   CHECK_FALSE(ring.merge({{{key_of(1), today + 5}}, {}}, today).changed);
   CHECK(ring.keys().size() == 1);
 }
@@ -266,7 +266,7 @@ TEST_CASE("an authority that the operator has dropped is not taken again from ot
   const auto announced = [](const PublicKey& authority) { return RingState{{{key_of(1), 0}}, {}, authority}; };
   ring.set_authority(first);
   ring.set_authority(std::nullopt);
-  ring.set_authority(std::nullopt);  // nobody else is dropped by that
+  ring.set_authority(std::nullopt);  // this drops no other authority
   const auto check_that_it_is_not_followed = [&](KeyRing& by) {
     CHECK_FALSE(by.merge(announced(first), today).changed);
     CHECK(by.knows(DeputyList{first, {}}));
@@ -281,7 +281,7 @@ TEST_CASE("an authority that the operator has dropped is not taken again from ot
   CHECK(restored->authority() == second);
   restored->set_authority(std::nullopt);  // now it has dropped both
   check_that_it_is_not_followed(*restored);
-  ring.set_authority(first);  // by the operator's word
+  ring.set_authority(first);  // the operator names it
   CHECK(ring.authority() == first);
 }
 
@@ -414,11 +414,11 @@ TEST_CASE("a deputy signs what it may in the authority's place, until it is dism
   RingKey key{key_of(2), today};
   key.signature = anna.sign(key.statement());
   CHECK(ring.merge({{key}, {}}, today).forged);
-  // Only the authority appoints, and a deputy does only what it may.
+  // Only the authority appoints deputies, and a deputy decides only what it may.
   CHECK(hear(appointed(anna, keys_power, anna)).forged);
   CHECK(hear(appointed(bert, deny_power, authority)).changed);
   const KeyRing::Merge by_deputy = hear(appointed(anna, keys_power, bert));
-  CHECK((by_deputy.refused && !by_deputy.forged));  // it is known, and may not
+  CHECK((by_deputy.refused && !by_deputy.forged));  // the deputy is known, but may not appoint
   key.signature = bert.sign(key.statement());
   const KeyRing::Merge without_power = ring.merge({{key}, {}}, today);
   CHECK((without_power.refused && !without_power.forged));
@@ -435,7 +435,7 @@ TEST_CASE("a deputy signs what it may in the authority's place, until it is dism
   CHECK(restored->deciders() == ring.deciders());
   CHECK(restored->keys().back().signature);
   CHECK(KeyRing::adopt(ring.state(), ring.deputy_list())->notes() == ring.notes());
-  // What it has signed counts no more, and nobody appoints it again with the old word.
+  // What it has signed no longer counts, and an old record cannot appoint it again.
   CHECK(hear(appointed(anna, 0, authority, today + 1)).changed);
   CHECK_FALSE(ring.keys().back().signature);
   CHECK_FALSE(hear(appointed(anna, keys_power, authority)).changed);
@@ -461,7 +461,7 @@ TEST_CASE("deputies are told with their authority, and there are so many at most
              Catch::Contains("which is the most"));
   CHECK(ring.set_deputy(appointed(anna, deny_power, authority, today + 1)));
   CHECK_THAT(ring.set_deputy(appointed(anna, deny_power, authority, today)).error(), Catch::Contains("try again"));
-  // What cannot be taken keeps nobody from the rest, and powers that this version does not know are kept.
+  // A record that is refused does not stop the others, and powers that this version does not know are kept.
   const Deputy ahead = appointed(SigningKey::generate(), keys_power, authority, today + 2 * max_ahead_us);
   const Deputy later = appointed(anna, 128, authority, today + 2);
   const KeyRing::Merge merge = ring.merge({authority.public_half(), {ahead, later}}, today);
@@ -474,7 +474,7 @@ TEST_CASE("notes about deputies that make no sense are no notes") {
   KeyRing ring = ring_of({key_of(1)});
   ring.set_authority(authority.public_half());
   REQUIRE(ring.set_deputy(appointed(SigningKey::generate(), keys_power, SigningKey::generate())));
-  CHECK_FALSE(KeyRing::restore(ring.cluster_keys(), ring.notes()));  // nobody has signed it
+  CHECK_FALSE(KeyRing::restore(ring.cluster_keys(), ring.notes()));  // the authority has not signed it
   CHECK_FALSE(KeyRing::restore(ring.cluster_keys(), "deputy\n"));
   CHECK_FALSE(KeyRing::restore(ring.cluster_keys(), "authority " + hex(authority.public_half()) + "\ndeputy ab 1\n"));
 }

@@ -1,5 +1,5 @@
-// Tests what neighbours are told: everything at first, news after that, in bounded parts, and again when it could not
-// be sent. Tests also when a new key is listened with.
+// Tests what neighbours are told: everything at first, then news, in bounded parts, and again if it could not be sent.
+// Also tests when a node begins to listen with a new key.
 
 #include "peer/admission/spread.hpp"
 
@@ -51,7 +51,7 @@ TEST_CASE("a neighbour is told everything once, then what is new") {
   const auto first = a.next_for(node_id(2), 0);
   REQUIRE(first);
   CHECK(std::holds_alternative<RingState>(*first));
-  CHECK(a.next_for(node_id(2), 0));  // not said yet: it comes again
+  CHECK(a.next_for(node_id(2), 0));  // it has not been sent, so it comes again
   a.said(node_id(2));
   CHECK_FALSE(a.next_for(node_id(2), 0));
   for (std::uint64_t i = 0; i < 3 * max_denials_in_message - 1; ++i)
@@ -109,7 +109,7 @@ TEST_CASE("a new key is listened with when all neighbours hold it, or after a wh
   Spread a(ring, {});
   Spread b(ring, {});
   a.link_up(node_id(2), 0);
-  a.link_up(node_id(3), 0);  // says nothing: an older version
+  a.link_up(node_id(3), 0);  // an older version, which says nothing
   b.link_up(node_id(1), 0);
   KeyRing rotated = ring;
   const auto made = rotate(rotated, begun_at);
@@ -157,9 +157,9 @@ TEST_CASE("a member that changes its mind all the time is not listened to for ev
   }
   CHECK(rings == ring_change_burst);
   CHECK(denials == denial_change_burst);
-  // What was refused is told again, and heard later.
+  // A refused decision is told again, and accepted later.
   CHECK(hear_denial(a, node_id(2), {node_id(9), true, begun_at + 90'000, ""}, us_per_s) == Hearsay::news);
-  // A node without a link is not listened to at all.
+  // Decisions from a node without a link are ignored.
   CHECK(hear_denial(a, node_id(3), {node_id(9), false, begun_at + 99'000, ""}, us_per_s) == Hearsay::known);
   CHECK(a.denials().is_denied(node_id(9)));
 }
@@ -182,7 +182,8 @@ TEST_CASE("a member that floods with what is not signed, or badly, keeps nobody 
   CHECK(node.denials().entries().empty());
   Denial sound{hostile, true, begun_at, "it means harm"};
   sound.signature = authority.sign(sound.statement());
-  CHECK(hear_denial(node, hostile, sound, 0) == Hearsay::refused);  // it is not listened to at all for a while
+  // For a while it accepts nothing from this neighbour.
+  CHECK(hear_denial(node, hostile, sound, 0) == Hearsay::refused);
   CHECK(hear_denial(node, honest, sound, 0) == Hearsay::news);
   RingState state = a_ring().state();
   state.keys[0].signature = authority.sign(state.keys[0].statement());
@@ -232,7 +233,7 @@ TEST_CASE("certificates go from neighbour to neighbour, and only those behind wh
   }
   CHECK_FALSE(a.next_for(node_id(2), 0));
   CHECK(b.certificates().entries().size() == many);
-  // Who tells of one that the authority has not signed is not listened to for a while, after some of them.
+  // A neighbour that tells several certificates which the authority has not signed is ignored for a while.
   for (std::uint32_t i = 0; i < forgery_burst + 1; ++i) {
     CertificateList forged{{certificate_of(9, SigningKey::generate()), certificate_of(8, authority)}};
     CHECK(b.heard(node_id(1), forged, begun_at, 0) == Hearsay::refused);
@@ -279,7 +280,7 @@ TEST_CASE("deputies are told before what they have signed, also to whoever knows
     CHECK(b.ring().deciders() == a.ring().deciders());
     CHECK(b.denials().entries().at(node_id(9)).denial.signature);
     CHECK(b.certificates().of(node_id(8)) != nullptr);
-    // When the deputy is dismissed, what it has decided is forgotten, and who still tells of it is no forger.
+    // When the deputy is dismissed, its decisions are forgotten. A neighbour that still tells them is no forger.
     Deputy dismissed{.key = deputy.key, .powers = 0, .decided_at = begun_at + 1, .name = "anna"};
     dismissed.signature = authority.sign(dismissed.statement());
     CHECK(b.heard(node_id(1), DeputyList{authority.public_half(), {dismissed}}, begun_at, 0) == Hearsay::news);
@@ -296,7 +297,7 @@ TEST_CASE("deputies are told before what they have signed, also to whoever knows
     DenialList both{{denial, sound}};
     CHECK(b.heard(node_id(1), both, begun_at, 0) == Hearsay::news);
     CHECK(b.denials().is_denied(node_id(7)));
-    // All is told again, since the other may have refused what it takes now.
+    // Everything is told again, since the neighbour may have refused what it would accept now.
     b.said(node_id(1));
     const auto first = b.next_for(node_id(1), 0);
     REQUIRE(first);
@@ -312,7 +313,7 @@ TEST_CASE("without an authority no certificate is taken or told") {
   CHECK(a.heard(node_id(2), list, begun_at, 0) == Hearsay::known);
   CHECK(a.take(certificate_of(8, authority), begun_at, 0) == Hearsay::known);
   CHECK(a.certificates().entries().empty());
-  // They outlive a time without authority, and not another one.
+  // Certificates outlive a time without authority, but not a change to another authority.
   Spread b = following(authority);
   CHECK(b.take(certificate_of(8, authority), begun_at, 0) == Hearsay::news);
   KeyRing ring = b.ring();

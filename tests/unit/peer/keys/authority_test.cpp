@@ -1,4 +1,5 @@
-// The authority's key: what it signs holds for that statement and that authority only; its file is as secret as others.
+// The authority's key: a signature holds for its statement and its authority only, and the key's file is as secret as
+// other key files.
 
 #include "peer/keys/authority.hpp"
 

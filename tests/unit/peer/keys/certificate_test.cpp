@@ -1,5 +1,5 @@
-// Certificates: what is signed is as written down, the authority stands behind what its warrants allow and nothing
-// else, and damaged bytes are none.
+// Certificates: what is signed is as documented, the authority certifies what its warrants allow and nothing else, and
+// damaged bytes are refused.
 
 #include "peer/keys/certificate.hpp"
 
@@ -32,7 +32,7 @@ Warrant a_warrant() {
 }  // namespace
 
 TEST_CASE("what is signed of certificates is as written down") {
-  // docs/explanation/security.md, "Certificates": computed with Python's hashlib.
+  // Computed with Python's hashlib by docs/explanation/security.md, "Certificates".
   Warrant warrant = a_warrant();
   warrant.key.fill(2);
   warrant.usable_until = 1'700'000'000'000'000;
@@ -79,7 +79,7 @@ TEST_CASE("the authority stands behind a certificate, and behind no change of it
   Warrant for_another = a_warrant();
   for_another.node = node_id(6);
   CHECK_FALSE(flaw(UsableWarrant::make(for_another, authority).certify(node_id(5), now)).empty());
-  // Whoever has a certificate certifies nobody else with it, and no warrant is made without the authority.
+  // A certificate cannot certify another node, and only the authority makes warrants.
   Certificate stolen = certificate;
   stolen.node = node_id(9);
   CHECK(flaw_of(stolen, node_id(9), authority.public_half(), now));
@@ -106,7 +106,7 @@ TEST_CASE("a certificate survives being written and read, and no change of its b
     std::vector<std::uint8_t> changed = bytes;
     changed[random.below(changed.size())] ^= static_cast<std::uint8_t>(1U << random.below(8));
     const auto read = parse_certificate(changed);
-    if (read) CHECK(bytes_of(*read) == changed);  // one meaning, one form
+    if (read) CHECK(bytes_of(*read) == changed);  // each certificate has only one form in bytes
   }
   Certificate unfit = certificate;
   unfit.warrant.rights.jobs = std::string(max_jobs_text_bytes + 1, 'a');

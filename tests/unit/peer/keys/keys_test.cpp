@@ -61,7 +61,7 @@ TEST_CASE("the node id is the first half of BLAKE2b-256 of the public key") {
   crypto_generichash_blake2b(hash.data(), hash.size(), identity.keys.public_key.data(), 32, nullptr, 0);
   CHECK(std::equal(identity.node.bytes.begin(), identity.node.bytes.end(), hash.begin()));
   CHECK(hex(identity.keys.public_key).size() == 64);
-  // The public key is the one that the secret determines.
+  // The secret key determines the public key.
   CHECK(KeyPair::from_secret(identity.keys.secret_key).public_key == identity.keys.public_key);
 }
 
@@ -108,7 +108,8 @@ TEST_CASE("a folder where the key file should be, and a state folder that is a f
 }
 
 TEST_CASE("a full disk is said to be one") {
-  // The kernel's always-full device cannot hold folders; a folder without write permission stands for the other errors.
+  // /dev/full cannot hold folders, so root fills a small file system. For other users, a folder without write
+  // permission stands for the other errors.
   if (::geteuid() == 0) {
     const TemporaryFolder folder;
     const std::string command =

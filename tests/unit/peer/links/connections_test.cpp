@@ -56,7 +56,7 @@ TEST_CASE("the end of an admitted connection is told apart, and a descriptor may
   const auto stranger = connections.closed(3);
   REQUIRE(stranger);
   CHECK((stranger->end == Connections::End{"a", 2} && !stranger->admitted && !stranger->spoke));
-  // The end of the first is told late: the connection that has the number now counts.
+  // The end of the first connection is reported late. The connection that now has its number counts.
   CHECK_FALSE(connections.opened(5, {"a", 3}, 20));
   CHECK_FALSE(connections.opened(5, {"b", 1}, 30));
   CHECK(connections.strangers() == 1);
@@ -92,7 +92,7 @@ TEST_CASE("a connection may be admitted before it is told of") {
   CHECK(connections.strangers() == 0);
   CHECK(connections.take_late(1000).empty());
   CHECK(connections.closed(3)->admitted);
-  // The descriptor is another connection's by now, and the end of the first was not told.
+  // Another connection has this descriptor by now, and the end of the first was not reported.
   connections.admit(4, {"a", 2}, "another");
   CHECK_FALSE(connections.opened(4, {"b", 1}, 1000));
   CHECK(connections.strangers() == 1);

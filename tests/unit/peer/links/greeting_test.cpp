@@ -1,4 +1,4 @@
-// What the first bytes from a port show.
+// What the first bytes from a port tell of its program.
 
 #include "peer/links/greeting.hpp"
 

@@ -1,6 +1,6 @@
-// Tests the window over a fake network: senders with an endless backlog or a little now and then share one bottleneck,
-// with delays before and after it. The window must fill the bottleneck, keep the queue short, follow a change, and
-// share. Then two senders face each other, each with the other's acknowledgements in its queue.
+// Tests the window over a fake network. Senders with an endless backlog, or with a little now and then, share one
+// bottleneck with delays before and after it. The window must fill the bottleneck, keep the queue short, follow
+// changes, and share. Then two senders face each other, and the acknowledgements of each wait in the other's queue.
 
 #include "peer/links/pacing.hpp"
 
@@ -23,8 +23,8 @@ constexpr TimeUs ping_us = 500 * us_per_ms;
 /// The difference between the clocks of the two ends.
 constexpr TimeUs clock_offset_us = 1'000 * us_per_s;
 
-/// A queue that empties at a rate. What has passed it takes half of the delay to the receiver, and the answer takes the
-/// other half. `Sender` is Pacing, or a rule that is broken on purpose.
+/// A queue that empties at a rate. After it, a message takes half of the delay to the receiver, and the answer takes
+/// the other half. `Sender` is Pacing, or a sender with a broken rule.
 template <class Sender>
 class FakeNetwork {
  public:
@@ -32,7 +32,7 @@ class FakeNetwork {
     Sender pacing;
     TimeUs begins = 0;
     bool backlog = true;
-    std::uint64_t arrived = 0;  // at the receiver
+    std::uint64_t arrived = 0;  // bytes at the receiver
     TimeUs pinged = 0;
     std::vector<TimeUs> round_trips;
     std::uint64_t counted_from = 0;
@@ -82,7 +82,7 @@ class FakeNetwork {
       sum += throughput(i);
     return sum;
   }
-  /// The round trip that all but the slowest twentieth are below.
+  /// The 95th percentile of the round trips.
   [[nodiscard]] double round_trip_ms(std::size_t flow) const {
     std::vector<TimeUs> sorted = flows[flow].round_trips;
     REQUIRE(!sorted.empty());
@@ -92,7 +92,7 @@ class FakeNetwork {
 
   TimeUs now = us_per_s;
   double rate;
-  bool tells_time = true;  ///< acknowledgements do
+  bool tells_time = true;  ///< whether acknowledgements tell times
 
  private:
   struct Event {
@@ -132,7 +132,7 @@ class FakeNetwork {
   std::vector<Flow> flows;
 };
 
-/// A sender with no window but ZeroMQ's and the kernel's, as there was before.
+/// Negative control: a sender that only ZeroMQ's and the kernel's windows limit.
 struct Unpaced {
   void enable() {}
   [[nodiscard]] bool open() const { return sent_ - delivered_ < (std::size_t{2} << 20); }
@@ -154,8 +154,8 @@ double bound_ms(TimeUs idle_us) {
   return std::max(3 * idle_ms, idle_ms + 15);
 }
 
-/// The delay that a probe meets: in each direction that is loaded the allowance, the constant, a part, and the bursts
-/// in the mean rate (a twentieth or so of the window).
+/// The bound of a probe's delay. Each loaded direction adds the allowance, the constant, a part, and bursts (about a
+/// twentieth of the window).
 double short_bound_ms(TimeUs idle_us, double rate, int directions) {
   const double idle_ms = static_cast<double>(idle_us) / us_per_ms;
   const double busy_ms = std::min(rate / fast_bytes_per_s, 1.0) * most_allowed_us / us_per_ms;
@@ -192,14 +192,14 @@ TEST_CASE("pacing: a link is filled, and its queue stays short") {
 
 namespace {
 
-/// Two nodes that send to each other over a link that is as slow both ways. Bulk and acknowledgements share the queue
-/// of each direction. The nodes' loops are away now and then, so that messages are taken late.
+/// Two nodes that send to each other over a link of one speed in both directions. Bulk and acknowledgements share the
+/// queue of each direction. The nodes' loops pause now and then, so that messages are read late.
 class Facing {
  public:
   struct End {
     Pacing pacing;
     TimeUs free_at = 0;     // when the queue before its direction is empty
-    TimeUs away_until = 0;  // until when its loop is away
+    TimeUs away_until = 0;  // when its loop goes on
     TimeUs next_away = 0;
     TimeUs pinged = 0;
     std::uint64_t sent = 0, received = 0, counted_from = 0;
@@ -250,7 +250,7 @@ class Facing {
   TimeUs now = us_per_s;
   std::array<End, 2> ends;
   TimeUs second_begins = 0;
-  bool tells_time = true;  ///< acknowledgements do
+  bool tells_time = true;  ///< whether acknowledgements tell times
 
  private:
   struct Event {
@@ -322,7 +322,7 @@ TEST_CASE("pacing: two that face each other both fill their ways, and the queues
   struct Link {
     double mbit_s;
     TimeUs round_trip_us;
-    double away_us;  // its ends' loops, every ten milliseconds
+    double away_us;  // how long both loops pause every ten milliseconds
   };
   for (const Link& link : {Link{50, 300, 0}, Link{50, 300, 300}, Link{50, 20'000, 300}, Link{50, 40'000, 1'000},
                            Link{200, 10'000, 300}, Link{1000, 300, 300}, Link{1000, 20'000, 1'000}}) {
@@ -332,7 +332,8 @@ TEST_CASE("pacing: two that face each other both fill their ways, and the queues
     facing.count_from_now();
     facing.run(16 * us_per_s);
     for (Facing::End& end : facing.ends) {
-      CHECK(facing.use(end) > 0.88);  // acknowledgements take 4 % of it, of parts of 4 KiB; draining 2 % of a long way
+      // Acknowledgements of 4 KiB parts take 4 %, and draining on a long way takes 2 %.
+      CHECK(facing.use(end) > 0.88);
       const double away_ms = 4 * link.away_us / us_per_ms;
       CHECK(Facing::round_trip_ms(end) < short_bound_ms(link.round_trip_us, link.mbit_s * mbit, 2) + 2 * away_ms);
       if (link.round_trip_us >= 10'000) CHECK(Facing::round_trip_ms(end) < 2.2e-3 * link.round_trip_us);
@@ -352,7 +353,7 @@ TEST_CASE("pacing: who comes second leaves the first its way, as acknowledgement
     for (Facing::End& end : facing.ends)
       CHECK(facing.use(end) > 0.93);
   } else {
-    // Negative control: one takes the allowance of both, in the queue that delays the other's acknowledgements.
+    // Negative control: one sender takes the allowance of both, in the queue that delays the other's acknowledgements.
     CHECK(facing.use(facing.ends[0]) + facing.use(facing.ends[1]) < 1.8);
   }
 }
@@ -481,7 +482,7 @@ TEST_CASE("pacing: one that has little to send does not take the link for slow")
     exchange(1'000, 1'000);
   }
   CHECK(pacing.rate() == Approx(60e6));
-  CHECK(pacing.goodput(now) == 0);  // never seen with more waiting
+  CHECK(pacing.goodput(now) == 0);  // it was never seen with a backlog
   CHECK(pacing.window_bytes() >= first_window_bytes);
 }
 

@@ -57,7 +57,7 @@ bool same(const std::vector<zmq::message_t>& wire, const Frames& frames) {
   return true;
 }
 
-/// Opens a message as the next that comes. Nothing if it does not open.
+/// Opens a message as the next one. Returns none if it does not open.
 std::optional<std::vector<zmq::message_t>> opened(IncomingSeal& in, std::vector<zmq::message_t> wire,
                                                   const SealTrailer& trailer) {
   const auto slip = in.take(trailer);
@@ -153,7 +153,7 @@ TEST_CASE("what is left out, said twice, in another order or in the other direct
   CHECK(hexadecimal(first.frames.payload[0].data) != hexadecimal(second.frames.payload[0].data));
   {
     IncomingSeal in(form, key_of(1));
-    CHECK_FALSE(opened(in, second));  // the first is left out
+    CHECK_FALSE(opened(in, second));  // the first message is missing
   }
   {
     IncomingSeal in(form, key_of(1));
@@ -184,7 +184,7 @@ TEST_CASE("keys are renewed by bytes and by time, and receivers follow one step 
   CHECK(later.trailer[0] == 1);
   CHECK(opened(in, later));
 
-  (void)out.take(renew_after_bytes, start + renew_after_us);  // as if so much had been sent
+  (void)out.take(renew_after_bytes, start + renew_after_us);  // counts this many bytes as sent
   SealTrailer unread{1};
   (void)in.take(unread);
   const SealedMessage after_many = sealed(out, message, start + renew_after_us);
@@ -196,12 +196,12 @@ TEST_CASE("keys are renewed by bytes and by time, and receivers follow one step 
     forged[0] = static_cast<std::uint8_t>(generation);
     CHECK_FALSE(in.take(forged));
   }
-  // A generation that its sender has not begun is followed, and nothing that the sender says opens after it.
+  // The receiver follows a generation that its sender has not begun. After that, no message of the sender opens.
   forged[0] = 3;
   CHECK(in.take(forged));
   CHECK_FALSE(opened(in, sealed(out, message, start + renew_after_us)));
 
-  // The number of generations is not bounded by the byte that tells it.
+  // One byte tells the generation, but there may be more than 256.
   OutgoingSeal long_lived(form, key_of(9));
   IncomingSeal listener(form, key_of(9));
   for (int hour = 0; hour < 600; ++hour)
@@ -213,7 +213,7 @@ TEST_CASE("features of both ends decide how bulk is sealed") {
   CHECK_FALSE(seal_form(features_of(curve) & features_of(sealed)));
   CHECK_FALSE(seal_form(0));
   CHECK(seal_form(features_of(sealed) & features_of(sealed))->encrypts);
-  CHECK(seal_form(features_of(plain) & features_of(sealed))->encrypts);  // never plain by the wish of one
+  CHECK(seal_form(features_of(plain) & features_of(sealed))->encrypts);  // one end alone cannot switch encryption off
   CHECK_FALSE(seal_form(features_of(plain) & features_of(plain))->encrypts);
   CHECK(seal_form(feature_sealed_bulk | feature_fast_aes)->aes);
   CHECK_FALSE(seal_form(feature_sealed_bulk)->aes);

@@ -132,7 +132,7 @@ TEST_CASE("an end that is destroyed meanwhile is called no more") {
   connection.near.reset();
   connection.far.reset();
   const std::size_t before = connection.goods.size();
-  connection.threads.reset();  // all work is done
+  connection.threads.reset();  // waits until all work is done
   connection.loop.restart();
   connection.loop.run();
   CHECK(connection.goods.size() == before);

@@ -37,7 +37,7 @@ TEST_CASE("a configured address is dialled at once, then later and later, with j
   TimeUs now = 1000;
   // back-off / ms: 100 200 400 800 1600 3200 5000 5000, each halved at most by jitter
   for (const TimeUs wait : {100, 200, 400, 800, 1600, 3200, 5000, 5000, 5000}) {
-    CHECK(book.failed(at(1), "no answer", now, random) == (wait == 100));  // news once
+    CHECK(book.failed(at(1), "no answer", now, random) == (wait == 100));  // reported only once
     CHECK(book.all_dialled(nobody));
     const TimeUs next = book.entries().at(at(1).text()).next_attempt;
     CHECK(next >= now + wait * us_per_ms / 2);
@@ -159,7 +159,7 @@ TEST_CASE("a node that has moved is dialled where it is now, and only what is wa
   CHECK_FALSE(book.has_failed(id(2)));
   book.failed(at(20), "no answer", 0, random);
   CHECK(book.has_failed(id(2)));
-  // An address that is being dialled stays until that is over, and a configured one for good.
+  // An address that is being dialled stays until the dial is over. A configured one stays for good.
   REQUIRE(book.take_due(us_per_s, 10, nobody, is_two).size() == 1);
   CHECK(book.learn(id(2), at(21), us_per_s));
   CHECK(book.entries().size() == 3);

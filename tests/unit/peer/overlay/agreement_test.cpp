@@ -111,7 +111,7 @@ TEST_CASE("an authority decides for all members, and none of them without it") {
   b->signs = SigningKey::generate();
   CHECK_FALSE(b->decide(c->id, true, "by another"));
   CHECK_FALSE(b->rotate_key());
-  // A member that does not ask for signatures itself tells of such decisions in vain.
+  // A member that follows no authority tells unsigned decisions, but the others refuse them.
   REQUIRE(b->overlay->set_authority(std::nullopt, {}));
   b->signs.reset();
   REQUIRE(b->decide(c->id, true, "by nobody"));
@@ -172,7 +172,7 @@ TEST_CASE("the key is changed and the old one retired while every link stays up"
     CHECK(three.ring_size(i) == 2);
     CHECK(three.nodes[i]->kept_ring.find(hex(*made)) != std::string::npos);
   }
-  // A newcomer that holds the new key alone gets in at each of them.
+  // A newcomer that holds only the new key gets in at each member.
   const ClusterKeys new_only({three.nodes[1]->kept_keys->first()});
   const auto young = Node::started(three.loop, new_only, with_peers({three.nodes[0]->overlay->address()}));
   run_until(three.loop, [&] { return young->linked(*three.nodes[0]); });
@@ -200,11 +200,11 @@ TEST_CASE("a node that was away while the key changed gets in with the old one, 
   const auto made = a->rotate_key();
   REQUIRE(made);
   run_until(loop, [&] { return a->overlay->key_ring().front().fingerprint == *made; });
-  // The node dials out only, so nobody can come to it with the new key. Its own tries fall into the old key's slot.
+  // The node only dials out, so nobody can reach it with the new key. Its own dials fall into the slot of the old key.
   OverlaySettings options = with_peers({a->overlay->address()});
   options.advertise = "none";
   const auto b = Node::started(loop, keys, options);
-  a->clock_offset_us += first_key_slot_us - us_per_s;  // nearly there
+  a->clock_offset_us += first_key_slot_us - us_per_s;  // shortly before the slot of the new key
   run_until(loop, [&] { return b->linked(*a) && b->overlay->key_ring().size() == 2; });
   run_until(loop, [&] { return b->overlay->key_ring().front().fingerprint == *made; });
 }
@@ -343,7 +343,7 @@ struct Asking {
                                 .valid_until = valid_until},
                                key);
   }
-  /// As `gossamerctl approve` does.
+  /// Approves a node as `gossamerctl approve` does.
   void approve(Node& at, const NodeId& node, Rights rights = {}) {
     ++approved;  // each later than the one before
     REQUIRE(at.overlay->certify(warrant(1, node, std::move(rights)).certify(node, at.time_of_day + approved)));
@@ -368,7 +368,7 @@ TEST_CASE("a node that shows a certificate of a used invitation is turned away, 
   run_until(loop, [&] { return b->logged("as many other nodes as it is for") > 0; });
   CHECK(a->overlay->waiting().front().node == b->id);
   CHECK_FALSE(a->linked(*b));
-  // An operator's word lets it in.
+  // The operator's approval lets it in.
   authority.approve(*a, b->id);
   run_until(loop, [&] { return a->linked(*b) && b->linked(*a); });
   CHECK(a->overlay->waiting().empty());

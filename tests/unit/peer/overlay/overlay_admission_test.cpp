@@ -92,7 +92,7 @@ class Insider {
   zmq::socket_t socket_;
 };
 
-/// A program that is no node: says something to whoever connects, and ends the connection when it is spoken to.
+/// A program that is no node. It sends something to each caller, and hangs up when the caller speaks.
 class OtherProgram {
  public:
   OtherProgram(asio::io_context& loop, std::string says)
@@ -165,10 +165,10 @@ TEST_CASE("a program that takes our port for another's is told once for its host
   for (std::uint64_t number = 1; number <= 3; ++number) {
     asio::ip::tcp::socket client(loop);
     client.connect(port);
-    // The program is told of before it speaks.
+    // From the second on, the connection is reported before its program speaks.
     if (number > 1) holds_within(loop, std::chrono::milliseconds(100), [] { return false; });
     asio::write(client, asio::buffer(std::string("GET / HTTP/1.1\r\nHost: here\r\n\r\n")));
-    // The first is gone before it is told of.
+    // The first program is gone before its connection is reported.
     std::string heard;
     asio::error_code ended;
     if (number == 1) asio::read(client, asio::dynamic_buffer(heard), ended);
@@ -177,7 +177,7 @@ TEST_CASE("a program that takes our port for another's is told once for its host
   CHECK(a->logged("[warning] a program at an address that could not be read in time takes our port") == 1);
   CHECK(a->logged("[warning] a program at 127.0.0.1 takes our port for another service's") == 1);
   CHECK(a->overlay->counters().admissions_refused == 0);
-  // Whoever only looks whether the port answers is no news.
+  // A program that only checks whether the port answers is not counted.
   asio::ip::tcp::socket(loop).connect(port);
   holds_within(loop, std::chrono::milliseconds(200), [] { return false; });
   CHECK(a->overlay->counters().handshakes_failed == 3);
@@ -377,7 +377,8 @@ TEST_CASE("hellos with something wrong are refused with a reason") {
   CHECK(answer([](Hello& h) { h.proof[0] ^= 1; }, false) == RejectReason::bad_proof);
   CHECK(answer([](Hello& h) { h.name = "another"; }, false) == RejectReason::bad_proof);
   CHECK(answer([](Hello& h) { h.version_low = h.version_high = 99; }, true) == RejectReason::version);
-  // The hello names somebody else's key, with a sound proof of the cluster key. The connection belongs to another key.
+  // The hello has another node's key and a correct proof of the cluster key. The connection belongs to the sender's own
+  // key.
   CHECK(answer([](Hello& h) { h.public_key = Identity::generate().keys.public_key; }, true) == RejectReason::bad_proof);
   CHECK(answer([](Hello& h) { h.channel = Channel::bulk; }, true) == RejectReason::duplicate);
   CHECK(a->overlay->counters().admissions_refused == 4);
@@ -422,7 +423,7 @@ TEST_CASE("a connection that is not admitted in time is closed, and links stay")
     (void)silent.read_some(asio::buffer(&byte, 1), error);
     return error == asio::error::eof || error == asio::error::connection_reset;
   });
-  // A connection that was put out has that time to hear why.
+  // A connection that was put out has as long to read the reason.
   Insider put_out(*a, keys);
   put_out.send(encode(ControlMessage(put_out.hello(keys, Channel::control))));
   run_until(loop, [&] { return put_out.receive().has_value(); });
@@ -485,7 +486,7 @@ TEST_CASE("what each may ask is counted for itself, for the latest of them") {
   CHECK(throttles.take("b", 1));
   CHECK(throttles.take("a", us_per_s));
   CHECK(throttles.take("c", us_per_s));
-  CHECK(throttles.take("d", us_per_s));  // b, whose last is longest ago, is forgotten
+  CHECK(throttles.take("d", us_per_s));  // b was used longest ago, and is forgotten
   CHECK_FALSE(throttles.take("a", us_per_s));
   CHECK((throttles.take("b", us_per_s) && throttles.take("b", us_per_s)));
 }
@@ -526,7 +527,7 @@ TEST_CASE("a newer node is spoken to in the version both know, and what is not u
   CHECK(welcome.version == protocol_version_high);
   CHECK(welcome.features == features_of(BulkProtection::sealed));
   std::vector<std::uint8_t> future(24);
-  future[4] = 2;     // words of the one segment
+  future[4] = 2;     // the segment has two words
   future[12] = 1;    // the root: a struct of one word of data
   future[16] = 250;  // the union's tag
   for (std::uint32_t i = 0; i < 2 * max_malformed_messages; ++i)

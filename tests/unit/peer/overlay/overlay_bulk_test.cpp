@@ -11,8 +11,8 @@ using namespace gossamer::peer::test;
 
 namespace {
 
-/// Keeps bulk waiting at `from` for `seconds`, after a short start. Returns the bytes a second that left it. At most a
-/// multiple of the tested rates waits.
+/// Keeps bulk waiting at `from` for `seconds`, after a short start. Returns the bytes a second that left it. The
+/// backlog is bounded by a multiple of the tested rates.
 double rate_of(asio::io_context& loop, Node& from, const std::vector<Node*>& to, double seconds) {
   const PullReply reply = pull_reply(64 * 1024);
   const auto fill = [&] {
@@ -103,7 +103,7 @@ TEST_CASE("bulk: a receiver that does not read stops its link only, and the send
   const ClusterKeys keys = new_keys();
   OverlaySettings options = quick_options();
   options.max_queued_bytes = std::size_t{8} << 20;
-  // On a busy machine the receiver is deaf for long: nobody is to take it for dead.
+  // On a busy machine the receiver does not read for long. It must not count as dead.
   options.link_timeout_ms = 600'000;
   options.membership.probe_interval_us = 600 * us_per_s;
   const auto a = Node::started(loop, keys, options);

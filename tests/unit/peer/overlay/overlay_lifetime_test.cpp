@@ -11,7 +11,7 @@ TEST_CASE("the crash of either end is noticed at once, and death after its time"
   asio::io_context loop;
   const ClusterKeys keys = new_keys();
   OverlaySettings options = quick_options();
-  options.link_timeout_ms = 60'000;  // so that it is not silence that is noticed
+  options.link_timeout_ms = 60'000;  // so long that silence is not the cause
   auto a = Node::started(loop, keys, options);
   options.peers = {a->overlay->address()};
   auto b = Node::started(loop, keys, options);
@@ -31,7 +31,7 @@ TEST_CASE("a goodbye is death at once") {
   asio::io_context loop;
   const ClusterKeys keys = new_keys();
   OverlaySettings options = quick_options();
-  options.membership.suspicion_mult = 10'000;  // so that it is not silence that is noticed
+  options.membership.suspicion_mult = 10'000;  // so long that silence is not the cause
   auto a = Node::started(loop, keys, options);
   options.peers = {a->overlay->address()};
   auto b = Node::started(loop, keys, options);
@@ -116,7 +116,7 @@ TEST_CASE("silence ends a link, and it comes back with the wire") {
   relay.silent = true;
   run_until(loop, [&] { return a->count("down", *b) >= 1; });
   run_until(loop, [&] { return a->count("dead", *b) == 1 && b->count("dead", *a) == 1; });
-  // The node that noticed first closed the connection, and the other may have seen that before its own time was up.
+  // The node that noticed first has closed the connection. The other may see that before it notices the silence.
   CHECK((a->last_reason.starts_with("silent") || b->last_reason.starts_with("silent")));
   relay.silent = false;
   run_until(loop, [&] { return a->linked(*b) && b->linked(*a); });
@@ -130,7 +130,8 @@ TEST_CASE("a link ends when one of its connections is dead, and the other lives"
     OverlaySettings options = quick_options();
     options.link_timeout_ms = 100;
     options.ping_interval_ms = 20;
-    options.bulk = BulkProtection::curve;  // otherwise the second is one that carries the mark of sealed bulk in vain
+    // With sealed bulk, the relay would take away the mark of the second connection.
+    options.bulk = BulkProtection::curve;
     Relay relay(loop);
     const auto [a, b] = started_apart(loop, keys, options, relay);
     run_until(loop, [&] { return a->linked(*b) && b->linked(*a); });

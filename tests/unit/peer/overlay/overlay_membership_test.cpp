@@ -1,4 +1,5 @@
-// Tests membership over real links: who is told dead when, partial views, nodes that only dial out, clusters that heal.
+// Tests membership over real links: which nodes are reported dead and when, partial views, nodes that only dial out,
+// and clusters that heal.
 
 #include <algorithm>
 #include <set>
@@ -75,7 +76,7 @@ TEST_CASE("a node that is back at its address with another key leaves nobody to 
   const auto back = Node::started(loop, keys, there);
   run_until(loop, [&] { return stays->count("dead", *before) == 1 && other->count("dead", *before) == 1; });
   run_until(loop, [&] { return stays->linked(*back) && other->linked(*back); });
-  // The former node is looked for again and again, where another one answers now.
+  // The dead node is dialled again and again, at an address where another node answers now.
   const TimeUs from_us = stays->now() + quick_options().membership.reconnect_interval_us;
   run_until(loop, [&] { return stays->now() >= from_us; });
   std::size_t looks = 0, dialled = 0;
@@ -190,7 +191,7 @@ TEST_CASE("where a running node is to be dialled from now on is told to all, and
   CHECK(nodes[3]->logged("is down") == 0);
 
   CHECK_FALSE(nodes[3]->overlay->set_advertise("here and there"));
-  REQUIRE(nodes[3]->overlay->set_advertise(elsewhere));  // no news
+  REQUIRE(nodes[3]->overlay->set_advertise(elsewhere));  // the same address is no change
   CHECK(nodes[3]->overlay->membership().incarnation == 2);
 }
 

@@ -1,4 +1,4 @@
-// Tests that what a node keeps of neighbours that come and go does not grow with how often they do.
+// Tests that memory for neighbours that come and go does not grow with the number of times.
 //
 // Bytes in use on the heap are counted over all threads, and not pages, since what the allocator keeps for later is no
 // leak. The smallest of several counts is taken, because ZeroMQ's threads release memory late.
@@ -16,8 +16,8 @@ using namespace gossamer::peer::test;
 
 namespace {
 
-/// The bound for all counted restarts together. A connection that is kept has queues of 16 KiB in each direction in
-/// ZeroMQ alone. Threads that come and go move 170 kB of the allocator's own to and fro.
+/// The bound for all counted restarts together. One connection that is not released has queues of 16 KiB in each
+/// direction in ZeroMQ alone. Threads that come and go change the allocator's own memory by 170 kB.
 constexpr double allowed_growth_bytes = 256 * 1024;
 constexpr std::size_t bytes_of_a_kept_connection = 32 * 1024;
 constexpr int warm_up_restarts = 12;

@@ -11,9 +11,9 @@ using namespace gossamer::peer::test;
 
 namespace {
 
-constexpr int bulk_connection = 1;  // of a relay: of the first link, after control
+constexpr int bulk_connection = 1;  // the number at a relay: the first link's second connection
 
-/// Each link is dialled as two connections, of which the second is marked.
+/// Each link is dialled as two connections. The second carries bulk, and is marked.
 bool is_bulk(int connection) {
   return connection % 2 == bulk_connection;
 }
@@ -37,7 +37,7 @@ void trade(asio::io_context& loop, Node& a, Node& b) {
   CHECK(a.overlay->counters().malformed + b.overlay->counters().malformed == 0);
 }
 
-/// How two nodes with these options protect the bulk between them, as both say.
+/// Returns how two nodes with these options protect bulk. Both must say the same.
 BulkProtection agreed(OverlaySettings dialler, OverlaySettings listener) {
   asio::io_context loop;
   const ClusterKeys keys = new_keys();
@@ -72,7 +72,8 @@ struct Apart {
     std::tie(a, b) = started_apart(loop, new_keys(), options, relay);
     run_until(loop, [&] { return a->linked(*b) && b->linked(*a); });
   }
-  /// Both say that bulk is protected so, the link has come up with the first attempt, and bulk goes both ways.
+  /// Checks that both ends protect bulk in this way, that the first attempt made the link, and that bulk goes both
+  /// ways.
   void check(BulkProtection bulk) {
     CHECK(a->link(*b).bulk == bulk);
     CHECK(b->link(*a).bulk == bulk);
@@ -81,7 +82,7 @@ struct Apart {
   }
 };
 
-/// A dialler of the test's own making, up to the offer of the listener.
+/// A dialler made by the test. It stops once it has the listener's offer.
 class HalfLink {
  public:
   HalfLink(asio::io_context& loop, const Node& target, const ClusterKeys& keys)
@@ -270,7 +271,7 @@ TEST_CASE("whoever changes sealed bulk on its way ends the link, and nothing of 
   run_until(nodes.loop, [&] { return to.count("down", from) >= 1; });
   CHECK(to.logged("is not as it was sealed") >= 1);
   CHECK(to.messages.empty());
-  // What comes on a new link is sound.
+  // Messages on a new link are sound.
   run_until(nodes.loop, [&] { return nodes.a->linked(*nodes.b) && nodes.b->linked(*nodes.a); });
   trade(nodes.loop, *nodes.a, *nodes.b);
 }
@@ -313,7 +314,7 @@ TEST_CASE("a sealed connection takes a ticket, which is good once, and what is s
     zmq::socket_t bulk = link.dial(link.keys());
     OutgoingSeal out(form, link.keys().to_listener);
     HalfLink::send(bulk, out.take(0, 1).seal(link.control_hello()));
-    CHECK(link.answer(bulk));  // why not
+    CHECK(link.answer(bulk));  // the answer says why not
     CHECK(a->overlay->counters().admissions_refused == 1);
   }
   SECTION("the right ticket, and a hello that is not sealed") {
@@ -334,7 +335,7 @@ TEST_CASE("a sealed connection takes a ticket, which is good once, and what is s
     if (refused) CHECK(a->overlay->counters().admissions_refused == 1);
   }
   CHECK(a->events.empty());
-  // Others come in as ever.
+  // Other nodes can still join.
   const auto b = Node::started(loop, keys, with_peers({a->overlay->address()}));
   run_until(loop, [&] { return a->linked(*b) && b->linked(*a); });
   trade(loop, *a, *b);

@@ -1,4 +1,4 @@
-// Tests links between real overlays: who dials, what travels, what is counted.
+// Tests links between real overlays: which end dials, which messages pass, and what is counted.
 
 #include <algorithm>
 

@@ -1,5 +1,5 @@
-// Tests what the roster does with the decisions of membership: errands, and addresses that mean something else
-// elsewhere.
+// Tests how the roster carries out the decisions of membership: errands, and addresses that have another meaning on
+// another machine.
 
 #include "peer/overlay/roster.hpp"
 
@@ -156,7 +156,7 @@ TEST_CASE("addresses are made fit for this machine") {
     bool own;
     std::string seen_host;
     std::string known;
-    std::string expected;  // "-": the record is of no use; "": it only dials
+    std::string expected;  // "-": the record is useless; "": the node only dials
   };
   const Row rows[] = {
       {"tcp://10.0.0.7:1", true, remote, "", "tcp://10.0.0.7:1"},

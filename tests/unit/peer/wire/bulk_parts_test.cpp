@@ -136,15 +136,15 @@ TEST_CASE("parts: what is against the protocol is refused, and the next message 
     }
   };
   refused({parts[1]});                      // no beginning
-  refused({parts[0], parts[2]});            // one left out
+  refused({parts[0], parts[2]});            // a part is missing
   refused({parts[0], parts[1], parts[1]});  // twice
   refused({parts[0], parts[0]});            // begins anew
   BulkPart other = parts[1];
   other.message += 1;
-  refused({parts[0], other});  // of another message
+  refused({parts[0], other});  // a part of another message
   BulkPart longer = parts[5];
   longer.slices[longer.slice_count++] = pattern(100, 1);
-  refused({parts[0], parts[1], parts[2], parts[3], parts[4], longer});  // beyond its end
+  refused({parts[0], parts[1], parts[2], parts[3], parts[4], longer});  // goes beyond the end
 }
 
 TEST_CASE("parts: headers that would take memory without bounds, or say nothing, are malformed") {

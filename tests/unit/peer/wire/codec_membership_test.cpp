@@ -61,7 +61,7 @@ bool same(const Frames& a, const Frames& b) {
   return std::ranges::equal(a.header.data, b.header.data);
 }
 
-/// A message that encode() would not make: its struct is filled in by the test.
+/// Whether a message is accepted that encode() would not make. The test fills in its struct.
 template <class Fill>
 bool accepted(Fill fill) {
   capnp::MallocMessageBuilder builder;
@@ -138,7 +138,7 @@ TEST_CASE("membership messages outside their bounds are refused") {
   CHECK_FALSE(accepted([](Builder m) { fill_record(m.initJoin(), 15); }));
   CHECK_FALSE(accepted([](Builder m) { fill_record(m.initJoin(), 17); }));
   CHECK_FALSE(accepted([](Builder m) { fill_record(m.initJoin(), 16, max_member_address_bytes + 1); }));
-  CHECK_FALSE(accepted([](Builder m) { fill_record(m.initJoin(), 16, 0); }));  // no address, and can be dialled
+  CHECK_FALSE(accepted([](Builder m) { fill_record(m.initJoin(), 16, 0); }));  // no address, although it can be dialled
   CHECK_FALSE(accepted([](Builder m) {
     auto records = m.initShuffleReply(max_shuffle_records + 1);
     for (auto record : records)
@@ -167,7 +167,7 @@ TEST_CASE("membership messages outside their bounds are refused") {
     fill_record(sync.initSender());
     auto entry = sync.initEntries(1)[0];
     fill_record(entry.initRecord());
-    entry.setClaim(2);  // the dead are no entries
+    entry.setClaim(2);  // dead members have no entries
   }));
   Frames with_payload = encode(message_with(News{}));
   with_payload.payload_count = 1;

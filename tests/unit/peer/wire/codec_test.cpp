@@ -152,7 +152,7 @@ bool same(const Frames& a, const Frames& b) {
   return true;
 }
 
-/// The largest message that there may be.
+/// The largest allowed message.
 Summaries fullest_summaries() {
   NodeSummary node{.incarnation = 1, .number = 2, .age_ms = max_summary_age_ms, .neighbours = 3, .goodput_bytes_s = 4};
   node.name = std::string(max_summary_name_bytes, 'n');

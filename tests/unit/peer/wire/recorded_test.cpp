@@ -1,10 +1,10 @@
-// Tests that older peers are understood: frames as earlier builds sent them, kept as bytes in
-// tests/unit/peer/recorded/, are read to the values that they were made from. Newer peers are understood as far as
-// possible: fields and kinds that this build does not know are ignored.
+// Tests that older peers are understood. Frames that earlier builds sent are kept as bytes in
+// tests/unit/peer/recorded/, and must decode to the values that they were made from. Newer peers are understood as far
+// as possible: fields and kinds that this build does not know are ignored.
 //
-// A file is what one build sent, one message a line: a name, then the header frame and each payload frame in
-// hexadecimal digits, "-" for an empty one. It is never changed. When the protocol gains something, the samples below
-// get another entry and a new file is written by
+// A file has what one build sent, one message a line: a name, then the header frame and each payload frame in
+// hexadecimal digits, or "-" for an empty frame. A file is never changed. When the protocol gains something, the
+// samples below get another entry, and a new file is written by
 //
 //     GOSSAMER_RECORD=tests/unit/peer/recorded/NAME peer_test "write down what this build sends"
 //
@@ -26,7 +26,7 @@ using namespace gossamer::peer;
 
 namespace {
 
-/// Each file has the samples that there were when it was written.
+/// A file, and how many samples existed when it was written.
 struct Recording {
   std::string name;
   std::size_t messages;
@@ -214,8 +214,7 @@ InvitationClaim warranted_claim() {
   warranted.certificate = certificate(59);
   return warranted;
 }
-/// The first of two, and the second.
-/// The header of pull_reply() as it was when parts were recorded: what a part carries is not looked into.
+/// The header of pull_reply() when parts were recorded. The test does not look into what a part carries.
 constexpr std::string_view header_in_part =
     "000000000900000000000000010001000c00000000000000000000000300010003000000000000000400000000000000"
     "0500000000000000000000000200000001000000000000000200000000000000";
@@ -380,7 +379,8 @@ std::map<std::string, Frames> read_recording(const std::string& name) {
 
 void grow(capnp::AnyStruct::Reader from, capnp::AnyPointer::Builder to, int levels);
 
-/// `to` gets a struct like `from` with another word of data and another pointer; so do the structs that it points to.
+/// Makes `to` a struct like `from` with another word of data and another pointer. The structs that it points to grow
+/// likewise.
 void grow(capnp::AnyStruct::Reader from, capnp::AnyPointer::Builder to, int levels) {
   const auto data = from.getDataSection();
   const auto pointers = from.getPointerSection();
@@ -436,7 +436,7 @@ TEST_CASE("the comparison with what was recorded tells messages apart") {
   std::vector<std::uint8_t> header;
   for (const std::byte byte : changed.header.data)
     header.push_back(std::to_integer<std::uint8_t>(byte));
-  header.back() ^= 1;  // the counter's
+  header.back() ^= 1;  // changes a bit of the counter
   changed.header = Bytes::adopt(std::move(header));
   const auto packet = decode(changed);
   REQUIRE(packet);

@@ -82,7 +82,7 @@ Finding daemon_with(Change change) {
 TEST_CASE("a sound node has nothing to complain of") {
   CHECK(worst(examine_machine(sound_machine())) == Grade::ok);
   CHECK(worst(examine_daemon(sound_daemon())) == Grade::ok);
-  CHECK(worst(examine_machine({})) == Grade::ok);  // what is not known is no fault
+  CHECK(worst(examine_machine({})) == Grade::ok);  // an unknown value is no fault
 }
 
 TEST_CASE("each fault of the machine is found") {

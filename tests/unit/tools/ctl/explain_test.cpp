@@ -67,7 +67,7 @@ struct Scene {
             .members = daemon::members_answer(members).at("members"),
             .jobs = daemon::jobs_answer({job}).at("jobs")};
   }
-  /// What the daemon's watch makes of the minute before, in which everything was counted.
+  /// What the daemon's watch finds in the minute before, in which all counters have grown.
   [[nodiscard]] std::vector<daemon::FindingStatus> watched() const {
     Scene before = *this;
     before.job.exchanges = before.job.unresolved = before.job.blocks = before.job.wide_blocks = 0;
@@ -123,7 +123,7 @@ TEST_CASE("explain tells why a node is behind") {
           "behind by 5000 of 10000 samples (50 %); it trains 100 samples/s, this node 400 -> its machine is slower"));
   CHECK_THAT(trouble(scene.explained(its_id, 0)),
              Contains("its steps take longer than the") && Contains("stands still"));
-  CHECK(trouble(scene.explained(its_id, 390)).empty());  // it came later
+  CHECK(trouble(scene.explained(its_id, 390)).empty());  // behind only because it came later
 }
 
 TEST_CASE("explain tells why a node is silent") {
@@ -135,7 +135,7 @@ TEST_CASE("explain tells why a node is silent") {
   const std::string found = trouble(scene.explained(its_id));
   CHECK_THAT(found,
              Contains("link: down: nobody answers?[2J") && Contains("suspected, last heard from directly 7.0 s ago"));
-  CHECK_THAT(found, !Contains("job"));  // of which nothing is known without a link
+  CHECK_THAT(found, !Contains("job"));  // without a link, nothing is known of its job
   scene.peers.erase(scene.peers.begin());
   scene.members.erase(scene.members.begin());
   CHECK_THAT(trouble(scene.explained(its_id)), Contains("not in the cluster that this node knows"));
@@ -171,12 +171,12 @@ TEST_CASE("explain tells what is wrong between two replicas") {
   sick(with_nan.job.partners[0]);
   CHECK_THAT(trouble(with_nan.explained(own_id)), Contains("right holds NaN or infinity in 2 of 4 fragments"));
   CHECK(trouble(with_nan.explained(third_id)).empty());
-  // Said of that node only.
+  // The finding is shown for that node only.
   Scene scene;
   scene.job.partners[0].consensus = 0.05;
   CHECK(trouble(scene.explained(third_id)).empty());
   CHECK(trouble(scene.explained(own_id)).empty());
-  // What stands still for the moment is told, and is no trouble.
+  // A partner that does not exchange at the moment is shown, but is no trouble.
   scene = Scene();
   scene.job.partners[0].exchanges = 0;
   CHECK_THAT(as_text(scene.explained(its_id), false), Contains("no exchange with it yet"));

@@ -74,7 +74,7 @@ TEST_CASE("gossamerctl takes no seconds that are no number") {
       CHECK_THROWS_AS(app.parse(option + bad), CLI::ValidationError);
     CHECK_NOTHROW(app.parse(option + good));
   }
-  const CLI::Validator seconds = ctl::number_within(0.5, 2);  // as main has it for --watch
+  const CLI::Validator seconds = ctl::number_within(0.5, 2);  // main uses this for --watch
   CHECK(seconds("nan") == "Value nan is no number");
   CHECK(seconds("1").empty());
   CHECK(seconds.get_description() == CLI::Range(0.5, 2.0).get_description());

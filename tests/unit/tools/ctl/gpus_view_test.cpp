@@ -28,7 +28,7 @@ gpus::Gpu gpu(std::uint32_t index) {
   return gpu;
 }
 
-/// One sound, one of which nothing is known, one that has fallen off the bus.
+/// Three GPUs: a sound one, an unknown one, and one that has fallen off the bus.
 gpus::GpuReport machine() {
   gpus::GpuReport report{.state = "watched", .driver = "550.90", .age_s = 1, .note = {}, .gpus = {gpu(0), {}, gpu(2)}};
   report.gpus[1].index = 1;

@@ -1,4 +1,5 @@
-// What `gossamerctl cluster` decides: folders, files and texts. The daemons are in tests/system/local_cluster_test.py.
+// The decisions of `gossamerctl cluster`: folders, files and texts. tests/system/local_cluster_test.py tests it with
+// daemons.
 
 #include "tools/ctl/local_cluster.hpp"
 

@@ -27,7 +27,7 @@ gpus::GpuReport machine() {
 
 using Names = std::vector<std::string>;
 
-/// What each client sees, or what is wrong.
+/// The devices that each client sees, or the error.
 Names seen(const PlacementRequest& request, const gpus::GpuReport& report = machine()) {
   const auto clients = place(request, report);
   if (!clients) return {"error: " + clients.error()};

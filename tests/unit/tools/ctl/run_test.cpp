@@ -1,4 +1,4 @@
-// What `gossamerctl run` decides: restarts, and lines of output. The processes are in tests/system/run_test.py.
+// The decisions of `gossamerctl run`: restarts, and lines of output. tests/system/run_test.py tests it with processes.
 
 #include <vector>
 
@@ -11,7 +11,7 @@ using Catch::Matchers::Contains;
 
 namespace {
 
-/// What becomes of `parts`, each a second after the one before.
+/// The lines that come out when `parts` come in, each a second after the one before.
 std::vector<std::string> lines_of(const std::vector<std::string>& parts, double seconds_between = 1) {
   Lines lines;
   std::vector<std::string> told;

@@ -69,7 +69,7 @@ std::size_t shown_columns(const std::string& line) {
 TEST_CASE("top shows rates between two looks") {
   ctl::Top top;
   Seen(10).add_to(top);
-  CHECK_THAT(top.render({}, ""), Contains("0 B/s"));  // one look is not enough
+  CHECK_THAT(top.render({}, ""), Contains("0 B/s"));  // one look gives no rate
   Seen(12).add_to(top);
   const std::string screen = top.render({.columns = 100}, "");
   CHECK_THAT(screen, Contains("left 00112233  running") && Contains("3.00 MB/s") && Contains("CPU 2.0 %"));

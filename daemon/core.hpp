@@ -30,8 +30,8 @@ class Core : public ClientEvents {
   /// The other nodes' reports about themselves; in a large cluster, only some of them.
   [[nodiscard]] virtual std::vector<SummaryStatus> summary_statuses() const = 0;
 
-  /// Nothing if the disk answers, or nothing waits to be written.
-  [[nodiscard]] virtual std::optional<DiskTrouble> disk_trouble() const { return std::nullopt; }
+  /// Problems of the node itself, such as a disk that does not answer.
+  [[nodiscard]] virtual std::vector<NodeTrouble> troubles() const { return {}; }
 
   /// The devices that map clients' GPU memory. Null: there are none.
   [[nodiscard]] virtual Devices* devices() { return nullptr; }

@@ -43,6 +43,9 @@ int seal_threads(std::int64_t workers) {
   return static_cast<int>(std::min(workers / workers_a_seal_thread, most_seal_threads));
 }
 
+/// How long before the end of the node's certificate the watch reports it.
+constexpr TimeUs certificate_notice_us = 14 * 24 * 3600 * us_per_s;
+
 std::uint64_t time_of_day_us() {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(now).count());
@@ -632,7 +635,29 @@ NodeStatus Node::node_status() const {
   status.link_attempts = counters.attempts;
   status.link_attempts_failed = counters.attempts_failed;
   status.sends_full = counters.sends_full;
+  status.certificate_ends_us = certificate_ends_us();
   return status;
+}
+
+/// In microseconds since 1970; 0: it has none, or the cluster asks for none.
+TimeUs Node::certificate_ends_us() const {
+  const peer::Certificate* const own = overlay_->certificates().of(id());
+  return own == nullptr || !overlay_->asks_for_certificates() ? 0 : own->warrant.valid_until;
+}
+
+std::vector<NodeTrouble> Node::troubles() const {
+  std::vector<NodeTrouble> troubles;
+  if (auto disk = checkpoints_.trouble()) troubles.push_back(*std::move(disk));
+  const TimeUs ends_us = certificate_ends_us();
+  const auto now_us = static_cast<TimeUs>(time_of_day_us());
+  if (ends_us == 0 || now_us + certificate_notice_us < ends_us) return troubles;
+  const bool ended = now_us >= ends_us;
+  troubles.push_back(
+      {.rule = "certificate",
+       .grade = ended ? "problem" : "warning",
+       .text = fmt::format("this node's certificate {} at {}", ended ? "ended" : "ends", peer::date_text(ends_us)),
+       .advice = fmt::format("gossamerctl approve {} on any member", id().full())});
+  return troubles;
 }
 
 ClusterViewHost Node::cluster_view_host() {

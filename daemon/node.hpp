@@ -50,7 +50,7 @@ class Node final : public Core, private JobHost, private AveragesHost, private p
   [[nodiscard]] std::vector<ClusterMemberStatus> member_statuses() const override;
   [[nodiscard]] std::vector<JobStatus> job_statuses() const override;
   [[nodiscard]] std::vector<SummaryStatus> summary_statuses() const override { return cluster_view_.statuses(); }
-  [[nodiscard]] std::optional<DiskTrouble> disk_trouble() const override { return checkpoints_.trouble(); }
+  [[nodiscard]] std::vector<NodeTrouble> troubles() const override;
   [[nodiscard]] Devices* devices() override { return &devices_; }
   [[nodiscard]] std::vector<ControlCommand> control_commands() override;
   void reconfigure(const Config& config) override;
@@ -74,6 +74,8 @@ class Node final : public Core, private JobHost, private AveragesHost, private p
   Node(asio::io_context& loop, const Config& config, const StateFolder& state, peer::Identity identity,
        ClusterState cluster, Workers& workers, Checkpoints& checkpoints, Devices& devices, spdlog::logger& log,
        std::uint64_t seed, std::uint64_t incarnation);
+
+  [[nodiscard]] TimeUs certificate_ends_us() const;
 
   // --- JobHost
   [[nodiscard]] TimeUs now_us() const override;

@@ -274,7 +274,7 @@ void Shell::watch() {
        .peers = core_.peer_statuses(),
        .jobs = core_.job_statuses(),
        .cluster = core_.summary_statuses(),
-       .disk = core_.disk_trouble()});
+       .troubles = core_.troubles()});
   for (const FindingStatus& finding : news.begun)
     log_.logger().warn("{}", sentence(finding));
   for (const FindingStatus& finding : news.ended)

@@ -16,9 +16,10 @@ void Checkpoints::watch(TimeUs now_us) {
   silent_us_ = waited_us < disk_patience_us ? 0 : waited_us;
 }
 
-std::optional<DiskTrouble> Checkpoints::trouble() const {
+std::optional<NodeTrouble> Checkpoints::trouble() const {
   if (silent_us_ == 0) return std::nullopt;
-  return DiskTrouble{
+  return NodeTrouble{
+      .rule = "disk",
       .text = fmt::format("the disk of {} has not answered for {} s: what is to be written waits, training and gossip "
                           "go on",
                           options_.folder.string(), silent_us_ / us_per_s),

@@ -18,7 +18,7 @@ namespace gossamer::daemon {
 struct FindingStatus {
   std::string rule;    ///< one of watch_rules: "drift"
   std::string grade;   ///< warning or problem
-  std::string job;     ///< empty: the finding is about a link or the disk, and so about all jobs
+  std::string job;     ///< empty: the finding is about a link or the node itself, and so about all jobs
   std::string node;    ///< the other node's id; empty: about this node
   std::string name;    ///< the other node's name
   std::string text;    ///< what was found, a sentence
@@ -26,8 +26,10 @@ struct FindingStatus {
   double since_s = 0;  ///< how long the finding has held
 };
 
-/// A problem of the disk that holds state and checkpoints, and the next step.
-struct DiskTrouble {
+/// A problem of the node itself, which the watch reports as it is.
+struct NodeTrouble {
+  const char* rule;  ///< a WatchRule's name
+  const char* grade = "problem";
   std::string text;
   std::string advice;
 };
@@ -72,7 +74,9 @@ struct NodeStatus {
   std::uint64_t strangers_closed = 0;    ///< connections closed before admission: too slow, too many, or sent too much
   std::uint64_t link_attempts = 0;       ///< links that this node has dialled
   std::uint64_t link_attempts_failed = 0;
-  std::uint64_t sends_full = 0;         ///< messages not taken because the link's queue was full
+  std::uint64_t sends_full = 0;  ///< messages not taken because the link's queue was full
+  /// The end of this node's certificate, in microseconds since 1970; 0: it has none, or the cluster asks for none.
+  std::int64_t certificate_ends_us = 0;
   std::vector<FindingStatus> findings;  ///< what the watch finds now
   double cpu_s = 0;                     ///< of the whole process
   /// Bytes in use on the heap. The process holds more pages than that, because the allocator keeps those it once had.
@@ -257,7 +261,8 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(NodeStatus, version, node, name, address, inc
                                    clients_awaited, limits_near, page, messages_sent, messages_received, bytes_sent,
                                    bytes_received, payload_bytes_sent, payload_bytes_received, messages_rejected,
                                    decisions_refused, admissions_refused, handshakes_failed, strangers_closed,
-                                   link_attempts, link_attempts_failed, sends_full, findings, cpu_s, heap_bytes)
+                                   link_attempts, link_attempts_failed, sends_full, certificate_ends_us, findings,
+                                   cpu_s, heap_bytes)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(PeerStatus, node, name, address, up, dialled_by_us, bulk, round_trip_ms,
                                    last_round_trip_ms, least_round_trip_ms, goodput_mbit_s, queued_bytes,
                                    under_way_bytes, up_s, messages_sent, messages_received, bytes_sent, bytes_received,

@@ -560,14 +560,14 @@ std::vector<FindingStatus> judge(const WatchLook& before, const WatchLook& now) 
   }
   for (const PeerStatus& peer : now.peers)
     if (peer.up) look_at_link(peer, found);
-  if (now.disk)
-    found.push_back({.rule = "disk",
-                     .grade = "problem",
+  for (const NodeTrouble& trouble : now.troubles)
+    found.push_back({.rule = trouble.rule,
+                     .grade = trouble.grade,
                      .job = {},
                      .node = {},
                      .name = {},
-                     .text = now.disk->text,
-                     .advice = now.disk->advice});
+                     .text = trouble.text,
+                     .advice = trouble.advice});
   return found;
 }
 

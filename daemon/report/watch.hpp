@@ -50,6 +50,7 @@ inline constexpr std::array watch_rules = {
     WatchRule{"queue", "more data wait for a link than it carries in a second", 3},
     WatchRule{"latency", "heartbeats wait in queues", 3},
     WatchRule{"disk", "the disk that holds state and checkpoints does not answer", 1},
+    WatchRule{"certificate", "this node's certificate ends within fourteen days, or has ended", 1},
 };
 
 /// One look at the daemon.
@@ -61,7 +62,7 @@ struct WatchLook {
   std::vector<PeerStatus> peers = {};
   std::vector<JobStatus> jobs = {};
   std::vector<SummaryStatus> cluster = {};
-  std::optional<DiskTrouble> disk = {};
+  std::vector<NodeTrouble> troubles = {};
 };
 
 /// The findings of the rules now, given an earlier look; `since_s` is left at 0.

@@ -57,7 +57,6 @@ void Agreement::tick() {
     self_.log->info("this node now listens with the cluster key {}", hex(*key));
   }
   listen_with_slot();
-  remind_of_end();
   tell();
   // This comes after tell(), so that nodes whose certificates no longer count have been told why, and can tell others.
   enforce_certificates();
@@ -461,15 +460,6 @@ void Agreement::enforce_certificates() {
     sender_.say(*link, Channel::control, Rejected{RejectReason::certificate, reason});
     sender_.set_broken(*link, reason);
   }
-}
-
-void Agreement::remind_of_end() {
-  if (reminded_at_ != 0 && self_.now() - reminded_at_ < remind_every_us) return;
-  const Certificate* const own = spread_.certificates().of(self_.identity.node);
-  if (own == nullptr || self_.time_of_day() + remind_before_us < own->warrant.valid_until) return;
-  reminded_at_ = self_.now();
-  self_.log->warn("this node's certificate ends at {}: renew it in time (gossamerctl approve {} on any member)",
-                  date_text(own->warrant.valid_until), self_.identity.node.full());
 }
 
 Deputy Agreement::propose_deputy(const PublicKey& key, std::uint8_t powers, const std::string& name) const {

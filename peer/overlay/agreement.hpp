@@ -19,9 +19,6 @@ inline constexpr std::size_t max_waiting = 256;
 /// When the cluster begins to ask for certificates, links that are up may stay this long until a certificate of their
 /// other end has been heard of.
 inline constexpr TimeUs certificates_due_us = 10 * us_per_s;
-/// How long before the end of the node's own certificate the log reminds of it, and how often.
-inline constexpr TimeUs remind_before_us = 14 * 24 * 3600 * us_per_s;
-inline constexpr TimeUs remind_every_us = 24 * 3600 * us_per_s;
 
 class Agreement {
  public:
@@ -126,7 +123,6 @@ class Agreement {
   [[nodiscard]] Sponsor sponsor_by_certificate(const NodeId& node) const;
   [[nodiscard]] std::string reason_to_end(const Link& link) const;
   void enforce_certificates();
-  void remind_of_end();
 
   OverlaySelf& self_;
   LinkTable& table_;
@@ -141,7 +137,6 @@ class Agreement {
   /// Turned away for want of a certificate, by node; at most max_waiting.
   std::map<NodeId, WaitingNode> waiting_;
   std::optional<TimeUs> asks_since_;  ///< when this node heard that certificates are asked for
-  TimeUs reminded_at_ = 0;            ///< when the log last reminded of the certificate's end
   std::shared_ptr<ClaimAttempt> claim_;
   TimeUs started_at_ = 0;
   bool cannot_change_key_ = false;  ///< the log has said so already

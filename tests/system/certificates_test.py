@@ -238,6 +238,19 @@ class Certificates(OperatedTest):
         self.ask(nodes[1], "approve", identity, *self.signed)
         self.converge(clients, np.full(2000, 6.0))
 
+    def test_the_end_of_a_certificate_is_told_in_time(self) -> None:
+        nodes = self.certified_cluster(2)
+        identity = self.id_of(nodes[1])
+        left_s = nodes[1].status()["certificate_ends_us"] / 1e6 - time.time()
+        self.assertGreater(left_s, 300 * 24 * 3600)
+        self.ask(nodes[0], "approve", identity, "--valid", "7d", *self.signed)
+        wait_until(lambda: nodes[1].status()["findings"] != [], PATIENCE_S, "the watch has looked")
+        (finding,) = nodes[1].status()["findings"]
+        self.assertEqual((finding["rule"], finding["grade"]), ("certificate", "warning"))
+        self.assertIn(f"gossamerctl approve {identity}", finding["advice"])
+        self.assertIn("this node's certificate ends at", nodes[1].log.read_text())
+        self.assertEqual(nodes[0].status()["findings"], [])
+
     def test_what_ends_a_certificate_does_so_after_a_restart(self) -> None:
         nodes = self.certified_cluster(2)
         other = self.newcomer("other")

@@ -305,9 +305,15 @@ TEST_CASE("each rule of the watch finds what it is for, says why, and what to do
       {"disk",
        "",
        [](WatchLook&, WatchLook& now) {
-         now.disk = DiskTrouble{.text = "the disk of /a has not answered for 12 s", .advice = "look at it"};
+         now.troubles = {{.rule = "disk", .text = "the disk of /a has not answered for 12 s", .advice = "look at it"}};
        },
        {"the disk of /a has not answered for 12 s; look at it"}},
+      {"certificate",
+       "",
+       [](WatchLook&, WatchLook& now) {
+         now.troubles = {{.rule = "certificate", .grade = "warning", .text = "it ends soon", .advice = "renew it"}};
+       },
+       {"it ends soon; renew it"}},
   };
   std::vector<std::string> covered;
   for (const Case& one : cases) {

@@ -1243,6 +1243,35 @@ TEST_CASE("what was compared before the end says nothing of what was published s
   CHECK(agreement.has(node_id(1)) == (trained == 0));
 }
 
+TEST_CASE("whoever agreed at an earlier end may differ at the next", "[replica]") {
+  Lone lone({.in_flight = 0});
+  lone.meet(1);
+  lone.tick();
+  lone.tick(finish_alone_us);  // nobody else is expected
+  JobInfo finishes = Lone::info(ReplicaState::running);
+  finishes.finishing = Finishing::begun;
+  lone.hear(1, finishes);
+  lone.replica->set_finishing(Programs::finish, lone.now_us, lone.out);
+  const auto agree = [&] {
+    ExchangeRequest equal = lone.request();
+    equal.values = Bytes::adopt(std::vector<float>(Lone::blocks * block_elements));
+    lone.ask(1, std::move(equal));
+    lone.work();
+    lone.tick();
+    return lone.replica->own_info().finishing >= Finishing::settled;
+  };
+  REQUIRE(agree());
+  lone.hear(1, Lone::info(ReplicaState::running));
+  lone.replica->set_finishing(Programs::train, lone.now_us, lone.out);
+  lone.replica->want_publication(0, lone.out);
+  lone.publish(5);  // it trains, and trains no more after this
+  lone.hear(1, finishes);
+  lone.replica->set_finishing(Programs::finish, lone.now_us, lone.out);
+  lone.tick(us_per_ms);
+  CHECK(lone.replica->own_info().finishing == Finishing::begun);
+  CHECK(agree());
+}
+
 TEST_CASE("who was over before is no member of an end, and is waited for only a little", "[replica]") {
   Lone lone({.in_flight = 0});
   lone.meet(1);

@@ -377,6 +377,7 @@ void Averages::answer(Session& session) {
   reply.round = answer->round;
   reply.of = static_cast<std::uint32_t>(answer->of);
   reply.joined = answer->joined ? 1 : 0;
+  reply.waits = layout::AverageWaitWord{.what = {}, .differs = session.why_not.has_value()}.pack();
   send_reply(session.socket.native_handle(), reply);
 }
 

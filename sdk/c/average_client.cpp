@@ -97,6 +97,7 @@ Result<void> AverageClient::average(std::span<float> values, const gossamer_aver
     if (reply.status != static_cast<std::uint32_t>(AverageStatus::done)) continue;  // missed: contributes again
     if (!in_place) std::ranges::copy(memory_->values(), values.begin());
     info.of = reply.of;
+    info.differs = layout::AverageWaitWord::unpack(reply.waits).differs ? 1 : 0;
     info.round = reply.round;
     info.joined = std::exchange(joined_, false) ? 1 : 0;
     return {};

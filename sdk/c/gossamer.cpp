@@ -200,6 +200,7 @@ gossamer_status gossamer_average(gossamer_run* run, float* values, size_t count,
     const bool knows_info = info == nullptr || info->size == sizeof *info || info->size == first_average_info_bytes;
     if (!known || !knows_info) return fail(GOSSAMER_BAD_ARGUMENT, "set `size` to the structure's before the call");
     if (options != nullptr) std::memcpy(&given, options, options->size);
+    if (given.reserved != 0) return fail(GOSSAMER_BAD_ARGUMENT, "the reserved field must be zero");
     gossamer_average_info found{};
     auto result = own.average({values, count}, given, found);
     if (info != nullptr && (result || result.error().status == GOSSAMER_TIMEOUT)) {

@@ -288,8 +288,9 @@ typedef struct gossamer_average_info {
   /* With GOSSAMER_TIMEOUT, when all above is 0: */
   uint32_t waits_for; /* gossamer_average_wait */
   uint32_t members;   /* processes that take part, as far as the daemon has told, this one included */
-  uint32_t differs;   /* 1: a node averages values of another count, codec or layout under this name */
-  uint32_t reserved;  /* 0 */
+  /* With GOSSAMER_TIMEOUT and GOSSAMER_OK: */
+  uint32_t differs;  /* 1: a node averages values of another count, codec or layout under this name */
+  uint32_t reserved; /* 0 */
 } gossamer_average_info;
 
 /* Sets every field to its default and `size` to the structure's. `job` must still be given. */

@@ -98,7 +98,7 @@ struct AverageReply {
   std::uint32_t status;  ///< an AverageStatus
   std::uint32_t of;      ///< contributions in the mean; waiting: members, this process included
   std::uint32_t joined;  ///< 1: the process has become a member since its last reply
-  std::uint32_t waits;   ///< waiting: an AverageWaitWord
+  std::uint32_t waits;   ///< an AverageWaitWord; done: it waits for nothing
   char message[224];     ///< zero-terminated, for people
 };
 static_assert(sizeof(AverageReply) == 256);

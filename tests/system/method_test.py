@@ -139,7 +139,8 @@ class Training:
             raise self.error
 
     def state(self) -> List[np.ndarray]:
-        kept = [value for parameter in self.optimizer.state.values() for _, value in sorted(parameter.items())]
+        states = [self.optimizer.state.get(parameter, {}) for parameter in self.model.parameters()]
+        kept = [value for state in states for _, value in sorted(state.items())]
         tensors = [tensor for tensor in [*self.model.state_dict().values(), *kept] if tensor.is_floating_point()]
         # The counts of local batches differ, and are left out.
         return [tensor.detach().numpy().copy() for tensor in tensors]
@@ -463,14 +464,62 @@ class Method(SystemTest):
         self.assert_same(trainings)
         self.assertLess(trainings[0].losses[-1], 0.5 * trainings[0].losses[0])
 
-    def test_different_learning_rates_are_told(self) -> None:
+    def test_different_numbers_of_optimizers_are_told_and_each_step_is_made_with_the_mean(self) -> None:
         trainings = self.trainings(self.start_nodes(2), method="average", average_members=2)
-        for group in trainings[1].optimizer.param_groups:
+        self.steps_of_all(trainings, 1)  # the first step finds that all are new
+        own = [group for group in trainings[1].optimizer.param_groups]
+        for group in own:
             group["lr"] *= 0.5
+            group["betas"] = (0.5, 0.999)
         with warnings.catch_warnings(record=True) as told:
             warnings.simplefilter("always")
-            self.steps_of_all(trainings, 5)
-        self.assertEqual(sum("learning rates" in str(warning.message) for warning in told), 2)
+            self.steps_of_all(trainings, 20)
+        self.assertEqual(sum("lr is 0.005 here and 0.0075 in the mean" in str(one.message) for one in told), 1)
+        self.assertEqual(sum("betas is 0.9 here and 0.7 in the mean" in str(one.message) for one in told), 1)
+        self.assertFalse(any("models had become different" in str(one.message) for one in told))
+        self.assert_same(trainings, told="the optimizers of the processes differ")
+        # The program's own numbers are in their places between steps.
+        self.assertEqual([(group["lr"], group["betas"]) for group in own], [(0.005, (0.5, 0.999))])
+
+    def test_schedules_some_steps_apart_leave_the_models_the_same(self) -> None:
+        trainings = self.trainings(self.start_nodes(3), method="average", average_members=3)
+        for ahead, training in enumerate(trainings):
+
+            def schedule(training: Training = training, ahead: int = ahead) -> None:
+                training.optimizer.param_groups[0]["lr"] = 0.01 / (1 + 0.01 * (training.steps + ahead))
+
+            training.before_step = schedule  # type: ignore[method-assign]
+        self.steps_of_all(trainings, 50)
+        self.assert_same(trainings)
+        self.assertFalse(any("differ" in text for training in trainings for text in training.told))
+
+    def test_parameters_in_another_order_are_the_same_parameters(self) -> None:
+        trainings = self.trainings(self.start_nodes(2), method="average", average_members=2)
+        group = trainings[1].optimizer.param_groups[0]
+        group["params"] = group["params"][::-1]
+        self.steps_of_all(trainings, 60)
+        self.assert_same(trainings)
+        self.assertLess(trainings[0].losses[-1], 0.7 * trainings[0].losses[0])
+
+    def test_processes_with_other_groups_are_averaged_apart_and_told_so(self) -> None:
+        trainings = self.trainings(self.start_nodes(3), method="average")
+        optimizer = trainings[2].optimizer
+        first, *others = optimizer.param_groups[0]["params"]
+        optimizer.param_groups[0]["params"] = others
+        optimizer.add_param_group({"params": [first]})
+        for training in trainings:
+            training.start()
+        wait_until(
+            lambda: any("are averaged apart" in text for text in trainings[2].told),
+            PATIENCE_S,
+            "it is told",
+        )
+        wait_until(
+            lambda: any("are averaged apart" in text for training in trainings[:2] for text in training.told),
+            PATIENCE_S,
+            "the others are told",
+        )
+        self.stop_all(trainings)
 
     def test_gradients_that_another_optimizer_takes_are_told(self) -> None:
         trainings = self.trainings(self.start_nodes(2), method="average", average_members=2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import numbers
 import sys
 import zlib
 from dataclasses import dataclass
@@ -27,7 +28,9 @@ def average_memory(shape: Union[int, Tuple[int, ...]]) -> Any:
     nothing. torch.from_numpy() makes a tensor of it. All averages under one name are then of this array. Processes that are
     forked share it. Raises MemoryError."""
     numpy = _numpy()
-    lengths = (shape,) if isinstance(shape, int) else tuple(shape)
+    lengths = (shape,) if isinstance(shape, int) else tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
+    if not all(isinstance(length, numbers.Integral) for length in lengths):
+        raise GossamerError("GOSSAMER_BAD_ARGUMENT", f"the shape is {shape!r}, not a whole number or a tuple of them")
     count = 1
     for length in lengths:
         count *= length
@@ -94,7 +97,8 @@ def _like(leaf: Any, array: Any) -> Any:
 
 def _can_put(leaf: Any) -> bool:
     if _is_torch(leaf):
-        return bool(leaf.dtype.is_floating_point)
+        overlaps = any(stride == 0 and length > 1 for stride, length in zip(leaf.stride(), leaf.shape))  # expand()
+        return bool(leaf.dtype.is_floating_point) and not overlaps
     return isinstance(leaf, _numpy().ndarray) and leaf.dtype.kind == "f" and leaf.flags.writeable
 
 
@@ -158,7 +162,11 @@ class Flat:
             raise GossamerError("GOSSAMER_BAD_ARGUMENT", "there are no values to average")
         for leaf in leaves:
             if in_place and not _can_put(leaf):
-                raise _refused(leaf, " in place")
+                raise GossamerError(
+                    "GOSSAMER_UNSUPPORTED",
+                    f"a {type(leaf).__name__} that cannot be written, holds no floats, or uses memory twice cannot be averaged in "
+                    "place: give NumPy arrays or PyTorch tensors of floats, or leave in_place out and take the result's values",
+                )
         only = arrays[0] if len(arrays) == 1 and arrays[0].flags.c_contiguous else None
         self._stays = in_place and only is not None and _library.is_average_memory(only.ctypes.data)
         self._arrays = [array.reshape(-1) for array in arrays]

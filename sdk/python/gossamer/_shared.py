@@ -222,6 +222,11 @@ class Shared:
         found = self._average(flat.pointer, flat.size, options, limit_s, fill=flat.fill)
         return Average(values=flat.values(), of=found.of, joined=bool(found.joined), round=found.round)
 
+    def leave_average(self, name: str = "average") -> None:
+        """This process averages no more under this name: the others do not wait for it, and what the daemon keeps for the
+        name is given back. A contribution that is under way may still count."""
+        self._leave_average(_name(name))
+
     def _average(
         self,
         pointer: ctypes.c_void_p,

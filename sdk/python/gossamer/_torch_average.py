@@ -53,8 +53,16 @@ DIGEST_PARTS = 8
 OUTER_RATE = 0.7  # as in the exchange's outer steps (gossip/exchange/outer.hpp)
 # Processes of a round that change the parameters they train wait this long for each other under the new name.
 MEET_AGAIN_S = 5.0
-# The names under which gradients and models are averaged. If only some parameters of the model are trained, a number
-# that stands for these follows the name.
+# The program is told after this many rounds beside processes that average other gradients.
+ROUNDS_APART = 20
+# How many numbers of a parameter group, such as its learning rate, are averaged. It is the same for all optimizers, so
+# that processes with different optimizers meet, and find that out.
+GROUP_NUMBERS = 8
+# Two numbers that are no farther apart than this share may be one number, before and after it was rounded to float32.
+ROUNDING = 1e-6
+# A process is told if one of these numbers is not the others', by more than this share.
+NUMBERS_TOLERANCE = 0.05
+# The names under which gradients and models are averaged.
 GRADIENTS = "gradients"
 MODELS = "models"
 
@@ -86,18 +94,81 @@ class _Patience:
             raise TimeoutError(self._run._last_error())
 
 
-def _trained(optimizer: torch.optim.Optimizer) -> List[torch.Tensor]:
-    return [tensor for group in optimizer.param_groups for tensor in group["params"] if tensor.requires_grad]
+def _order(run: TorchRun) -> Dict[int, int]:
+    """The places of the tensors in the model, by their ids. Optimizers may list them in any order."""
+    return {id(place.holder.get(place.key)): index for index, place in enumerate(run._places)}
 
 
-def _name_of(optimizer: torch.optim.Optimizer, attached: int) -> str:
-    """Of the mean of these gradients. Processes that train the same parameters, of `attached`, have the same."""
-    tensors = [tensor for group in optimizer.param_groups for tensor in group["params"]]
-    trained = [index for index, tensor in enumerate(tensors) if tensor.requires_grad]
-    if len(trained) == attached and len(optimizer.param_groups) == 1:
-        return GRADIENTS
-    groups = [len(group["params"]) for group in optimizer.param_groups]
-    return f"{GRADIENTS}-{zlib.crc32(repr((groups, trained)).encode()):08x}"
+def _trained(run: TorchRun, optimizer: torch.optim.Optimizer) -> List[torch.Tensor]:
+    """The parameters that are trained, in the order of the model, which is the same at all processes."""
+    order = _order(run)
+    tensors = [tensor for group in optimizer.param_groups for tensor in group["params"] if tensor.requires_grad]
+    return sorted(tensors, key=lambda tensor: order.get(id(tensor), len(order)))
+
+
+def _layout_of(run: TorchRun, optimizer: torch.optim.Optimizer) -> int:
+    """A digest of which parameters are trained, and in which groups. 0: all parameters of the model, in one group."""
+    order = _order(run)
+    groups = [sorted((order.get(id(t), -1), t.requires_grad) for t in group["params"]) for group in optimizer.param_groups]
+    params = [index for index, place in enumerate(run._places) if place.role == "param"]
+    if groups == [[(index, True) for index in params]]:
+        return 0
+    return zlib.crc32(repr(groups).encode())
+
+
+class _GroupNumbers:
+    """The numbers of an optimizer's parameter groups: learning rates, betas, weight decay. Schedules may be a few steps
+    apart at the processes, so each step is made with the mean, and the models stay the same to the bit."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer):
+        self._places: List[Optional[Tuple[Dict[str, Any], str, Optional[int]]]] = []
+        values: List[float] = []
+        for group in optimizer.param_groups:
+            found = list(self._of(group, optimizer.defaults))[:GROUP_NUMBERS]
+            missing = GROUP_NUMBERS - len(found)
+            self._places += [place for place, _ in found]
+            self._places += [None] * missing
+            values += [value for _, value in found] + [0.0] * missing
+        self.values = torch.tensor(values, dtype=torch.float64)
+
+    @staticmethod
+    def _of(group: Dict[str, Any], defaults: Iterable[str]) -> Iterable[Tuple[Tuple[Dict[str, Any], str, Optional[int]], float]]:
+        for key in sorted(defaults):
+            value = group.get(key)
+            items = value if isinstance(value, (tuple, list)) else [value]
+            for index, item in enumerate(items):
+                is_number = isinstance(item, (int, float)) and not isinstance(item, bool)
+                if is_number or (isinstance(item, torch.Tensor) and item.numel() == 1):
+                    yield (group, key, index if items is value else None), float(item)
+
+    def differing(self, means: List[float], tolerance: float) -> List[str]:
+        """In words, those that are not the mean."""
+        return [
+            f"{place[1]} is {own:g} here and {mean:g} in the mean"
+            for place, own, mean in zip(self._places, self.values.tolist(), means)
+            if place is not None and not math.isclose(own, mean, rel_tol=tolerance)
+        ]
+
+    def use(self, means: List[float]) -> Callable[[], None]:
+        """Puts the means in their places. Returns what undoes that. Means are rounded to float32, so numbers that differ by
+        rounding alone stay, but not learning rates: with schedules those may have small differences everywhere."""
+        before: List[Tuple[Dict[str, Any], str, Any]] = []
+        for place, own, mean in zip(self._places, self.values.tolist(), means):
+            if place is None or math.isclose(own, mean, rel_tol=0 if place[1] == "lr" else ROUNDING):
+                continue
+            group, key, index = place
+            value = group[key]
+            before.append((group, key, value))
+            if index is not None:
+                group[key] = type(value)(mean if at == index else item for at, item in enumerate(value))
+            else:
+                group[key] = torch.full_like(value, mean) if isinstance(value, torch.Tensor) else mean
+
+        def undo() -> None:
+            for group, key, value in reversed(before):
+                group[key] = value
+
+        return undo
 
 
 class _State:
@@ -108,7 +179,7 @@ class _State:
         self.tensors = run._averaged_tensors()
         optimized = len(self.tensors)
         self._copies: List[Tuple[torch.Tensor, Dict[str, Any], str]] = []
-        for parameter in _trained(optimizer):
+        for parameter in _trained(run, optimizer):
             kept: Dict[str, Any] = optimizer.state.get(parameter, {})
             for name in sorted(kept):
                 self._add(kept, name)
@@ -128,10 +199,10 @@ class _State:
             self.tensors.append(copy)
 
     def take(self, from_others: bool) -> None:
-        """Learning rates only `from_others`, or if they differ by rounding alone: schedules may be a step apart."""
+        """Learning rates only `from_others`, and not if they differ by rounding alone."""
         for copy, holder, name in self._copies:
             value = holder[name]
-            if name == "lr" and not from_others and not math.isclose(float(copy), float(value), rel_tol=1e-5):
+            if name == "lr" and (not from_others or math.isclose(float(copy), float(value), rel_tol=ROUNDING)):
                 continue
             whole = not (value.is_floating_point() if isinstance(value, torch.Tensor) else isinstance(value, float))
             if whole or name == "step":  # a count of steps may be kept as a float
@@ -150,6 +221,10 @@ class _State:
         return total % 251
 
 
+def _nothing() -> None:
+    pass
+
+
 class ExactAverages:
     """What a run of a PyTorch model averages. The run owns this, so each method is given it. Call them with
     torch.no_grad()."""
@@ -158,6 +233,7 @@ class ExactAverages:
         self._averaged: Optional[str] = None  # GRADIENTS or MODELS, by the job's settings
         self._codec = ""  # how gradients travel
         self._name: Optional[str] = None  # the name of the average
+        self._layout = 0  # of what is averaged under the name
         self._of = 0  # contributions to the last round
         self._expected = 0  # contributions to the first round under another name; 0: as many as the settings want
         self._flat: Optional[Flat] = None
@@ -170,6 +246,9 @@ class ExactAverages:
         self._corrections = 0  # RunInfo.corrections as last seen
         self._has_gradients = False  # the gradients of the next step are averaged already
         self._steps = 0  # since the models were averaged
+        self._numbers: Optional[List[float]] = None  # the means of the optimizer's numbers, for the next step
+        self._undo_numbers: Callable[[], None] = _nothing
+        self._rounds_apart = 0  # rounds beside processes that average other gradients
         self._told: Set[str] = set()  # what the program has been warned of
         self._alone_with_state = 0  # times in a row that no other process had as many numbers as this one
         self._left_out = 0  # rounds in a row that this process had no numbers for
@@ -186,7 +265,7 @@ class ExactAverages:
             self._new = True
         if isinstance(optimizer, torch.optim.LBFGS):
             raise GossamerError("GOSSAMER_UNSUPPORTED", "LBFGS cannot average gradients: it decides by local losses")
-        parameters = _trained(optimizer)
+        parameters = _trained(run, optimizer)
         gradients = [None if p.grad is None else local_part(p.grad) for p in parameters]
         if any(gradient is not None and gradient.is_sparse for gradient in gradients):
             raise GossamerError("GOSSAMER_UNSUPPORTED", "sparse gradients cannot be averaged: make layers with sparse=False")
@@ -194,12 +273,12 @@ class ExactAverages:
         buffers = run._averaged_tensors("buffer")
         # If no process has a gradient for a parameter, the parameter keeps none.
         present = torch.tensor([float(gradient is not None) for gradient in gradients])
-        rates = torch.tensor([float(group["lr"]) for group in optimizer.param_groups if "lr" in group])
-        mean_present, mean_rates = torch.empty_like(present), torch.empty_like(rates)
-        self._rename(run, _name_of(optimizer, len(run._averaged_tensors("param"))))
+        numbers = _GroupNumbers(optimizer)
+        mean_present, mean_numbers = torch.empty_like(present), torch.empty_like(numbers.values)
+        self._rename(run, GRADIENTS, _layout_of(run, optimizer))
         codec = run.info().average_codec
         sizes = [local_part(p).numel() for p in parameters]
-        exact = [tensor.numel() for tensor in [*buffers, present, rates]]
+        exact = [tensor.numel() for tensor in [*buffers, present, numbers.values]]
         in_buckets = self._buckets_for(run, sizes)
         flat = self._flat_for(exact if in_buckets else exact + sizes)
         # All processes that are not new have the same number for the last round, so they take the same part.
@@ -208,14 +287,14 @@ class ExactAverages:
         apart = in_buckets is not None and not self._begin_buckets(run, in_buckets, parameters, codec)
 
         def fill() -> None:
-            flat.put([*buffers, present, rates] if in_buckets else [*buffers, present, rates, *gradients])
+            flat.put([*buffers, present, numbers.values, *([] if in_buckets else gradients)])
             flat.describe(self._new, digest, apart)
 
         found = self._mean(run, flat, fill, codec, Flat.HEAD + sum(exact), digest)
         if found is None:
             return
         self._has_gradients = True
-        flat.give([*buffers, mean_present, mean_rates])
+        flat.give([*buffers, mean_present, mean_numbers])
         for parameter, share in zip(parameters, mean_present.tolist()):
             if share > 0 and parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
@@ -224,13 +303,17 @@ class ExactAverages:
             flat.give([None] * len(exact) + gradients)
         else:
             self._finish_buckets(run, in_buckets, found, flat.some_are_apart, gradients)
-        known = not self._new and bool(torch.isfinite(mean_rates).all())  # otherwise no process had finite values
-        if known and not torch.allclose(rates, mean_rates, rtol=1e-4, atol=0):
+        # If all are new, or no process has finite values, there are no means that all have.
+        if self._new or not bool(torch.isfinite(mean_numbers).all()):
+            return
+        means: List[float] = mean_numbers.tolist()
+        self._numbers = means
+        if differing := numbers.differing(means, NUMBERS_TOLERANCE):
             self._tell(
                 run,
-                "rates",
-                f"the learning rates here ({rates.tolist()}) are not those of the other processes (mean {mean_rates.tolist()}), "
-                "so their models go apart: let schedules follow run.global_clock",
+                "numbers",
+                f"the optimizers of the processes differ ({', '.join(differing)}), and each step is made with the mean: give all "
+                "the same, and let schedules follow run.global_clock",
             )
 
     def _look_at_others(self, run: TorchRun, parameters: List[torch.Tensor]) -> None:
@@ -249,10 +332,15 @@ class ExactAverages:
             )
 
     def before_step(self, run: TorchRun, optimizer: torch.optim.Optimizer) -> None:
+        self._undo_numbers()
         if not self._has_gradients:
             self.average_gradients(run, optimizer)
+        if self._numbers is not None:
+            self._undo_numbers = _GroupNumbers(optimizer).use(self._numbers)
 
     def after_step(self, run: TorchRun, optimizer: torch.optim.Optimizer) -> None:
+        self._undo_numbers()
+        self._undo_numbers, self._numbers = _nothing, None
         self._has_gradients = False
         if self._newcomers is not None:
             state, is_new = _State(run, optimizer), self._new
@@ -281,13 +369,15 @@ class ExactAverages:
         self._averaged = self._flat = self._sizes = self._buckets = self._newcomers = self._anchor = self._momentum = None
         self._new = True
         self._has_gradients = False
+        self._numbers = None
 
-    def _rename(self, run: TorchRun, name: str) -> None:
-        """Those that took part in a round and then train other parameters meet again, under another name."""
-        if self._name is not None and self._name != name:
+    def _rename(self, run: TorchRun, name: str, layout: int = 0) -> None:
+        """Those that took part in a round and then train other parameters meet again, with another layout."""
+        if self._name is not None and (self._name, self._layout) != (name, layout):
             run._leave_average(self._name.encode())
             self._expected = self._of
-        self._name = name
+            self._rounds_apart = 0
+        self._name, self._layout = name, layout
 
     def _follow(self, run: TorchRun) -> Optional[str]:
         """What the job's settings want to be averaged."""
@@ -416,6 +506,14 @@ class ExactAverages:
         elif not flat.all_have(digest):
             self._newcomers = (found.round, found.of)
             self._tell(run, "models", "the processes' models had become different ones; their mean goes on everywhere")
+        self._rounds_apart += found.differs
+        if self._rounds_apart == ROUNDS_APART:
+            self._tell(
+                run,
+                "apart",
+                "another process of this job trains other parameters, or has another model or other parameter groups in its "
+                "optimizer, so the two are averaged apart: give all processes the same, or another job",
+            )
         if found.joined:
             self._new = True  # this process was left out of rounds, so it contributes as a new one
         self._round, self._of, self._expected = found.round, found.of, 0
@@ -429,6 +527,7 @@ class ExactAverages:
             assert self._name is not None
             members = max(1, run.info().average_members, self._expected)
             options = average_options(self._name, members, codec=codec, exact=exact)
+            options.layout = self._layout
             began = time.monotonic()
             try:
                 found = run._average(

@@ -131,6 +131,43 @@ TEST_CASE("when the run is over for one of a node's clients, it holds what the o
   }
 }
 
+TEST_CASE("one of a node's clients that trains once more, unseen, and finishes again is not told of the end before") {
+  const std::size_t again = GENERATE(0, 1);
+  std::array<Trainer, 3> trainers{{{1, {}}, {3, {}}, {-2, {}}}};
+  Daemon first;
+  Daemon second(false, &first);
+  for (std::size_t i = 0; i < trainers.size(); ++i)
+    (i < 2 ? first : second).attach(trainers[i]);
+  const auto run_until_all = [&](auto holds) {
+    first.run_until([&] {
+      for (Trainer& trainer : trainers)
+        trainer.turn();
+      return std::ranges::all_of(trainers, holds);
+    });
+  };
+  run_until_all([](Trainer& trainer) { return trainer.running(); });
+  const auto answer_to = [](Trainer& trainer) {
+    return layout::FinishAnswer::unpack(trainer.memory().header().finish_answer.load());
+  };
+  for (Trainer& trainer : trainers) {
+    trainer.may_train = false;
+    trainer.memory().header().finishing = 1;
+  }
+  run_until_all([&](Trainer& trainer) { return answer_to(trainer).agreed; });
+  REQUIRE(answer_to(trainers[again]).members == 2);
+  trainers[again].may_train = true;
+  for (int n = 0; n < 3; ++n)
+    trainers[again].turn();
+  trainers[again].may_train = false;
+  trainers[again].memory().header().finishing = 2;
+  first.run_until([&] {
+    for (Trainer& trainer : trainers)
+      trainer.turn();
+    return answer_to(trainers[again]).number == 2 && answer_to(trainers[again]).agreed;
+  });
+  CHECK(answer_to(trainers[again]).members == 1);  // the other node has ended without this training
+}
+
 TEST_CASE("one that trains on when another has saved and gone is the one to save at its own end") {
   Trainer first(1, std::chrono::microseconds(0));
   Trainer second(1, std::chrono::microseconds(0));

@@ -786,6 +786,37 @@ TEST_CASE("of clients that hold one model the copy follows one, and only those t
         std::map<LocalGroup::ClientId, Take>{{1, Take::progress}, {2, Take::progress}, {3, Take::check}});
 }
 
+TEST_CASE("after exact averages all are given the node's copy, also if the last to be followed was out of reach",
+          "[local_group]") {
+  LocalGroup group(1, 0);
+  TimeUs now_us = 1000;
+  for (const LocalGroup::ClientId id : {1, 2})
+    group.add(id, LocalGroup::Arrival::with_values, 0);
+  group.gathered(0, std::nullopt, false, now_us);
+  group.follow(Follows::one);
+  const auto round = [&](bool reached) {
+    const LocalGroup::Work given = group.begin(0, false, ++now_us);
+    group.done(0, given, std::vector<LocalMeanTask::Outcome>(given.parts.size()));
+    for (const LocalGroup::Part& part : given.parts) {
+      if (part.offer) group.published(part.id, 0, ++now_us, 0);
+    }
+    group.end(0);
+    const LocalGroup::Work taken = group.take_in(0);
+    std::vector<LocalMeanTask::Outcome> outcomes(taken.parts.size());
+    for (LocalMeanTask::Outcome& outcome : outcomes)
+      outcome.reached = reached;
+    group.done(0, taken, outcomes);
+    return given;
+  };
+  (void)round(true);
+  group.follow(Follows::mean);
+  (void)round(false);  // the last one of its kind
+  const LocalGroup::Work next = round(true);
+  REQUIRE(next.parts.size() == 2);
+  for (const LocalGroup::Part& part : next.parts)
+    CHECK((part.offer && part.correct));
+}
+
 TEST_CASE("rounds begin once a period while somebody trains, and once more to share the last", "[local_group]") {
   Played node(2);
   const auto wanted = [&] { return !node.group.wanted(1000, node.now_us, 8).empty(); };

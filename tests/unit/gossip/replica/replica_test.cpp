@@ -1272,6 +1272,43 @@ TEST_CASE("whoever agreed at an earlier end may differ at the next", "[replica]"
   CHECK(agree());
 }
 
+TEST_CASE("a fragment that held NaN when a second client came is gathered once it is published again", "[replica]") {
+  Lone lone({.in_flight = 0});
+  lone.replica->gather(lone.out);
+  REQUIRE(lone.take<Actions::Gather>().size() == 1);
+  lone.done(0, Gathered{.finite = false});
+  CHECK(lone.begun<Actions::Gather>().empty());  // its values are the same as before
+  lone.replica->want_publication(0, lone.out);
+  lone.publish(5);
+  CHECK(lone.begun<Actions::Gather>().size() == 1);
+}
+
+TEST_CASE("what agreed at the end differs again when a half is undone", "[replica]") {
+  Lone lone({.in_flight = 0});
+  lone.meet(1);
+  lone.meet(2);
+  lone.ask(2);
+  lone.work();
+  const ExchangeAck never{lone.asked, Outcome::never};
+  JobInfo finishes = Lone::info(ReplicaState::running);
+  finishes.finishing = Finishing::begun;
+  lone.hear(1, finishes);
+  lone.replica->set_finishing(Programs::finish, lone.now_us, lone.out);
+  ExchangeRequest equal = lone.request();
+  equal.values = Bytes::adopt(std::vector<float>(Lone::blocks * block_elements, lone.y()));
+  lone.recall();
+  lone.ask(1, std::move(equal));
+  lone.recall();
+  lone.work();
+  const EndAgreement& agreement = lone.replica->fragments()[0].agreement;
+  REQUIRE(agreement.has(node_id(1)));
+  lone.hear(2, never);
+  lone.recall();
+  lone.work();
+  REQUIRE(lone.counters().undone == 1);
+  CHECK_FALSE(agreement.has(node_id(1)));
+}
+
 TEST_CASE("who was over before is no member of an end, and is waited for only a little", "[replica]") {
   Lone lone({.in_flight = 0});
   lone.meet(1);
@@ -1625,6 +1662,39 @@ TEST_CASE("differences that were scaled down are not handed over yet", "[replica
     lone.work();
   }
   CHECK(lone.replica->handed_over());
+}
+
+TEST_CASE("a follow-up to an exchange that began before its node left hands nothing over", "[replica]") {
+  const bool leaves_before = GENERATE(true, false);
+  ReplicaOptions options{.codec = Codec::q8};
+  Lone lone(options);
+  lone.replica->set_options(options);
+  lone.meet(1);
+  const auto leave = [&] { lone.replica->leave(lone.now_us, lone.now_us + us_per_s, lone.out); };
+  if (leaves_before) {
+    leave();
+    lone.tick(60'000);
+  }
+  const ExchangeRequest request = lone.start_own().second;
+  if (!leaves_before) leave();
+  auto reply = Lone::reply_to(request);
+  reply.differences = Bytes::adopt(std::vector<std::byte>(Lone::blocks * codec_block_bytes(Codec::q8)));
+  reply.wide = Bytes::adopt(std::vector<std::byte>{std::byte{0b10}});
+  reply.asked = Bytes::adopt(std::vector<std::int8_t>(Lone::blocks, std::int8_t{-7}));
+  lone.hear(1, std::move(reply));
+  lone.recall();
+  lone.work();
+  lone.work();
+  CHECK_FALSE(lone.replica->handed_over());
+  const auto follow_ups = lone.sent<ExchangeRequest>();
+  REQUIRE(follow_ups.size() == 1);
+  auto last = Lone::reply_to(follow_ups[0].second);
+  last.differences = Bytes::adopt(std::vector<std::byte>(codec_block_bytes(Codec::q8)));
+  lone.hear(1, std::move(last));
+  lone.recall();
+  lone.work();
+  REQUIRE(lone.counters().follow_ups == 1);
+  CHECK(lone.replica->handed_over() == leaves_before);
 }
 
 TEST_CASE("a leaver that finds nobody, or has not joined, has nothing to hand over", "[replica]") {

@@ -17,15 +17,6 @@ std::uint64_t trained_in(TimeUs time_us, double speed) {
       std::min(speed * static_cast<double>(time_us) / us_per_s, static_cast<double>(max_clock_samples)));
 }
 
-/// `said` has a number from each replica except one. Returns the largest number after those of possible liars: as many
-/// of the largest are left out as make a third of all replicas, together with that one.
-std::uint64_t largest_but_lies(std::vector<std::uint64_t>& said) {
-  const std::size_t liars = std::max<std::size_t>((said.size() + 1) / 3, 1);
-  const auto place = said.begin() + static_cast<std::ptrdiff_t>(liars - 1);
-  std::ranges::nth_element(said, place, std::ranges::greater{});
-  return *place;
-}
-
 /// The furthest clock of the rest: of the replicas other than `node`, without possible liars.
 std::uint64_t furthest_beside(const NodeId& node, std::uint64_t own, const std::vector<JobClock::Claim>& others) {
   std::vector<std::uint64_t> beside = {own};
@@ -35,15 +26,29 @@ std::uint64_t furthest_beside(const NodeId& node, std::uint64_t own, const std::
   return largest_but_lies(beside);
 }
 
+/// The furthest claim that is beyond this replica's clock, if any.
+std::optional<JobClock::Claim> furthest_of(std::uint64_t own, const std::vector<JobClock::Claim>& claims) {
+  const auto furthest = std::ranges::max_element(claims, {}, &JobClock::Claim::clock);
+  return furthest == claims.end() || furthest->clock <= own ? std::nullopt : std::optional(*furthest);
+}
+
 }  // namespace
+
+std::uint64_t largest_but_lies(std::vector<std::uint64_t>& said) {
+  const std::size_t liars = std::max<std::size_t>((said.size() + 1) / 3, 1);
+  const auto place = said.begin() + static_cast<std::ptrdiff_t>(liars - 1);
+  std::ranges::nth_element(said, place, std::ranges::greater{});
+  return *place;
+}
 
 void JobClock::look(TimeUs now_us, Claim own, std::vector<Claim> others, bool trains) {
   value_ = std::max(value_, own.clock);
   if (looked_ && now_us - looked_us_ < look_us) return;
   if (!looked_) trained_us_ = claimed_us_ = looked_us_ = now_us;
   measure(now_us, own, others);
-  const auto furthest = furthest_believed(own.clock, others);
-  if (furthest && trains) follow(now_us, own, others, *furthest);
+  const std::vector<Claim> claims = believed(own.clock, others);
+  const auto furthest = furthest_of(own.clock, claims);
+  if (furthest && trains) follow(now_us, own, claims, *furthest);
   if (furthest && !trains) value_ = std::max(value_, furthest->clock);
   ahead_ = furthest && furthest->clock > value_ ? furthest : std::nullopt;
   const std::uint64_t claimed = furthest ? furthest->clock : own.clock;
@@ -92,10 +97,11 @@ void JobClock::follow(TimeUs now_us, const Claim& own, const std::vector<Claim>&
 
 void JobClock::end(TimeUs now_us, std::uint64_t own, const std::vector<Claim>& ended) {
   value_ = std::max(value_, own);
-  const auto furthest = furthest_believed(own, ended);
+  const std::vector<Claim> claims = believed(own, ended);
+  const auto furthest = furthest_of(own, claims);
   if (!furthest) return;
   const std::uint64_t pace = pace_among(ended.size());
-  const std::uint64_t most = std::max(pace * furthest_beside(furthest->node, own, ended),
+  const std::uint64_t most = std::max(pace * furthest_beside(furthest->node, own, claims),
                                       later_clock(looked_value_, pace * may_have_trained(now_us, furthest->node)));
   value_ = std::max(value_, std::min(furthest->clock, most));
 }
@@ -105,18 +111,18 @@ std::uint64_t JobClock::pace_among(std::size_t others) const {
   return others > 1 ? pace_ : std::max(pace_, pace_of_two);
 }
 
-/// The furthest believable claim that is beyond this replica's clock, if any. The value followed so far is believed.
-std::optional<JobClock::Claim> JobClock::furthest_believed(std::uint64_t own, const std::vector<Claim>& others) {
+/// The claims without those that are too far from all others. The value followed so far is believed.
+std::vector<JobClock::Claim> JobClock::believed(std::uint64_t own, const std::vector<Claim>& others) {
   disbelieved_.reset();
-  std::optional<Claim> furthest;
+  std::vector<Claim> believed;
   for (const Claim& claim : others) {
-    if (!is_believable(claim.clock, std::max(value_, furthest_beside(claim.node, own, others)))) {
-      if (!disbelieved_ || claim.clock > disbelieved_->clock) disbelieved_ = claim;
-    } else if (claim.clock > own && (!furthest || claim.clock > furthest->clock)) {
-      furthest = claim;
+    if (is_believable(claim.clock, std::max(value_, furthest_beside(claim.node, own, others)))) {
+      believed.push_back(claim);
+    } else if (!disbelieved_ || claim.clock > disbelieved_->clock) {
+      disbelieved_ = claim;
     }
   }
-  return furthest;
+  return believed;
 }
 
 /// How far the rest have trained since the last look.
@@ -130,7 +136,6 @@ std::uint64_t JobClock::trained_beside(TimeUs now_us, const NodeId& leader, cons
   for (const Claim& claim : others) {
     const Claim* before = at_last_look(claim.node);
     if (claim.node == leader || before == nullptr) continue;
-    if (disbelieved_ && disbelieved_->node == claim.node) continue;
     beside.push_back(trained(claim, *before));
   }
   return largest_but_lies(beside);

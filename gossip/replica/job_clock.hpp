@@ -52,6 +52,10 @@ inline constexpr std::uint64_t pace_of_two = 8;
          (furthest_other >= max_clock_samples / max_lead || clock <= max_lead * furthest_other + free_lead_samples);
 }
 
+/// `said` has a number from each replica except one. Returns the largest number after those of possible liars: as many
+/// of the largest are left out as make a third of all replicas, together with that one.
+[[nodiscard]] std::uint64_t largest_but_lies(std::vector<std::uint64_t>& said);
+
 class JobClock {
  public:
   struct Claim {
@@ -79,7 +83,7 @@ class JobClock {
 
  private:
   [[nodiscard]] std::uint64_t pace_among(std::size_t others) const;
-  [[nodiscard]] std::optional<Claim> furthest_believed(std::uint64_t own, const std::vector<Claim>& others);
+  [[nodiscard]] std::vector<Claim> believed(std::uint64_t own, const std::vector<Claim>& others);
   [[nodiscard]] const Claim* at_last_look(const NodeId& node) const;
   void measure(TimeUs now_us, Claim& own, std::vector<Claim>& others) const;
   void follow(TimeUs now_us, const Claim& own, const std::vector<Claim>& others, const Claim& furthest);

@@ -180,14 +180,15 @@ std::uint64_t Joining::furthest() const {
   return most;
 }
 
-/// The largest clock of the other neighbours that give the model. Without any, the donor's clock is not doubted.
+/// The largest clock of the other neighbours that give the model, without possible liars. Without any other neighbours,
+/// the donor's clock is not doubted.
 std::uint64_t Joining::furthest_beside(const NodeId& donor) const {
   const ReplicaState state = state_of_givers();
-  std::optional<std::uint64_t> most;
+  std::vector<std::uint64_t> said;
   for (const auto& [node, neighbour] : neighbours_) {
-    if (node != donor && gives(neighbour, state)) most = std::max(most.value_or(0), neighbour.info->clock);
+    if (node != donor && gives(neighbour, state)) said.push_back(neighbour.info->clock);
   }
-  return most.value_or(max_clock_samples);
+  return said.empty() ? max_clock_samples : largest_but_lies(said);
 }
 
 std::vector<NodeId> Joining::donors_in_order(TimeUs now_us) const {

@@ -167,6 +167,26 @@ TEST_CASE("one replica that lies does not move the job's clock, and nothing of i
   CHECK_FALSE(job.clock.disbelieved());
 }
 
+TEST_CASE("lies move the clock of a replica that is behind the others no more than that of the first") {
+  const std::size_t liars = GENERATE(1, 2, 3);
+  const std::uint64_t lie = std::uint64_t{1} << GENERATE(53, 40, 24);
+  const double ahead = GENERATE(0, 5'000);
+  CAPTURE(liars, lie, ahead);
+  Job job{.own_pace = 50, .others = std::vector<Job::Other>(3 * liars - 1, {.at = ahead, .pace = 100})};
+  for (std::size_t i = 0; i < liars; ++i)
+    job.others[i].lie = lie - i;
+  const Job::Other& honest = job.others.back();
+  for (int i = 0; i < 20; ++i) {
+    job.train(5);
+    REQUIRE(job.value() <= 2 * honest.at);
+  }
+  REQUIRE(job.value() >= honest.at - 300);
+  job.ended = true;
+  job.own_pace = 0;
+  job.end();
+  CHECK(job.value() <= 2 * honest.at);
+}
+
 TEST_CASE("with a partner only, one that lies is not believed, either") {
   Job job{.others = {{.lie = max_clock_samples}}};
   job.train(100);

@@ -551,6 +551,22 @@ TEST_CASE("a donor alone with its clock is not the furthest, and its clock is no
   CHECK(newcomer.joining.clock() == 5010);
 }
 
+TEST_CASE("a third of the donors that say the same lie are not believed", "[joining]") {
+  Newcomer newcomer(1, 6);
+  const auto clock_of = [](std::uint8_t donor) { return donor >= 6 ? (std::uint64_t{1} << 53) - donor : 5000; };
+  for (std::uint8_t donor = 2; donor <= 7; ++donor)
+    newcomer.link_up(donor);
+  for (std::uint8_t donor = 2; donor <= 7; ++donor)
+    newcomer.hear(donor, info(ReplicaState::running, clock_of(donor)));
+  newcomer.tick();
+  for (std::uint8_t donor = 2; donor <= 7; ++donor) {
+    for (const std::uint32_t f : newcomer.pulls_from(donor))
+      newcomer.pulled(donor, values_of(f, 2, clock_of(donor)));
+  }
+  CHECK(newcomer.joining.fragments_pulled() == 6);
+  CHECK(newcomer.joining.clock() == 5000);
+}
+
 TEST_CASE("the only donor is believed, as its model is", "[joining]") {
   Newcomer newcomer(1, 1);
   newcomer.link_up(2);

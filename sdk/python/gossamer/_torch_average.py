@@ -99,16 +99,14 @@ def _order(run: TorchRun) -> Dict[int, int]:
     return {id(place.holder.get(place.key)): index for index, place in enumerate(run._places)}
 
 
-def _trained(run: TorchRun, optimizer: torch.optim.Optimizer) -> List[torch.Tensor]:
+def _trained(order: Dict[int, int], optimizer: torch.optim.Optimizer) -> List[torch.Tensor]:
     """The parameters that are trained, in the order of the model, which is the same at all processes."""
-    order = _order(run)
     tensors = [tensor for group in optimizer.param_groups for tensor in group["params"] if tensor.requires_grad]
     return sorted(tensors, key=lambda tensor: order.get(id(tensor), len(order)))
 
 
-def _layout_of(run: TorchRun, optimizer: torch.optim.Optimizer) -> int:
+def _layout_of(run: TorchRun, order: Dict[int, int], optimizer: torch.optim.Optimizer) -> int:
     """A digest of which parameters are trained, and in which groups. 0: all parameters of the model, in one group."""
-    order = _order(run)
     groups = [sorted((order.get(id(t), -1), t.requires_grad) for t in group["params"]) for group in optimizer.param_groups]
     params = [index for index, place in enumerate(run._places) if place.role == "param"]
     if groups == [[(index, True) for index in params]]:
@@ -179,7 +177,7 @@ class _State:
         self.tensors = run._averaged_tensors()
         optimized = len(self.tensors)
         self._copies: List[Tuple[torch.Tensor, Dict[str, Any], str]] = []
-        for parameter in _trained(run, optimizer):
+        for parameter in _trained(_order(run), optimizer):
             kept: Dict[str, Any] = optimizer.state.get(parameter, {})
             for name in sorted(kept):
                 self._add(kept, name)
@@ -265,7 +263,8 @@ class ExactAverages:
             self._new = True
         if isinstance(optimizer, torch.optim.LBFGS):
             raise GossamerError("GOSSAMER_UNSUPPORTED", "LBFGS cannot average gradients: it decides by local losses")
-        parameters = _trained(run, optimizer)
+        order = _order(run)
+        parameters = _trained(order, optimizer)
         gradients = [None if p.grad is None else local_part(p.grad) for p in parameters]
         if any(gradient is not None and gradient.is_sparse for gradient in gradients):
             raise GossamerError("GOSSAMER_UNSUPPORTED", "sparse gradients cannot be averaged: make layers with sparse=False")
@@ -275,7 +274,7 @@ class ExactAverages:
         present = torch.tensor([float(gradient is not None) for gradient in gradients])
         numbers = _GroupNumbers(optimizer)
         mean_present, mean_numbers = torch.empty_like(present), torch.empty_like(numbers.values)
-        self._rename(run, GRADIENTS, _layout_of(run, optimizer))
+        self._rename(run, GRADIENTS, _layout_of(run, order, optimizer))
         codec = run.info().average_codec
         sizes = [local_part(p).numel() for p in parameters]
         exact = [tensor.numel() for tensor in [*buffers, present, numbers.values]]

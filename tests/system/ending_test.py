@@ -137,6 +137,8 @@ class End(SystemTest):
     def test_one_that_ended_early_ends_with_the_clock_of_one_that_trained_on(self) -> None:
         trains, done = (self.attach(node, np.zeros(ELEMENTS)) for node in self.start_nodes(2))
         clients = [trains, done]
+        # How fast a replica trains is measured from when it runs.
+        self.step_until(lambda: all(client.job()["state"] == "running" for client in clients), "both run")
 
         def both_train_for(time_s: float, training: List[Client]) -> None:
             until = time.monotonic() + time_s

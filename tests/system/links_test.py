@@ -16,7 +16,7 @@ from typing import Any, Callable, ContextManager, Iterator, List, Optional, Tupl
 
 import numpy as np
 
-from support import PATIENCE_S, Client, Options, SystemTest, wait_until
+from support import JOB, PATIENCE_S, Client, Node, Options, SystemTest, wait_until
 from elsewhere import made_in
 from network import Host, Network, NetworkUnavailable
 from shaping_proxy import ShapingProxy
@@ -240,6 +240,13 @@ class Links(SystemTest):
         before = [most_memory_bytes(node.program.pid) for node in nodes[:2]]
         stuck, its_id = nodes[2].program, nodes[2].status()["node"]
         assert stuck is not None
+
+        def exchanges_with_it(node: Node) -> int:
+            job = node.job(JOB)
+            assert job is not None
+            return sum(one["exchanges"] for one in job["partners"] if one["node"] == its_id)
+
+        wait_until(lambda: all(exchanges_with_it(node) > 0 for node in nodes[:2]), PATIENCE_S, "both exchange with it")
         stuck.signal(signal.SIGSTOP)
         try:
             exchanges = clients[0].job()["exchanges"]

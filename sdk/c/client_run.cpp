@@ -615,7 +615,8 @@ void ClientRun::info(gossamer_run_info& info) const {
   info.clients = std::max<std::uint32_t>(static_cast<std::uint32_t>(place >> 32), 1);
   info.window_bytes = memory_.window_bytes();
   info.path = device_ == nullptr ? GOSSAMER_PATH_HOST : device_->shares() ? GOSSAMER_PATH_DEVICE : GOSSAMER_PATH_PINNED;
-  const auto method = layout::MethodWord::unpack(status.attached ? header.method.load(std::memory_order_relaxed) : 0);
+  // What the last daemon said holds until the next one says more: the job is the same.
+  const auto method = layout::MethodWord::unpack(header.method.load(std::memory_order_relaxed));
   info.method = static_cast<std::uint32_t>(method.method);
   info.average_steps = method.steps;
   info.average_members = method.members;

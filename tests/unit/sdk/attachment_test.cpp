@@ -182,6 +182,12 @@ TEST_CASE("a daemon that dies and returns finds the same memory, and nothing is 
   run.step(1);
   CHECK(model.weights[0] == 2.0f);
 
+  const layout::MethodWord averages{.method = layout::Method::average, .codec = 0, .members = 3, .steps = 8};
+  client->header().method.store(averages.pack());
+  const auto knows_the_method = [&] {
+    return run.info().method == GOSSAMER_AVERAGE && run.info().average_steps == 8 && run.info().average_members == 3;
+  };
+  CHECK(knows_the_method());
   // The client serves one fragment after the daemon's death. Another, not yet announced, stays due for the next daemon.
   client->make_due(1, std::vector<float>(256, 1.0f));
   client->announce();
@@ -189,6 +195,7 @@ TEST_CASE("a daemon that dies and returns finds the same memory, and nothing is 
   client.reset();
   REQUIRE(test::eventually([&] { return run.info().attached == 0; }));
   CHECK(run.info().state == GOSSAMER_DETACHED);
+  CHECK(knows_the_method());  // programs follow it, and the job is the same
   run.step(1);
   CHECK(model.weights[256] == 2.0f);
 
@@ -204,6 +211,7 @@ TEST_CASE("a daemon that dies and returns finds the same memory, and nothing is 
   CHECK(client->header().state.load() == static_cast<std::uint32_t>(RunState::running));
   client->accept();
   REQUIRE(test::eventually([&] { return run.info().attachments == 2; }));
+  CHECK(knows_the_method());
   for (int i = 0; i < 3; ++i)
     run.step(1);
   CHECK(model.weights[0] == 2.0f);

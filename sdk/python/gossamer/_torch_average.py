@@ -302,8 +302,7 @@ class ExactAverages:
             flat.give([None] * len(exact) + gradients)
         else:
             self._finish_buckets(run, in_buckets, found, flat.some_are_apart, gradients)
-        # If all are new, or no process has finite values, there are no means that all have.
-        if self._new or not bool(torch.isfinite(mean_numbers).all()):
+        if not bool(torch.isfinite(mean_numbers).all()):  # no process has finite values
             return
         means: List[float] = mean_numbers.tolist()
         self._numbers = means

@@ -31,7 +31,7 @@ class Core : public ClientEvents {
   [[nodiscard]] virtual std::vector<SummaryStatus> summary_statuses() const = 0;
 
   /// Problems of the node itself, such as a disk that does not answer.
-  [[nodiscard]] virtual std::vector<NodeTrouble> troubles() const { return {}; }
+  [[nodiscard]] virtual std::vector<FindingStatus> troubles() const { return {}; }
 
   /// The devices that map clients' GPU memory. Null: there are none.
   [[nodiscard]] virtual Devices* devices() { return nullptr; }

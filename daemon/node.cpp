@@ -645,8 +645,8 @@ TimeUs Node::certificate_ends_us() const {
   return own == nullptr || !overlay_->asks_for_certificates() ? 0 : own->warrant.valid_until;
 }
 
-std::vector<NodeTrouble> Node::troubles() const {
-  std::vector<NodeTrouble> troubles;
+std::vector<FindingStatus> Node::troubles() const {
+  std::vector<FindingStatus> troubles;
   if (auto disk = checkpoints_.trouble()) troubles.push_back(*std::move(disk));
   const TimeUs ends_us = certificate_ends_us();
   const auto now_us = static_cast<TimeUs>(time_of_day_us());

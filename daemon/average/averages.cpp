@@ -377,7 +377,7 @@ void Averages::answer(Session& session) {
   reply.round = answer->round;
   reply.of = static_cast<std::uint32_t>(answer->of);
   reply.joined = answer->joined ? 1 : 0;
-  reply.waits = layout::AverageWaitWord{.what = {}, .differs = session.why_not.has_value()}.pack();
+  reply.waits = wait_word(session, layout::AverageWait::not_told);
   send_reply(session.socket.native_handle(), reply);
 }
 
@@ -386,36 +386,37 @@ void Averages::tell_what_is_waited_for(Session& session) {
   if (session.gone || !session.member->is_waiting() || now_us - session.told_us < waiting_period_us) return;
   session.told_us = now_us;
   AverageReply reply = reply_to(session.number, AverageStatus::waiting);
-  const std::string why = waits_for(session, reply);
+  const auto [what, why] = waits_for(session);
+  reply.of = static_cast<std::uint32_t>(session.member->averaging().members().size());
+  reply.waits = wait_word(session, what);
   send_reply(session.socket.native_handle(), reply, why);
   if (now_us < session.log_us) return;
   log_.warn("{}: a process still waits for an average: {}", session.name, why);
   session.log_us = now_us + log_period_us;
 }
 
-std::string Averages::waits_for(const Session& session, AverageReply& reply) const {
+std::uint32_t Averages::wait_word(const Session& session, layout::AverageWait what) {
+  return layout::AverageWaitWord{.what = what, .differs = session.why_not.has_value()}.pack();
+}
+
+std::pair<layout::AverageWait, std::string> Averages::waits_for(const Session& session) const {
   using layout::AverageWait;
   const gossip::Averaging& averaging = session.member->averaging();
   const std::string why_not = session.why_not ? "; " + session.why_not->text : "";
+  if (!averaging.is_member()) return {AverageWait::entry, "it is no member yet: it asks the other nodes" + why_not};
   const std::size_t members = averaging.members().size();
-  reply.of = static_cast<std::uint32_t>(members);
-  const auto wait = [&](AverageWait what, std::string text) {
-    reply.waits = layout::AverageWaitWord{.what = what, .differs = session.why_not.has_value()}.pack();
-    return text;
-  };
-  if (!averaging.is_member()) return wait(AverageWait::entry, "it is no member yet: it asks the other nodes" + why_not);
   if (members < session.member->at_least())
-    return wait(AverageWait::members, fmt::format("there are {} of the {} members that it wants{}", members,
-                                                  session.member->at_least(), why_not));
+    return {AverageWait::members, fmt::format("there are {} of the {} members that it wants{}", members,
+                                              session.member->at_least(), why_not)};
   if (averaging.plan() != nullptr)
-    return wait(AverageWait::values, fmt::format("the values of {} members are on their way", members));
+    return {AverageWait::values, fmt::format("the values of {} members are on their way", members)};
   const auto late = averaging.not_ready();
   if (late.empty())
-    return wait(AverageWait::contributions, fmt::format("not all of the {} members have contributed", members));
+    return {AverageWait::contributions, fmt::format("not all of the {} members have contributed", members)};
   std::string text = "no contribution yet from";
   for (const Participant& one : late | std::views::take(8))
     text += fmt::format("{} {}", &one == &late.front() ? "" : ",", host_.called(one.node));
-  return wait(AverageWait::late, std::move(text));
+  return {AverageWait::late, std::move(text)};
 }
 
 // --- other nodes --------------------------------------------------------------------------------------------------

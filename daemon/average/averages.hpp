@@ -15,6 +15,8 @@
 #include <expected>
 #include <filesystem>
 #include <list>
+#include <string>
+#include <utility>
 
 #include "daemon/average/collective_member.hpp"
 #include "daemon/system/client_ledger.hpp"
@@ -81,8 +83,10 @@ class Averages {
   void refuse(Session& session, const std::string& why);
   void answer(Session& session);
   void tell_what_is_waited_for(Session& session);
-  /// For people. The reply gets the same for programs.
-  [[nodiscard]] std::string waits_for(const Session& session, layout::AverageReply& reply) const;
+  /// What the session's call waits for, and the same in words.
+  [[nodiscard]] std::pair<layout::AverageWait, std::string> waits_for(const Session& session) const;
+  /// The word of a reply that tells it to programs.
+  [[nodiscard]] static std::uint32_t wait_word(const Session& session, layout::AverageWait what);
   bool send(const NodeId& to, const Message& message);
   void run(const std::weak_ptr<Session>& session, Workers::Work&& task, Workers::Work&& done);
   template <class Received>

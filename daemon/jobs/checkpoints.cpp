@@ -16,10 +16,11 @@ void Checkpoints::watch(TimeUs now_us) {
   silent_us_ = waited_us < disk_patience_us ? 0 : waited_us;
 }
 
-std::optional<NodeTrouble> Checkpoints::trouble() const {
+std::optional<FindingStatus> Checkpoints::trouble() const {
   if (silent_us_ == 0) return std::nullopt;
-  return NodeTrouble{
+  return FindingStatus{
       .rule = "disk",
+      .grade = "problem",
       .text = fmt::format("the disk of {} has not answered for {} s: what is to be written waits, training and gossip "
                           "go on",
                           options_.folder.string(), silent_us_ / us_per_s),

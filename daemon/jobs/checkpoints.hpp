@@ -38,7 +38,7 @@ class Checkpoints {
   /// How long the disk has not answered, as of the latest watch(); 0 while that is within disk_patience_us.
   [[nodiscard]] TimeUs silent_us() const { return silent_us_; }
   /// Nothing unless the disk is silent.
-  [[nodiscard]] std::optional<NodeTrouble> trouble() const;
+  [[nodiscard]] std::optional<FindingStatus> trouble() const;
   /// The trouble in a sentence; empty if there is none.
   [[nodiscard]] std::string trouble_text() const;
 

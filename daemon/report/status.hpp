@@ -16,22 +16,14 @@ namespace gossamer::daemon {
 
 /// A finding of the watch (daemon/report/watch.hpp): one thing that keeps a job from averaging well, and what to do.
 struct FindingStatus {
-  std::string rule;    ///< one of watch_rules: "drift"
-  std::string grade;   ///< warning or problem
-  std::string job;     ///< empty: the finding is about a link or the node itself, and so about all jobs
-  std::string node;    ///< the other node's id; empty: about this node
-  std::string name;    ///< the other node's name
-  std::string text;    ///< what was found, a sentence
-  std::string advice;  ///< the next step
-  double since_s = 0;  ///< how long the finding has held
-};
-
-/// A problem of the node itself, which the watch reports as it is.
-struct NodeTrouble {
-  const char* rule;  ///< a WatchRule's name
-  const char* grade = "problem";
-  std::string text;
-  std::string advice;
+  std::string rule = {};    ///< one of watch_rules: "drift"
+  std::string grade = {};   ///< warning or problem
+  std::string job = {};     ///< empty: the finding is about a link or the node itself, and so about all jobs
+  std::string node = {};    ///< the other node's id; empty: about this node
+  std::string name = {};    ///< the other node's name
+  std::string text = {};    ///< what was found, a sentence
+  std::string advice = {};  ///< the next step
+  double since_s = 0;       ///< how long the finding has held
 };
 
 struct NodeStatus {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <set>
 
 namespace gossamer::daemon {
@@ -560,14 +561,7 @@ std::vector<FindingStatus> judge(const WatchLook& before, const WatchLook& now) 
   }
   for (const PeerStatus& peer : now.peers)
     if (peer.up) look_at_link(peer, found);
-  for (const NodeTrouble& trouble : now.troubles)
-    found.push_back({.rule = trouble.rule,
-                     .grade = trouble.grade,
-                     .job = {},
-                     .node = {},
-                     .name = {},
-                     .text = trouble.text,
-                     .advice = trouble.advice});
+  std::ranges::copy(now.troubles, std::back_inserter(found));
   return found;
 }
 

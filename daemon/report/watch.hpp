@@ -62,7 +62,7 @@ struct WatchLook {
   std::vector<PeerStatus> peers = {};
   std::vector<JobStatus> jobs = {};
   std::vector<SummaryStatus> cluster = {};
-  std::vector<NodeTrouble> troubles = {};
+  std::vector<FindingStatus> troubles = {};  ///< findings about the node itself, which are reported as they are
 };
 
 /// The findings of the rules now, given an earlier look; `since_s` is left at 0.

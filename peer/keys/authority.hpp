@@ -38,7 +38,7 @@ using Signatures = std::map<Statement, Signature>;
 [[nodiscard]] bool is_signed(const PublicKey& signer, const Statement& statement,
                              const std::optional<Signature>& signature);
 
-/// What a deputy may sign, one bit for each kind.
+/// The kinds of decisions that a deputy may sign, one bit for each.
 enum class Power : std::uint8_t {
   none = 0,      ///< only the authority signs that
   deny = 1,      ///< who is denied, or allowed again

@@ -194,27 +194,20 @@ Result<bool> AverageClient::receive(AverageReply& reply, Time until) {
     }
     reply.message[sizeof reply.message - 1] = '\0';
     if (reply.status != static_cast<std::uint32_t>(AverageStatus::waiting)) {
-      forget_wait();
+      last_wait_ = {};
       return true;
     }
     heard_at_ = steady_clock::now();
-    waits_for_ = reply.message;
-    waits_ = layout::AverageWaitWord::unpack(reply.waits);
-    members_ = reply.of;
+    last_wait_ = reply;
   }
 }
 
 void AverageClient::tell_wait(gossamer_average_info& info) const {
   if (is_silent()) return;
-  info.waits_for = static_cast<std::uint32_t>(waits_.what);
-  info.members = members_;
-  info.differs = waits_.differs ? 1 : 0;
-}
-
-void AverageClient::forget_wait() {
-  waits_for_.clear();
-  waits_ = {};
-  members_ = 0;
+  const auto waits = layout::AverageWaitWord::unpack(last_wait_.waits);
+  info.waits_for = static_cast<std::uint32_t>(waits.what);
+  info.members = last_wait_.of;
+  info.differs = waits.differs ? 1 : 0;
 }
 
 bool AverageClient::is_silent() const {
@@ -223,7 +216,7 @@ bool AverageClient::is_silent() const {
 
 std::string AverageClient::why_not() const {
   if (is_silent()) return ": gossamerd does not answer";
-  return waits_for_.empty() ? "" : ": " + waits_for_;
+  return last_wait_.message[0] == '\0' ? "" : std::string(": ") + last_wait_.message;
 }
 
 /// Child processes may hold the socket, too, so closing it alone would not end the connection.
@@ -236,7 +229,7 @@ void AverageClient::disconnect() {
     (void)memory_->renew();  // if that fails, the next connection tries it again
   }
   called_ = false;
-  forget_wait();
+  last_wait_ = {};
 }
 
 }  // namespace gossamer::client

@@ -41,7 +41,6 @@ class AverageClient {
   /// Returns false if the connection has ended.
   [[nodiscard]] Result<bool> receive(layout::AverageReply& reply, Time until);
   void tell_wait(gossamer_average_info& info) const;
-  void forget_wait();
   [[nodiscard]] bool is_silent() const;
   void disconnect();
 
@@ -56,10 +55,8 @@ class AverageClient {
   std::uint64_t number_ = 0;
   bool called_ = false;
   bool joined_ = false;
-  std::string waits_for_;
-  layout::AverageWaitWord waits_;
-  std::uint32_t members_ = 0;
-  Time heard_at_{};  ///< when the call began, or the daemon said whom it waits for
+  layout::AverageReply last_wait_{};  ///< while a call waits, the last reply that says what for; empty: none
+  Time heard_at_{};                   ///< when the call began, or the daemon said whom it waits for
 };
 
 }  // namespace gossamer::client

@@ -65,7 +65,7 @@ enum class AverageStatus : std::uint32_t {
   refused = 3,  ///< the call can never succeed; the message says why
 };
 
-/// What a call waits for.
+/// The reason why a call is not answered yet.
 enum class AverageWait : std::uint8_t {
   not_told = 0,
   entry = 1,          ///< to become a member

@@ -172,7 +172,7 @@ static_assert(Word::unpack(Word{7, 2, 0, true, true, true}.pack()).generation ==
 static_assert(Word::unpack(Word{.serving = true, .commits = 5}.pack()).commits == 5);
 static_assert(!Word::unpack(0).valid() && Word::unpack(Word{}.pack()).valid());
 
-/// What a receipt says, apart from the copy's number.
+/// The content of a receipt, without the copy's number.
 struct ReceiptMark {
   std::uint32_t generation = 0;  ///< generation of the publication that the receipt is about
   bool corrected = false;        ///< the client was given a correction with the publication

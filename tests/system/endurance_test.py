@@ -34,7 +34,7 @@ class Endurance(SystemTest):
         nodes = self.start_nodes(4, {"gossip": {"period_ms": 20, "time_share": 0.0}, "log": {"level": "info"}})
         clients = [self.attach(node, np.zeros(ELEMENTS)) for node in nodes]
         random = np.random.default_rng(6)
-        # What is added at one trainer is subtracted at the next, so that the sum stays zero.
+        # Each number that is added at one trainer is subtracted at the next, so that the sum stays zero.
         updates = [(GRAIN * random.integers(-16, 17, ELEMENTS)).astype(np.float32) for _ in range(4)]
         grown: List[List[int]] = []
         half = 1

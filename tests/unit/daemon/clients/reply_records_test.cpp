@@ -1,5 +1,5 @@
-// What a daemon leaves in the node's memory for the next one, about exchanges. Only records that were written and count
-// are read, whatever the memory holds.
+// The records of exchanges that a daemon leaves in the node's memory for the next daemon. Only records that were
+// written and count are read, whatever the memory holds.
 
 #include "daemon/clients/reply_records.hpp"
 

@@ -23,7 +23,7 @@ inline constexpr const char* counts_variable = "GOSSAMER_FAKE_CUDA_COUNTS";
   return uuid;
 }
 
-/// What is in use now, and how many calls were made since the process began.
+/// The numbers of things in use now, and of calls since the process began.
 struct Counts {
   std::uint64_t contexts = 0;
   std::uint64_t allocations = 0;

@@ -276,16 +276,18 @@ TimeUs Neighbours::rests_until_us(const Neighbour& neighbour, TimeUs period_us, 
   return std::max(neighbour.busy_us + std::min(rest_us, std::max(base_us, longest_us)), answers_us);
 }
 
-void Neighbours::note_answer(const NodeId& node, ReplyStatus status, TimeUs now_us) {
+void Neighbours::note_answer(const NodeId& node, TimeUs now_us) {
   Neighbour* neighbour = find(node);
   if (neighbour == nullptr) return;
-  if (status == ReplyStatus::done) {
-    neighbour->answered_us = now_us;
-    neighbour->waits_since_us.reset();
-  } else if (status == ReplyStatus::busy) {
-    if (!neighbour->waits_since_us) neighbour->waits_since_us = now_us;
-    neighbour->waited_us = now_us;
-  }
+  neighbour->answered_us = now_us;
+  neighbour->waits_since_us.reset();
+}
+
+void Neighbours::note_waits(const NodeId& node, TimeUs now_us) {
+  Neighbour* neighbour = find(node);
+  if (neighbour == nullptr) return;
+  if (!neighbour->waits_since_us) neighbour->waits_since_us = now_us;
+  neighbour->waited_us = now_us;
 }
 
 bool Neighbours::is_to_yield(const Neighbour& neighbour, TimeUs period_us, TimeUs now_us) const {

@@ -34,8 +34,8 @@ struct Neighbour {
   int busy_in_a_row = 0;
   TimeUs busy_us = 0;                    ///< when it last turned a request down: see rests_until_us()
   TimeUs answered_us = 0;                ///< when this node last answered its request
-  std::optional<TimeUs> waits_since_us;  ///< when it was first told "busy" since answered_us; none: it was not
-  TimeUs waited_us = 0;                  ///< when it was last told "busy"
+  std::optional<TimeUs> waits_since_us;  ///< when note_waits() was first called since answered_us; none: it was not
+  TimeUs waited_us = 0;                  ///< when note_waits() was last called
   LinkLoad load;
   std::size_t own_count = 0;  ///< exchanges that this node has begun with it and not ended
   std::size_t window = 64;    ///< most own_count may be: one more with each answer, half when one is overdue
@@ -135,8 +135,11 @@ class Neighbours {
   /// The node has not answered a request of this node in time. Each such request holds a fragment, so a neighbour that
   /// never answers would otherwise come to hold all fragments.
   void note_overdue(const NodeId& node, TimeUs now_us);
-  /// This node has answered a request of that node, or has told it that it is busy.
-  void note_answer(const NodeId& node, ReplyStatus status, TimeUs now_us);
+  /// This node has answered a request of that node.
+  void note_answer(const NodeId& node, TimeUs now_us);
+  /// This node has turned a request of that node down, and could have answered it if others asked less. Do not call it
+  /// when the reason lies with that node or with the link: the others would make room for it for ever, and in vain.
+  void note_waits(const NodeId& node, TimeUs now_us);
   /// True if another neighbour has asked in vain for long while this one was answered not long ago. A node that is
   /// turned down asks more and more rarely. So without this rule, a node that many ask would always answer the same
   /// few.

@@ -84,13 +84,17 @@ void Responder::take_request(const NodeId& from, ExchangeRequest&& request, Wait
   }
   const bool too_many = !follows_up(fragment, from, now_us) && data_.is_over_share(fragment, from, now_us);
   if (!declines && !too_many && let_wait(from, request, *neighbour, now_us, out)) return;
+  if (declines || stale || too_many || (data_.finish && neighbour->info.quarantined) ||
+      !link_affords(*neighbour, fragment, now_us))
+    return turn_down(from, request, ReplyStatus::busy, RefuseReason::none, now_us, out);
   // If both ends asked each other, the larger id answers and the smaller declines.
   const bool crossing = crosses(fragment, from);
   const auto shift = fragment.budget.answer_shift(crossing);
-  if (declines || stale || too_many || !data_.runs() || fragment.is_held() || fragment.buffers.empty() || !shift ||
+  if (!data_.runs() || fragment.is_held() || fragment.buffers.empty() || !shift ||
       (waited == Waited::no && (client_.is_crowded() || yields(*neighbour, now_us))) ||
-      (crossing && data_.options.crossing_rule && data_.self < from) || (data_.finish && neighbour->info.quarantined) ||
-      !affordable(*neighbour, fragment, now_us) || (asked && fragment.buffers.out_of_hand())) {
+      (crossing && data_.options.crossing_rule && data_.self < from) || !node_affords(fragment, now_us) ||
+      (asked && fragment.buffers.out_of_hand())) {
+    data_.neighbours.note_waits(from, now_us);
     return turn_down(from, request, ReplyStatus::busy, RefuseReason::none, now_us, out);
   }
   if (request.clock != neighbour->info.clock) ++data_.stir;  // the initiator has trained since its last report
@@ -141,7 +145,7 @@ bool Responder::let_wait(const NodeId& from, ExchangeRequest& request, const Nei
   const std::uint32_t f = request.fragment;
   Fragment& fragment = data_.fragments[f];
   if (!fragment.buffers.empty() || fragment.waiting.request || !data_.runs() || !client_.may_provide(f)) return false;
-  if (!affordable(neighbour, fragment, now_us)) return false;
+  if (!node_affords(fragment, now_us) || !link_affords(neighbour, fragment, now_us)) return false;
   if (yields(neighbour, now_us)) return false;  // its waiting request would keep out the nodes that go first
   fragment.waiting.request = Waiting::Request{from, std::move(request), now_us};
   client_.want_publication(f, out);
@@ -169,9 +173,16 @@ bool Responder::yields(const Neighbour& neighbour, TimeUs now_us) const {
 /// An answer costs as much as a request, but a request that is turned down was sent in vain. So a little debt is
 /// allowed. It must be at least two fragments: otherwise two nodes that have just asked would always turn each other
 /// down.
-bool Responder::affordable(const Neighbour& neighbour, const Fragment& fragment, TimeUs now_us) const {
-  const std::size_t debt_bytes = 2 * data_.sent_bytes(fragment);
-  return data_.pace.may_answer(debt_bytes, now_us) && Neighbours::may_answer(neighbour, debt_bytes, now_us);
+std::size_t Responder::debt_bytes(const Fragment& fragment) const {
+  return 2 * data_.sent_bytes(fragment);
+}
+
+bool Responder::node_affords(const Fragment& fragment, TimeUs now_us) const {
+  return data_.pace.may_answer(debt_bytes(fragment), now_us);
+}
+
+bool Responder::link_affords(const Neighbour& neighbour, const Fragment& fragment, TimeUs now_us) const {
+  return Neighbours::may_answer(neighbour, debt_bytes(fragment), now_us);
 }
 
 /// True if the fragment's server asks this node, as it does when nobody has asked it for long. The request is declined:
@@ -188,7 +199,6 @@ bool Responder::follows_up(const Fragment& fragment, const NodeId& from, TimeUs 
 void Responder::turn_down(const NodeId& from, const ExchangeRequest& request, ReplyStatus status, RefuseReason reason,
                           TimeUs now_us, Actions& out) {
   if (reason != RefuseReason::expired) data_.book.replies().decline({from, request.counter}, now_us);
-  data_.neighbours.note_answer(from, status, now_us);
   ++(status == ReplyStatus::busy ? data_.counters.busy_sent : data_.counters.refused_sent);
   out.send.push_back({from, ExchangeReply{.counter = request.counter,
                                           .job = request.job,
@@ -217,7 +227,7 @@ void Responder::answered(std::uint32_t f, const stage::Answering& at, AnswerTask
     data_.pace.add_work(at.part == ExchangePart::proper ? ExchangeCost::Work{.exchanges = 1}
                                                         : ExchangeCost::Work{.follow_ups = 1});
     data_.spend(at.initiator, payload_bytes(reply), now_us, ByteBudget::Spent::answer);
-    data_.neighbours.note_answer(at.initiator, reply.status, now_us);
+    data_.neighbours.note_answer(at.initiator, now_us);
     fragment.last_exchange.at_us = now_us;
     fragment.last_exchange.role = LastExchange::Role::responder;
     if (reply.shift < max_shift_bound) fragment.handed_in.reset();
@@ -293,6 +303,7 @@ void Responder::turn_down_in_vain(Fragment& fragment, TimeUs now_us, Actions& ou
 void Responder::turn_down_waiting(Fragment& fragment, TimeUs now_us, Actions& out) {
   auto& asked = fragment.waiting.request;
   if (!asked) return;
+  data_.neighbours.note_waits(asked->from, now_us);
   turn_down(asked->from, asked->request, ReplyStatus::busy, RefuseReason::none, now_us, out);
   asked.reset();
 }

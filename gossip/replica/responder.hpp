@@ -45,7 +45,9 @@ class Responder {
   bool let_wait(const NodeId& from, ExchangeRequest& request, const Neighbour& neighbour, TimeUs now_us, Actions& out);
   void publish_for_followers(Fragment& fragment, TimeUs now_us);
   [[nodiscard]] bool yields(const Neighbour& neighbour, TimeUs now_us) const;
-  [[nodiscard]] bool affordable(const Neighbour& neighbour, const Fragment& fragment, TimeUs now_us) const;
+  [[nodiscard]] std::size_t debt_bytes(const Fragment& fragment) const;
+  [[nodiscard]] bool node_affords(const Fragment& fragment, TimeUs now_us) const;
+  [[nodiscard]] bool link_affords(const Neighbour& neighbour, const Fragment& fragment, TimeUs now_us) const;
   [[nodiscard]] bool follows_up(const Fragment& fragment, const NodeId& from, TimeUs now_us) const;
   void answer(const NodeId& from, ExchangeRequest&& request, int shift, TimeUs now_us, Actions& out);
   [[nodiscard]] bool is_asked_by_server(const Fragment& fragment, const NodeId& from, const Neighbour& neighbour) const;

@@ -73,6 +73,12 @@ void with_end(Swarm& swarm) {
   swarm.finishes = true;
 }
 
+void with_nan_at_end(Swarm& swarm) {
+  with_end(swarm);
+  swarm.nodes = std::max<std::size_t>(swarm.nodes, 3);
+  swarm.ends_with_nan = 1;
+}
+
 void with_keeper(Swarm& swarm) {
   with_end(swarm);
   swarm.keepers = 1;
@@ -305,6 +311,14 @@ Sabotage early_end(const Swarm&) {
   }};
 }
 
+/// Nobody hears of NaN, so the others wait at the end for replicas that nothing can mend.
+Sabotage untold_nan(const Swarm&) {
+  return {.tamper = [](std::size_t, std::size_t, Message& message) {
+    if (auto* info = std::get_if<JobInfo>(&message)) info->quarantined = false;
+    return true;
+  }};
+}
+
 /// A server that finishes is taken for a node that trains, so the workers' values are averaged with the server's.
 Sabotage server_as_peer(const Swarm&) {
   return {.tamper = [](std::size_t, std::size_t, Message& message) {
@@ -411,6 +425,7 @@ constexpr SabotageRule rules[] = {
     {"lost-settings", "nor the job's settings", "settings", with_settings, lost_settings},
     {"untold-settings", "a node tells nobody of the job's settings", "liveness", with_settings, untold_settings},
     {"early-end", "a node says that the run is over while it trains", "the end", with_end, early_end},
+    {"untold-nan", "nobody hears of NaN", "the end", with_nan_at_end, untold_nan},
     {"server-as-peer", "a server that finishes is taken for a node that trains", "the end", with_server,
      server_as_peer},
     {"keeper-as-peer", "a node that keeps the job is taken for one that trains", "keepers", with_keeper,

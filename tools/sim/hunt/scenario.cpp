@@ -147,6 +147,7 @@ void draw_sponsors(gossip::Random random, Swarm& swarm) {
 /// (see World::missing()).
 void draw_end(gossip::Random random, Swarm& swarm) {
   swarm.finishes = chance(random, 0.5) && !clips_at_rest(swarm.cluster);
+  if (swarm.finishes && swarm.nodes > 2 && chance(random, 0.3)) swarm.ends_with_nan = 1 + random.below(swarm.nodes - 2);
 }
 
 }  // namespace
@@ -222,6 +223,7 @@ std::string describe(const Swarm& swarm) {
   say(swarm.behind_nat > 0, "NAT;");
   say(swarm.one_stays_dead, "one stays dead;");
   say(swarm.finishes, "programs that finish;");
+  if (swarm.ends_with_nan > 0) deeds += fmt::format(" {} of them with NaN;", swarm.ends_with_nan);
   if (swarm.sponsors > 0) deeds += fmt::format(" {} that have admitted the nodes;", swarm.sponsors);
   if (swarm.keepers > 0) deeds += fmt::format(" {} that keep the job;", swarm.keepers);
   deeds += fmt::format(" partners {};", gossip::policy_name(replica.partners.policy));
@@ -303,7 +305,9 @@ class World {
   void wait_for_overlay(const std::string& what);
   void come_together();
   void finish();
+  [[nodiscard]] bool has_ended(std::size_t i) const;
   void stop_program(std::size_t i);
+  void stop_with_nan(std::size_t i);
   void learn_last(std::span<float> values);
   void check_last_step() const;
   void check_end(std::size_t i);
@@ -347,8 +351,9 @@ class World {
   Trace trace_;
   std::unique_ptr<HuntOverlay> overlay_;
   std::deque<Trainer> trainers_;
-  std::vector<bool> joins_;     ///< a daemon that starts at the node has to join
-  std::set<std::size_t> over_;  ///< nodes for whose programs the run is over
+  std::vector<bool> joins_;        ///< a daemon that starts at the node has to join
+  std::set<std::size_t> over_;     ///< nodes for whose programs the run is over
+  std::set<std::size_t> spoiled_;  ///< nodes whose programs have stopped with NaN
   std::optional<Last> last_;
   std::optional<std::size_t> mourned_;  ///< the node that is not restarted
   bool calm_ = false;
@@ -810,6 +815,16 @@ void World::stop_program(std::size_t i) {
   cluster_.finish(i);
 }
 
+/// The program's model is spoiled after its last publication, so that only another look can find the NaN.
+void World::stop_with_nan(std::size_t i) {
+  tell(fmt::format("node {}'s program holds NaN, and stops", i));
+  invariants_.allow_nan(i);
+  progress_.set_finite(i, false);
+  spoiled_.insert(i);
+  cluster_.node(i).client.model.front() = std::numeric_limits<float>::quiet_NaN();
+  cluster_.finish(i);
+}
+
 void World::learn_last(std::span<float> values) {
   const bool now = !last_->before.empty();
   if (!last_->change.empty()) return;
@@ -889,7 +904,16 @@ void World::check_delivered(std::size_t i) const {
                   "the end: for node {} the run is over, and its program lacks a correction", i);
 }
 
-/// The programs stop, one after the other, while one or two daemons are restarted.
+/// True if node i's program has been told how the run has ended.
+bool World::has_ended(std::size_t i) const {
+  const Cluster::Node& node = cluster_.node(i);
+  if (node.keeps) return true;
+  if (!node.client.finishing || !node.replica) return false;
+  const gossip::FinishReport report = node.replica->finish_report();
+  return spoiled_.contains(i) ? report.spoiled : report.over;
+}
+
+/// The programs stop, one after the other, some of them with NaN, while one or two daemons are restarted.
 void World::finish() {
   ending_ = true;
   const TimeUs begin_us = schedule_.now_us();
@@ -897,10 +921,14 @@ void World::finish() {
   while (cluster_.node(last).keeps)
     last = (last + 1) % cluster_.size();
   last_.emplace(last, gossip::Random(swarm_.seed ^ 0x1a575e9ULL));
+  std::size_t to_spoil = swarm_.ends_with_nan;
   for (std::size_t i = 0; i < cluster_.size(); ++i) {
     const TimeUs after_us = between(random_, 0, 2 * us_per_s);
     if (i == last) {
       schedule_.after(after_us + 6 * us_per_s, [this, i] { last_->before = cluster_.whole(i); });
+    } else if (to_spoil > 0 && !cluster_.node(i).keeps) {
+      --to_spoil;
+      schedule_.after(after_us, [this, i] { stop_with_nan(i); });
     } else {
       schedule_.after(after_us, [this, i] { stop_program(i); });
     }
@@ -916,10 +944,7 @@ void World::finish() {
   }
   const auto trains_on = [this] {
     std::size_t i = 0;
-    const auto is_over = [](const Cluster::Node& node) {
-      return node.keeps || (node.client.finishing && node.replica && node.replica->finish_report().over);
-    };
-    while (i < cluster_.size() && is_over(cluster_.node(i)))
+    while (i < cluster_.size() && has_ended(i))
       ++i;
     return i;
   };

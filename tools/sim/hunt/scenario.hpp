@@ -66,6 +66,7 @@ struct Swarm {
   std::size_t sponsors = 0;            ///< how many have admitted the nodes, in turn; 0: each node has its own voice
   std::size_t keepers = 0;             ///< this many nodes, from the second on, hold a replica without training it
   std::size_t nan_stays = 0;           ///< this many nodes, the last ones, write NaN as long as faults happen
+  std::size_t ends_with_nan = 0;       ///< so many programs hold NaN when they stop
 };
 
 [[nodiscard]] Swarm draw_swarm(std::uint64_t seed);

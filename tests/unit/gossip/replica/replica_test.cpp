@@ -1390,6 +1390,24 @@ TEST_CASE("what was asked for twice and is refused as too old is never taken: a 
   CHECK(acks[0].second.outcome == Outcome::never);
 }
 
+TEST_CASE("nobody makes room for a replica with NaN, which is never answered at the end", "[replica]") {
+  Lone lone({.period_us = 10'000, .in_flight = 0});
+  lone.meet(1);
+  lone.meet(2);
+  lone.replica->set_finishing(Programs::finish, lone.now_us, lone.out);
+  JobInfo info = Lone::info(ReplicaState::running);
+  info.finishing = Finishing::begun;
+  lone.hear(1, info);
+  info.quarantined = true;
+  lone.hear(2, info);
+  int answered = 0;
+  for (int i = 0; i < 50; ++i) {  // five seconds
+    CHECK_FALSE(lone.answers(2));
+    answered += lone.answers(1) ? 1 : 0;
+  }
+  CHECK(answered == 50);
+}
+
 TEST_CASE("a replica in quarantine that has nobody to exchange with looks again", "[replica]") {
   Lone lone({.period_us = 10'000});
   lone.meet(1);

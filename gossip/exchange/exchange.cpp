@@ -581,7 +581,7 @@ ConcludeTask::Result ConcludeTask::run(HeldFragment fragment) && {
     result.commit = commit_push(fragment, *this, outcomes);
     if (!result.commit) return {};
     result.took_all = took_all(*this, outcomes);
-    fragment.push->finish(undisturbed, push->ahead > 0, (commits + 1) % commits_modulus);
+    fragment.push->finish(undisturbed, push->keeps, (commits + 1) % commits_modulus);
   } else {
     result.commit = differs(outcomes);
     if (result.commit && !commit(fragment, reply.codec, reply.shift, +1, blocks, exponents, reply.differences.data))

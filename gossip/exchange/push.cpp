@@ -22,6 +22,7 @@ const float* PushState::begin(const Device& device, const FragmentBuffers& buffe
   const std::size_t elements = blocks * block_elements;
   abandon();
   pushed_commits_ = buffers.parts().commits;
+  becomes_taken_ = true;
   if (!knows(pushed_commits_)) taken_.reset();
   pushed_ = device.allocate(elements);
   if (pushed_ == nullptr) return nullptr;
@@ -49,7 +50,10 @@ const float* PushState::begin(const Device& device, const FragmentBuffers& buffe
 }
 
 bool PushState::keep_only(const Device& device, std::span<const std::uint32_t> blocks, std::size_t block_count) {
-  if (extra_ == nullptr) return true;
+  if (extra_ == nullptr) {  // z is y, which holds training that the server does not have
+    becomes_taken_ = blocks.size() == block_count;
+    return true;
+  }
   const auto restore = [&](std::size_t from, std::size_t to) {
     const std::size_t first = from * block_elements;
     const std::size_t count = (to - from) * block_elements;
@@ -64,7 +68,7 @@ bool PushState::keep_only(const Device& device, std::span<const std::uint32_t> b
 }
 
 void PushState::finish(bool undisturbed, bool keeps, std::uint32_t commits) {
-  taken_ = undisturbed && keeps ? std::move(pushed_) : nullptr;
+  taken_ = undisturbed && keeps && becomes_taken_ ? std::move(pushed_) : nullptr;
   taken_commits_ = commits;
   abandon();
 }

@@ -20,8 +20,9 @@
 namespace gossamer::gossip {
 
 struct PushRule {
-  int shift = 1;    ///< a
-  float ahead = 0;  ///< γ − 1; 0: this node has no progress to push, it only takes the server's value over
+  int shift = 1;      ///< a
+  float ahead = 0;    ///< γ − 1; 0: this node has no progress to push, it only takes the server's value over
+  bool keeps = true;  ///< this node keeps b, since it may push later
 };
 
 /// `workers`: the number of nodes that push, this node included. `least_shift`: the lowest `shift` allowed.
@@ -44,7 +45,7 @@ class PushState {
   /// True if nothing but training has changed the fragment since begin().
   [[nodiscard]] bool is_undisturbed(std::uint32_t commits) const { return pushed_commits_ == commits; }
   /// The server's value is taken over. `commits`: the fragment's count of commits after that. b is known from now on if
-  /// the exchange was `undisturbed` and this node `keeps` b.
+  /// the exchange was `undisturbed`, this node `keeps` b, and b is known for the blocks that keep_only() left out.
   void finish(bool undisturbed, bool keeps, std::uint32_t commits);
   /// Forgets z, because the exchange has failed or is over.
   void abandon() {
@@ -56,6 +57,7 @@ class PushState {
   Device::Floats taken_;             // b; null: not known
   std::uint32_t taken_commits_ = 0;  // the fragment's count of commits when it was taken over
   Device::Floats pushed_;            // z, while an exchange is under way
+  bool becomes_taken_ = false;       // z becomes b once the server's move is added to it
   Device::Floats extra_;             // z − y at begin(); null: 0
   std::uint32_t pushed_commits_ = 0;
 };

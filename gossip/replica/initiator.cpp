@@ -258,7 +258,8 @@ bool Initiator::goes_to_owner(const Fragment& fragment) const {
 }
 
 std::optional<PushRule> Initiator::push_rule_for(const Fragment& fragment, const NodeId& partner) const {
-  if (data_.description.keeps && !data_.leaving) return PushRule{.shift = max_shift_bound};  // this node follows
+  if (data_.description.keeps && !data_.leaving)
+    return PushRule{.shift = max_shift_bound, .keeps = false};  // this node follows
   const Neighbour* const server = data_.neighbours.find(partner);
   if (!goes_to_owner(fragment) || client_.is_lean() || server == nullptr || !server->info.keeps) return std::nullopt;
   if (data_.finish && fragment.handed_in == HandedIn{partner, fragment.publication_clock})

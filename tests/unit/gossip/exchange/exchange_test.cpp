@@ -374,6 +374,40 @@ TEST_CASE("blocks out of range take no part in a push, and are in the next", "[e
   CHECK(mean_of(server.whole()) > 180);
 }
 
+TEST_CASE("a worker that has only followed meanwhile pushes all that it trains next", "[exchange]") {
+  constexpr std::size_t blocks = 2;
+  Random random(15);
+  End server(blocks);
+  End worker(blocks);
+  const auto begin = random_values(blocks, random, 1);
+  server.set(begin);
+  worker.set(begin);
+  push_to(server, worker, Codec::f32, push_rule(1), random.next());
+  push_to(server, worker, Codec::f32, PushRule{.shift = max_shift_bound}, random.next());  // the run seemed to end
+  worker.train(std::vector<float>(begin.size(), 1e-3F));
+  const double before = mean_of(server.whole());
+  push_to(server, worker, Codec::f32, push_rule(1), random.next());
+  CHECK(mean_of(server.whole()) - before == Approx(1e-3).epsilon(0.01));
+}
+
+TEST_CASE("blocks that were out of range in the first push have still to be pushed", "[exchange]") {
+  constexpr std::size_t blocks = 4;
+  Random random(17);
+  End server(blocks);
+  End worker(blocks);
+  const auto begin = random_values(blocks, random, 1);
+  server.set(begin);
+  worker.set(begin);
+  CHECK_FALSE(worker.push.knows(worker.buffers.parts().commits));
+  std::vector<float> trained(begin.size(), 1e-3F);
+  std::fill_n(trained.begin(), block_elements, 1000.0F);
+  worker.train(trained);
+  const auto result = push_to(server, worker, Codec::q8, push_rule(2), random.next());
+  REQUIRE(result.wide == std::vector<std::uint32_t>{0});
+  // What the server holds there is not known.
+  CHECK_FALSE(worker.push.knows(worker.buffers.parts().commits));
+}
+
 TEST_CASE("a server asks for finer steps before it keeps their noise", "[exchange]") {
   constexpr std::size_t blocks = 2;
   Random random(13);

@@ -3,7 +3,6 @@
 // Exit status: 0 after a clean stop; 1 if it cannot start (state folder, sockets, keys, address); 2 for wrong usage or
 // a wrong configuration.
 
-#include <malloc.h>
 #include <signal.h>
 
 #include <CLI/CLI.hpp>
@@ -22,6 +21,7 @@
 #include "daemon/shell.hpp"
 #include "daemon/system/state_folder.hpp"
 #include "daemon/system/workers.hpp"
+#include "peer/links/freed_memory.hpp"
 
 namespace {
 
@@ -56,17 +56,6 @@ int fail(ExitStatus status, const std::string& message) {
   else
     std::fprintf(stderr, "gossamerd: %s\n", message.c_str());
   return status;
-}
-
-/// Sets which freed memory the C library keeps for later: pieces as long as a fragment, and 64 MiB at the heap's end.
-/// New pages for each frame of a fragment would take half of an exchange's time (docs/explanation/measurements.md). The
-/// C library would also begin to keep larger pieces once one has been freed, which fixed values prevent. Otherwise
-/// strangers that begin frames of 16 MiB, again and again, would fill more pages each time.
-void choose_kept_memory() {
-  constexpr int largest_bytes = 4 * static_cast<int>(default_fragment_elements) + (64 << 10);
-  constexpr int at_the_end_bytes = 64 << 20;
-  ::mallopt(M_MMAP_THRESHOLD, largest_bytes);
-  ::mallopt(M_TRIM_THRESHOLD, at_the_end_bytes);
 }
 
 int serve(const Config& config, const std::string& config_file) {
@@ -156,7 +145,7 @@ int main(int argc, char** argv) {
     std::puts("the configuration is right");
     return clean;
   }
-  choose_kept_memory();
+  peer::FreedMemory::keep_up_to(default_fragment_elements * sizeof(float) + (64 << 10));
   ::signal(SIGPIPE, SIG_IGN);
   ::signal(SIGXFSZ, SIG_IGN);  // writing beyond the limit on file sizes is then an error, like a full disk
   return serve(*config, arguments.config_file);

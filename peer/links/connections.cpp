@@ -13,12 +13,12 @@ std::optional<Connections::Closing> Connections::opened(int descriptor, End end,
   if (strangers() <= max_strangers_) return std::nullopt;
   const auto found = one_too_many();
   Closing closing{found->first, found->second.end, Closing::Why::too_many};
-  connections_.erase(found);
+  take_out(found);
   return closing;
 }
 
 /// Chooses the oldest stranger of the host that has the most, and between such hosts the oldest stranger of all.
-std::map<int, Connections::Connection>::iterator Connections::one_too_many() {
+Connections::Table::iterator Connections::one_too_many() {
   std::map<std::string, std::size_t> of_host;
   for (const auto& [descriptor, connection] : connections_) {
     if (connection.routing_id.empty()) ++of_host[connection.end.host];
@@ -36,11 +36,17 @@ std::map<int, Connections::Connection>::iterator Connections::one_too_many() {
   return chosen;
 }
 
+Connections::Table::iterator Connections::take_out(Table::iterator which) {
+  const Connection& connection = which->second;
+  if (connection.routing_id.empty() && connection.bytes > max_stranger_bytes) bytes_of_greedy_ += connection.bytes;
+  return connections_.erase(which);
+}
+
 std::optional<Connections::Ended> Connections::closed(int descriptor) {
   const auto found = connections_.find(descriptor);
   if (found == connections_.end()) return std::nullopt;
   Ended ended{std::move(found->second.end), !found->second.routing_id.empty(), found->second.spoke};
-  connections_.erase(found);
+  take_out(found);
   return ended;
 }
 
@@ -74,6 +80,7 @@ void Connections::dismiss(const std::string& routing_id, TimeUs now) {
   found->second.routing_id.clear();
   found->second.since = now;
   found->second.bytes_then.reset();
+  found->second.bytes = 0;
 }
 
 std::vector<Connections::Closing> Connections::take(Closing::Why why,
@@ -83,7 +90,7 @@ std::vector<Connections::Closing> Connections::take(Closing::Why why,
     Connection& connection = it->second;
     if (connection.routing_id.empty() && is_over(it->first, connection)) {
       taken.push_back({it->first, connection.end, why});
-      it = connections_.erase(it);
+      it = take_out(it);
     } else {
       ++it;
     }
@@ -99,7 +106,8 @@ std::vector<Connections::Closing> Connections::take_greedy(const std::function<s
   return take(Closing::Why::too_much, [&](int descriptor, Connection& stranger) {
     const std::uint64_t bytes = received(descriptor);
     if (!stranger.bytes_then) stranger.bytes_then = bytes;
-    return bytes > *stranger.bytes_then + max_stranger_bytes;
+    stranger.bytes = bytes - *stranger.bytes_then;
+    return stranger.bytes > max_stranger_bytes;
   });
 }
 

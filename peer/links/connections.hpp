@@ -61,6 +61,9 @@ class Connections {
   /// The strangers that have sent too much, each named once. `received` gives the bytes that have ever come on a
   /// descriptor. Bytes that came on a connection before it was dismissed do not count.
   [[nodiscard]] std::vector<Closing> take_greedy(const std::function<std::uint64_t(int)>& received);
+  /// Bytes that have come from strangers that had sent too much, and whose connections have ended since forget_bytes().
+  [[nodiscard]] std::uint64_t bytes_of_greedy() const { return bytes_of_greedy_; }
+  void forget_bytes() { bytes_of_greedy_ = 0; }
   [[nodiscard]] std::size_t strangers() const;
   [[nodiscard]] TimeUs patience() const { return patience_; }
 
@@ -70,19 +73,25 @@ class Connections {
     std::string routing_id;                       ///< empty: a stranger's
     TimeUs since = 0;                             ///< since when it is a stranger's
     std::optional<std::uint64_t> bytes_then = 0;  ///< bytes that had come on it by `since`; nothing: not looked at yet
+    std::uint64_t bytes = 0;                      ///< bytes that have come since then, as of the last look
     std::uint64_t order = 0;
     bool spoke = false;
   };
 
-  [[nodiscard]] std::map<int, Connection>::iterator one_too_many();
+  using Table = std::map<int, Connection>;
+
+  [[nodiscard]] Table::iterator one_too_many();
+  /// Returns what is behind it.
+  Table::iterator take_out(Table::iterator which);
   /// Takes out the strangers for which `is_over` is true, and names them.
   [[nodiscard]] std::vector<Closing> take(Closing::Why why,
                                           const std::function<bool(int descriptor, Connection&)>& is_over);
 
   std::size_t max_strangers_;
   TimeUs patience_;
-  std::map<int, Connection> connections_;  // the key is the descriptor
+  Table connections_;  // the key is the descriptor
   std::uint64_t opened_ = 0;
+  std::uint64_t bytes_of_greedy_ = 0;
 };
 
 }  // namespace gossamer::peer

@@ -2,7 +2,6 @@
 
 #include <linux/filter.h>
 #include <linux/socket.h>
-#include <malloc.h>
 #include <sodium.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -40,9 +39,7 @@ constexpr int connection_backlog = 256;
 constexpr int unanswered_keepalives = 2;
 constexpr std::size_t routing_id_bytes = 16;
 /// How often the bytes that strangers have sent are checked. In the meantime ZeroMQ reads as fast as the data come.
-constexpr std::chrono::milliseconds strangers_pause{10};
-/// The least time between two occasions when memory is given back. Members need it again.
-constexpr TimeUs memory_pause_us = 10 * us_per_s;
+constexpr std::chrono::milliseconds strangers_pause{5};
 /// The sizes of the kernel's receive buffer: for a stranger, so that data come slowly, and for an admitted node at
 /// first, which is Linux's default. Linux doubles both.
 constexpr int stranger_buffer_bytes = 4 << 10;
@@ -455,9 +452,9 @@ void Listener::dismiss(const std::string& routing_id) {
 }
 
 void Listener::tend() {
+  tend_memory();
   for (const Connections::Closing& closing : connections_.take_late(handlers_.now()))
     hang_up(closing);
-  give_memory_back();
   std::erase_if(sealed_, [now = handlers_.now()](const auto& entry) {
     return !entry.second.admitted && entry.second.expires_at < now;
   });
@@ -465,10 +462,9 @@ void Listener::tend() {
 
 /// Closes strangers that have sent too much, and looks again soon as long as there are strangers.
 void Listener::watch_strangers() {
-  for (const Connections::Closing& closing : connections_.take_greedy(received_bytes)) {
+  tend_memory();
+  for (const Connections::Closing& closing : connections_.take_greedy(received_bytes))
     hang_up(closing);
-    strangers_sent_much_ = true;
-  }
   watches_strangers_ = connections_.strangers() > 0;
   if (!watches_strangers_) return;
   strangers_timer_.expires_after(strangers_pause);
@@ -477,14 +473,10 @@ void Listener::watch_strangers() {
   });
 }
 
-/// ZeroMQ allocates the whole of a frame when the frame begins, up to max_wire_frame_bytes, and frees it with the
-/// connection. The C library keeps freed pages that held data, and each connection fills other pages. In the end the
-/// process would hold all the memory that was ever allocated at once.
-void Listener::give_memory_back() {
-  if (!strangers_sent_much_ || handlers_.now() - gave_memory_back_at_ < memory_pause_us) return;
-  strangers_sent_much_ = false;
-  gave_memory_back_at_ = handlers_.now();
-  ::malloc_trim(0);
+/// Lets the C library keep nothing for a while if strangers have sent much.
+void Listener::tend_memory() {
+  const TimeUs patience_us = 2 * connections_.patience();  // ZeroMQ frees a frame a little after its connection's end
+  if (memory_.tend(connections_.bytes_of_greedy(), patience_us, handlers_.now())) connections_.forget_bytes();
 }
 
 /// ZeroMQ offers no way to close one connection, so shutdown() makes it find the end of the stream. ZeroMQ may have

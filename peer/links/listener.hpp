@@ -33,6 +33,7 @@
 #include "peer/keys/cluster_keys.hpp"
 #include "peer/limits.hpp"
 #include "peer/links/connections.hpp"
+#include "peer/links/freed_memory.hpp"
 #include "peer/links/sealed_end.hpp"
 #include "peer/links/socket_events.hpp"
 
@@ -146,7 +147,7 @@ class Listener {
   void note(SocketEvent event);
   void note_end(int descriptor);
   void watch_strangers();
-  void give_memory_back();
+  void tend_memory();
   void hang_up(const Connections::Closing& closing);
 
   asio::io_context& loop_;
@@ -177,8 +178,7 @@ class Listener {
   std::shared_ptr<PolledSocket> events_;
   asio::steady_timer strangers_timer_{loop_};
   bool watches_strangers_ = false;
-  bool strangers_sent_much_ = false;  ///< since memory was last given back
-  TimeUs gave_memory_back_at_ = 0;
+  FreedMemory memory_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  ///< reset by close()
 };
 

@@ -113,10 +113,26 @@ TEST_CASE("a stranger that sends too much is closed, and what came before it was
   REQUIRE(greedy.size() == 1);
   CHECK((greedy[0].descriptor == 3 && greedy[0].why == Why::too_much));
   CHECK(connections.take_greedy(received).empty());
+  CHECK(connections.bytes_of_greedy() == max_stranger_bytes + 1);
   connections.dismiss("name", 50);
   CHECK(connections.take_greedy(received).empty());
   bytes[4] += max_stranger_bytes;
   CHECK(connections.take_greedy(received).empty());
   bytes[4] += 1;
   CHECK(connections.take_greedy(received).size() == 1);
+  CHECK(connections.bytes_of_greedy() == 2 * (max_stranger_bytes + 1));
+  connections.forget_bytes();
+  CHECK(connections.bytes_of_greedy() == 0);
+}
+
+TEST_CASE("bytes of strangers within their limit do not count, nor do those of admitted nodes") {
+  Connections connections(8, 100);
+  for (int descriptor = 3; descriptor < 6; ++descriptor)
+    CHECK_FALSE(connections.opened(descriptor, {"a", descriptor}, 0));
+  connections.admit(5, {"a", 5}, "name");
+  const auto received = [](int descriptor) { return descriptor == 3 ? max_stranger_bytes : 2 * max_stranger_bytes; };
+  CHECK(connections.take_greedy(received).size() == 1);
+  (void)connections.closed(3);
+  (void)connections.closed(5);
+  CHECK(connections.bytes_of_greedy() == 2 * max_stranger_bytes);
 }

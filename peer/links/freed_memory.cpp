@@ -1,0 +1,42 @@
+#include "peer/links/freed_memory.hpp"
+
+#include <malloc.h>
+
+#include <atomic>
+
+namespace gossamer::peer {
+
+namespace {
+
+/// So much of strangers may be in pages that are kept.
+constexpr std::uint64_t strangers_most = 4 << 20;
+/// Pieces of this size and more are given back when nothing is to be kept.
+constexpr int small_bytes = 64 << 10;
+constexpr int at_the_end_bytes = 64 << 20;
+
+std::atomic<int> usual_bytes = 0;  // 0: the C library decides
+
+void keep(int largest_bytes) {
+  if (usual_bytes != 0) ::mallopt(M_MMAP_THRESHOLD, largest_bytes);
+  ::malloc_trim(0);
+}
+
+}  // namespace
+
+void FreedMemory::keep_up_to(std::size_t largest_bytes) {
+  usual_bytes = static_cast<int>(largest_bytes);
+  ::mallopt(M_MMAP_THRESHOLD, usual_bytes);
+  ::mallopt(M_TRIM_THRESHOLD, at_the_end_bytes);
+}
+
+bool FreedMemory::tend(std::uint64_t strangers_bytes, TimeUs patience_us, TimeUs now_us) {
+  const bool much = strangers_bytes > strangers_most;
+  const bool over = now_us - changed_us_ >= patience_us && (keeps_nothing_ || strangers_bytes > 0);
+  if (!over && (keeps_nothing_ || !much)) return false;
+  keeps_nothing_ = much;
+  changed_us_ = now_us;
+  keep(keeps_nothing_ ? small_bytes : usual_bytes.load());
+  return true;
+}
+
+}  // namespace gossamer::peer

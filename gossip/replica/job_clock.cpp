@@ -49,17 +49,18 @@ void JobClock::look(TimeUs now_us, Claim own, std::vector<Claim> others, bool tr
   const std::vector<Claim> claims = believed(own.clock, others);
   const auto furthest = furthest_of(own.clock, claims);
   if (furthest && trains) follow(now_us, own, claims, *furthest);
-  if (furthest && !trains) value_ = std::max(value_, furthest->clock);
+  if (furthest && !trains) followed_ = std::max(followed_, furthest->clock);
+  followed_ = std::max(followed_, own.clock);
+  value_ = std::max(value_, followed_);
   ahead_ = furthest && furthest->clock > value_ ? furthest : std::nullopt;
   const std::uint64_t claimed = furthest ? furthest->clock : own.clock;
   if (!furthest) trained_us_ = now_us;
   if (claimed >= value_) claimed_us_ = now_us;
-  if (now_us - claimed_us_ >= idle_us) value_ = claimed;
+  if (now_us - claimed_us_ >= idle_us) value_ = followed_ = claimed;
   own_ = own;
   others_ = std::move(others);
   looked_ = true;
   looked_us_ = now_us;
-  looked_value_ = value_;
 }
 
 /// The claim of this replica at the last look; null: there was none.
@@ -88,11 +89,11 @@ void JobClock::follow(TimeUs now_us, const Claim& own, const std::vector<Claim>&
   if (trained > 0) trained_us_ = now_us;
   const std::uint64_t pace = pace_among(others.size());
   const std::uint64_t beside = furthest_beside(furthest.node, own.clock, others);
-  value_ = std::max(value_, beside);
+  const std::uint64_t known = std::max({followed_, own.clock, beside});
   const bool idle = now_us - trained_us_ >= idle_us;
-  const std::uint64_t most = idle ? std::min(later_clock(value_, idle_pace(value_, now_us - looked_us_)), pace * beside)
-                                  : later_clock(value_, pace * trained);
-  value_ = std::max(value_, std::min(furthest.clock, most));
+  const std::uint64_t most = idle ? std::min(later_clock(known, idle_pace(known, now_us - looked_us_)), pace * beside)
+                                  : later_clock(followed_, pace * trained);
+  followed_ = std::max(known, std::min(furthest.clock, most));
 }
 
 void JobClock::end(TimeUs now_us, std::uint64_t own, const std::vector<Claim>& ended) {
@@ -102,7 +103,7 @@ void JobClock::end(TimeUs now_us, std::uint64_t own, const std::vector<Claim>& e
   if (!furthest) return;
   const std::uint64_t pace = pace_among(ended.size());
   const std::uint64_t most = std::max(pace * furthest_beside(furthest->node, own, claims),
-                                      later_clock(looked_value_, pace * may_have_trained(now_us, furthest->node)));
+                                      later_clock(followed_, pace * may_have_trained(now_us, furthest->node)));
   value_ = std::max(value_, std::min(furthest->clock, most));
 }
 

@@ -5,7 +5,7 @@
 // out as make a third of all, together with the claimant:
 //
 // - A clock beyond `max_lead` times the furthest of the rest, plus `free_lead_samples`, is ignored.
-// - Any other is followed at once up to the furthest of the rest, and from there at `pace` times the speed of the
+// - Any other is followed at once up to the furthest of the rest, and beyond that at `pace` times the speed of the
 //   fastest of the rest. If none of them has trained for idle_us, there is nothing to compare with, and the clock is
 //   followed slowly, up to `pace` times the furthest of the rest.
 //
@@ -100,9 +100,9 @@ class JobClock {
   std::vector<Claim> others_;  // the others at the last look
   bool looked_ = false;
   TimeUs looked_us_ = 0;
-  std::uint64_t looked_value_ = 0;  // the value after the last look
-  TimeUs trained_us_ = 0;           // when a replica other than the furthest had last trained
-  TimeUs claimed_us_ = 0;           // when somebody had last claimed as much as the value
+  std::uint64_t followed_ = 0;  // the value that look() has come to, without what end() has added
+  TimeUs trained_us_ = 0;       // when a replica other than the furthest had last trained
+  TimeUs claimed_us_ = 0;       // when somebody had last claimed as much as the value
   std::optional<Claim> ahead_;
   std::optional<Claim> disbelieved_;
 };

@@ -21,6 +21,7 @@
 #pragma once
 
 #include <fmt/format.h>
+#include <functional>
 #include <map>
 #include <set>
 #include <stdexcept>
@@ -51,6 +52,8 @@ class Invariants {
 
   /// Throws Violation.
   void on(const Cluster::Event& event);
+  /// Some nodes lie about their clocks: at most a third, and all others see each other.
+  void expect_lies(std::function<bool(std::size_t)> lies) { lies_ = std::move(lies); }
   /// allow_nan(): node i's model may hold NaN from now on. forbid_nan(): no longer after the present training step.
   void allow_nan(std::size_t i) { nodes_[i].nan_allowed = true; }
   void forbid_nan(std::size_t i) { nodes_[i].nan_allowed = false; }
@@ -166,10 +169,12 @@ class Invariants {
   std::map<std::pair<std::size_t, std::size_t>, Times> parted_;  ///< i < j: when they had no link, or one was told dead
   std::map<std::size_t, Times> ended_;                           ///< when the node's daemon or client ended
   std::set<std::pair<std::size_t, std::size_t>> pairs_;
-  std::uint64_t furthest_clock_ = 0;  ///< the furthest clock that a replica with a model of the job has had
-  double ledger_ = 0;                 ///< the expected sum over nodes, without lone halves
-  double rounding_ = 0;               ///< sum of squared roundings that exchanges may have caused
-  std::uint64_t unresolved_ = 0;      ///< counted by daemons that died
+  std::function<bool(std::size_t)> lies_;  ///< whether the node lies about its clock; empty: nobody does
+  std::uint64_t furthest_clock_ = 0;       ///< the furthest clock that a replica with a model of the job has had
+  TimeUs furthest_us_ = 0;                 ///< when it came to that
+  double ledger_ = 0;                      ///< the expected sum over nodes, without lone halves
+  double rounding_ = 0;                    ///< sum of squared roundings that exchanges may have caused
+  std::uint64_t unresolved_ = 0;           ///< counted by daemons that died
   std::uint64_t violations_ = 0;
   std::deque<ExchangeId> open_;  ///< answered exchanges, in order
   int most_lost_ = 0;            ///< the most lost messages of one exchange

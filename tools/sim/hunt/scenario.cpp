@@ -150,6 +150,19 @@ void draw_end(gossip::Random random, Swarm& swarm) {
   if (swarm.finishes && swarm.nodes > 2 && chance(random, 0.3)) swarm.ends_with_nan = 1 + random.below(swarm.nodes - 2);
 }
 
+/// Draws, from its own seed, whether a third of the nodes lie about their clocks. The others must see each other: among
+/// two nobody can tell who lies.
+void draw_liars(gossip::Random random, Swarm& swarm) {
+  const bool all_meet = !swarm.membership || swarm.full_view_limit >= swarm.nodes + max_arrivals;
+  if (swarm.nodes < 4 || swarm.behind_nat > 0 || swarm.keepers > 0 || !all_meet || !chance(random, 0.2)) return;
+  swarm.liars = 1 + random.below((swarm.nodes - 1) / 3);
+  swarm.deeds = {};
+  swarm.founders_join = false;
+  swarm.one_stays_dead = false;
+  swarm.nan_stays = 0;  // clocks of replicas with NaN do not count
+  swarm.ends_with_nan = 0;
+}
+
 }  // namespace
 
 Swarm draw_swarm(std::uint64_t seed) {
@@ -192,6 +205,7 @@ Swarm draw_swarm(std::uint64_t seed) {
   draw_sponsors(gossip::Random(seed ^ 0x5b05ULL), swarm);
   draw_end(gossip::Random(seed ^ 0xe4dULL), swarm);
   draw_keepers(gossip::Random(seed ^ 0x4ee9ULL), swarm);
+  draw_liars(gossip::Random(seed ^ 0x11a5ULL), swarm);
   return swarm;
 }
 
@@ -223,6 +237,7 @@ std::string describe(const Swarm& swarm) {
   say(swarm.behind_nat > 0, "NAT;");
   say(swarm.one_stays_dead, "one stays dead;");
   say(swarm.finishes, "programs that finish;");
+  if (swarm.liars > 0) deeds += fmt::format(" {} that lie about their clocks;", swarm.liars);
   if (swarm.ends_with_nan > 0) deeds += fmt::format(" {} of them with NaN;", swarm.ends_with_nan);
   if (swarm.sponsors > 0) deeds += fmt::format(" {} that have admitted the nodes;", swarm.sponsors);
   if (swarm.keepers > 0) deeds += fmt::format(" {} that keep the job;", swarm.keepers);
@@ -265,7 +280,11 @@ class World {
         trace_(story),
         overlay_(make_overlay()) {
     cluster_.on_event = [this](const Cluster::Event& event) { on_event(event); };
-    cluster_.tamper = sabotage.tamper;
+    cluster_.tamper = [this](std::size_t from, std::size_t to, Message& message) {
+      if (is_liar(from)) tell_another_clock(from, message);
+      return !sabotage_.tamper || sabotage_.tamper(from, to, message);
+    };
+    if (swarm.liars > 0) invariants_.expect_lies([this](std::size_t i) { return is_liar(i); });
     overlay_->on_apart = [this](std::size_t i, std::size_t j) { invariants_.excuse(i, j, schedule_.now_us()); };
     overlay_->on_decided = [this](const std::string& what) { tell(what); };
     cluster_.full_probability = swarm.full;
@@ -306,6 +325,8 @@ class World {
   void come_together();
   void finish();
   [[nodiscard]] bool has_ended(std::size_t i) const;
+  [[nodiscard]] bool is_liar(std::size_t i) const { return i < swarm_.nodes && i + swarm_.liars >= swarm_.nodes; }
+  void tell_another_clock(std::size_t i, Message& message) const;
   void stop_program(std::size_t i);
   void stop_with_nan(std::size_t i);
   void learn_last(std::span<float> values);
@@ -902,6 +923,26 @@ void World::check_delivered(std::size_t i) const {
   const auto f = static_cast<std::uint32_t>(lacks - words.begin());
   throw Violation({.node = i, .fragment = f},
                   "the end: for node {} the run is over, and its program lacks a correction", i);
+}
+
+/// Each liar has a way of its own: an absurd clock, one far ahead, one that is hardly believable, or none.
+void World::tell_another_clock(std::size_t i, Message& message) const {
+  auto* const info = std::get_if<JobInfo>(&message);
+  if (info == nullptr || info->state == ReplicaState::absent) return;
+  constexpr std::uint64_t absurd = std::uint64_t{1} << 60;
+  switch ((swarm_.seed + i) % 4) {
+    case 0:
+      info->clock = absurd;
+      break;
+    case 1:
+      info->clock *= 50;
+      break;
+    case 2:
+      info->clock = gossip::free_lead_samples;
+      break;
+    default:
+      info->clock = 0;
+  }
 }
 
 /// True if node i's program has been told how the run has ended.

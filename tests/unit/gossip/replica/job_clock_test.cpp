@@ -141,6 +141,14 @@ TEST_CASE("a third that lie make the clock twice too large at most, and that is 
   CHECK(job.value() <= std::max(job.own, truth));
 }
 
+TEST_CASE("from the first look on, a third that lie make the clock twice too large at most") {
+  Job job{.others = {{.pace = 100}, {.pace = 100}, {.pace = 0, .lie = 60'000}}};
+  for (int i = 0; i < 20; ++i) {
+    job.train(0.5);
+    CHECK(job.value() <= 2 * job.own);
+  }
+}
+
 TEST_CASE("what more than a third say is followed at once") {
   Job job{.others = {{.at = 2'000'000, .pace = 100}, {.at = 2'000'100, .pace = 100}, {.pace = 100}, {.pace = 100}}};
   job.train(3);
@@ -272,6 +280,18 @@ TEST_CASE("while others wait for the end one that lies makes the clock as much t
   CHECK(job.value() == Approx(4000).epsilon(0.3));
   job.end();
   CHECK(job.value() == Approx(4400).epsilon(0.3));
+}
+
+TEST_CASE("at the end, what may have been trained since the last reports is added once") {
+  Job job{.others = {{.pace = 100}, {.pace = 100, .lie = 60'000}}};
+  job.train(10);
+  job.ended = job.others[0].ended = true;
+  job.own_pace = job.others[0].pace = 0;
+  for (int i = 0; i < 20; ++i) {
+    job.train(1);
+    job.end();
+  }
+  CHECK(job.value() <= 2 * 100 * (30 + 4));
 }
 
 TEST_CASE("one that lies makes the clock at the end no larger than the pace allows") {

@@ -101,7 +101,7 @@ void JobClock::end(TimeUs now_us, std::uint64_t own, const std::vector<Claim>& e
   const std::vector<Claim> claims = believed(own, ended);
   const auto furthest = furthest_of(own, claims);
   if (!furthest) return;
-  const std::uint64_t pace = pace_among(ended.size());
+  const std::uint64_t pace = pace_among(std::max(ended.size(), others_.size()));
   const std::uint64_t most = std::max(pace * furthest_beside(furthest->node, own, claims),
                                       later_clock(followed_, pace * may_have_trained(now_us, furthest->node)));
   value_ = std::max(value_, std::min(furthest->clock, most));

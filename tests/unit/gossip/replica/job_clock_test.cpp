@@ -294,6 +294,13 @@ TEST_CASE("at the end, what may have been trained since the last reports is adde
   CHECK(job.value() <= 2 * 100 * (30 + 4));
 }
 
+TEST_CASE("one that lies and ends before all others is followed as far as among all of them") {
+  JobClock clock;
+  clock.look(0, {.clock = 1'000}, {{node_id(1), 1'000}, {node_id(2), 1'000}, {node_id(3), 60'000}});
+  clock.end(1, 1'000, {{node_id(3), 60'000}});
+  CHECK(clock.value() == 2'000);
+}
+
 TEST_CASE("one that lies makes the clock at the end no larger than the pace allows") {
   JobClock two;
   two.end(0, 1'000, {{node_id(1), 60'000}});

@@ -24,6 +24,9 @@ struct ControlError {
 [[nodiscard]] inline std::unexpected<ControlError> failure(std::string message) {
   return std::unexpected(ControlError{Failure::bad_answer, std::move(message)});
 }
+[[nodiscard]] inline std::unexpected<ControlError> wrong_usage(std::string message) {
+  return std::unexpected(ControlError{Failure::wrong_usage, std::move(message)});
+}
 
 using JsonAnswer = std::expected<nlohmann::json, ControlError>;
 

@@ -22,9 +22,8 @@ JsonAnswer change_of(const std::vector<std::string>& assignments) {
   for (const std::string& assignment : assignments) {
     const std::size_t equals = assignment.find('=');
     if (equals == std::string::npos || equals == 0)
-      return std::unexpected(
-          ControlError{Failure::wrong_usage,
-                       fmt::format("\"{}\" is no setting: write NAME=VALUE, such as codec=q4", safe_text(assignment))});
+      return wrong_usage(
+          fmt::format("\"{}\" is no setting: write NAME=VALUE, such as codec=q4", safe_text(assignment)));
     values[assignment.substr(0, equals)] = assignment.substr(equals + 1);
   }
   return values;

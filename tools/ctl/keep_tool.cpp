@@ -224,10 +224,10 @@ class Keeper {
 
 CommandResult keep(const KeepOptions& options, const Invocation& call) {
   if (!layout::is_job_name(options.job))
-    return std::unexpected(ControlError{
-        Failure::wrong_usage, fmt::format("\"{}\" is no job's name: those are 1 to {} letters, digits, '.', '_' "
-                                          "or '-', without a '.' in front",
-                                          safe_text(options.job), layout::max_job_bytes)});
+    return wrong_usage(
+        fmt::format("\"{}\" is no job's name: those are 1 to {} letters, digits, '.', '_' or '-', "
+                    "without a '.' in front",
+                    safe_text(options.job), layout::max_job_bytes));
   for (const int signal : {SIGINT, SIGTERM, SIGHUP})
     std::signal(signal, [](int) { ended = 1; });
   const auto layout = ask_for_layout(options, call);

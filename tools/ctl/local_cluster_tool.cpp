@@ -58,9 +58,6 @@ struct LocalOptions {
   [[nodiscard]] std::string as_option() const { return folder.empty() ? "" : " --folder " + shell_word(folder); }
 };
 
-std::unexpected<ControlError> wrong_usage(std::string message) {
-  return std::unexpected(ControlError{Failure::wrong_usage, std::move(message)});
-}
 std::unexpected<ControlError> failed(const fs::path& path, const char* what, int error) {
   return failure(
       fmt::format("{} {}: {}; name another folder with --folder", path.string(), what, std::strerror(error)));

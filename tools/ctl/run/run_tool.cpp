@@ -181,7 +181,7 @@ void add_run_command(CLI::App& app, CommandAction& chosen) {
   command->callback([options, &chosen] {
     chosen = [options](const Invocation& call) -> CommandResult {
       const auto status = run(*options, call);
-      if (!status) return std::unexpected(ControlError{Failure::wrong_usage, status.error()});
+      if (!status) return wrong_usage(status.error());
       return CommandEnd{.status = *status};
     };
   });

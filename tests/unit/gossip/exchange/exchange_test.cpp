@@ -210,6 +210,20 @@ ConcludeTask::Result push_to(End& server, End& worker, Codec codec, const PushRu
   return result;
 }
 
+/// A server and a worker that begin with the same values.
+struct AlikePair {
+  AlikePair(std::size_t blocks, std::uint64_t seed)
+      : random(seed), begin(random_values(blocks, random, 1)), server(blocks), worker(blocks) {
+    server.set(begin);
+    worker.set(begin);
+  }
+
+  Random random;
+  std::vector<float> begin;
+  End server;
+  End worker;
+};
+
 double mean_of(const std::vector<double>& values) {
   double sum = 0;
   for (const double value : values)
@@ -270,12 +284,7 @@ TEST_CASE("a worker knows whether the server took all of what it pushed", "[exch
   CAPTURE(codec_name(codec));
   constexpr std::size_t blocks = 2;
   const PushRule rule = push_rule(2);
-  Random random(3);
-  const auto begin = random_values(blocks, random, 1);
-  End server(blocks);
-  End worker(blocks);
-  server.set(begin);
-  worker.set(begin);
+  auto [random, begin, server, worker] = AlikePair(blocks, 3);
   for (int turn = 0; turn < 8; ++turn) {  // until both estimate what usually moves
     worker.train(random_values(blocks, random, 1e-2));
     push_to(server, worker, codec, rule, random.next());
@@ -295,12 +304,7 @@ TEST_CASE("a worker knows whether the server took all of what it pushed", "[exch
 TEST_CASE("a difference beyond the responder's limit alone is told: the ends are further apart", "[exchange]") {
   constexpr std::size_t blocks = 1;
   const PushRule rule = push_rule(2);
-  Random random(5);
-  const auto begin = random_values(blocks, random, 1);
-  End server(blocks);
-  End worker(blocks);
-  server.set(begin);
-  worker.set(begin);
+  auto [random, begin, server, worker] = AlikePair(blocks, 5);
   push_to(server, worker, Codec::f32, rule, random.next());
   const int limit = server.steps.limit_exponent(default_range, 1, 0) + rule.shift - min_shift_bound;
   believe_anything(worker);
@@ -341,7 +345,7 @@ TEST_CASE("a follower comes nearer with each codec, however few of the elements 
   };
   const double before = distance();
   for (int turn = 0; turn < 100; ++turn) {
-    push_to(followed, follower, codec, PushRule{.shift = max_shift_bound}, random.next());
+    push_to(followed, follower, codec, PushRule{.shift = max_shift_bound, .keeps = false}, random.next());
     REQUIRE(distance() < 2 * before);
   }
   CHECK(distance() < before / 10);
@@ -349,12 +353,7 @@ TEST_CASE("a follower comes nearer with each codec, however few of the elements 
 
 TEST_CASE("blocks out of range take no part in a push, and are in the next", "[exchange]") {
   constexpr std::size_t blocks = 4;
-  Random random(9);
-  End server(blocks);
-  End worker(blocks);
-  const auto begin = random_values(blocks, random, 1);
-  server.set(begin);
-  worker.set(begin);
+  auto [random, begin, server, worker] = AlikePair(blocks, 9);
   std::vector<float> trained(begin.size(), 1e-3F);
   worker.train(trained);
   push_to(server, worker, Codec::q8, push_rule(2), random.next());
@@ -376,12 +375,7 @@ TEST_CASE("blocks out of range take no part in a push, and are in the next", "[e
 
 TEST_CASE("a worker that has only followed meanwhile pushes all that it trains next", "[exchange]") {
   constexpr std::size_t blocks = 2;
-  Random random(15);
-  End server(blocks);
-  End worker(blocks);
-  const auto begin = random_values(blocks, random, 1);
-  server.set(begin);
-  worker.set(begin);
+  auto [random, begin, server, worker] = AlikePair(blocks, 15);
   push_to(server, worker, Codec::f32, push_rule(1), random.next());
   push_to(server, worker, Codec::f32, PushRule{.shift = max_shift_bound}, random.next());  // the run seemed to end
   worker.train(std::vector<float>(begin.size(), 1e-3F));
@@ -392,12 +386,7 @@ TEST_CASE("a worker that has only followed meanwhile pushes all that it trains n
 
 TEST_CASE("blocks that were out of range in the first push have still to be pushed", "[exchange]") {
   constexpr std::size_t blocks = 4;
-  Random random(17);
-  End server(blocks);
-  End worker(blocks);
-  const auto begin = random_values(blocks, random, 1);
-  server.set(begin);
-  worker.set(begin);
+  auto [random, begin, server, worker] = AlikePair(blocks, 17);
   CHECK_FALSE(worker.push.knows(worker.buffers.parts().commits));
   std::vector<float> trained(begin.size(), 1e-3F);
   std::fill_n(trained.begin(), block_elements, 1000.0F);
@@ -410,13 +399,8 @@ TEST_CASE("blocks that were out of range in the first push have still to be push
 
 TEST_CASE("a server asks for finer steps before it keeps their noise", "[exchange]") {
   constexpr std::size_t blocks = 2;
-  Random random(13);
   const PushRule rule = push_rule(2);
-  End server(blocks);
-  End worker(blocks);
-  const auto begin = random_values(blocks, random, 1);
-  server.set(begin);
-  worker.set(begin);
+  auto [random, begin, server, worker] = AlikePair(blocks, 13);
   worker.train(std::vector<float>(begin.size(), 0.01F));
   push_to(server, worker, Codec::q8, rule, random.next());
   const auto before = server.whole();
@@ -437,7 +421,7 @@ TEST_CASE("a server asks for finer steps before it keeps their noise", "[exchang
   for (std::size_t e = 0; e < after.size(); ++e)
     REQUIRE(std::fabs(after[e] - before[e] - pushed) < 0.25 * 0.01);
   // A server accepts coarse steps of a worker that only follows, because they leave it no noise.
-  sent = encode_push(worker, Codec::q8, PushRule{.shift = max_shift_bound}, random.next(), 64);
+  sent = encode_push(worker, Codec::q8, PushRule{.shift = max_shift_bound, .keeps = false}, random.next(), 64);
   CHECK(answer(server, sent.request).reply.wide.empty());
 }
 

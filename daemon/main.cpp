@@ -145,7 +145,8 @@ int main(int argc, char** argv) {
     std::puts("the configuration is right");
     return clean;
   }
-  peer::FreedMemory::keep_up_to(default_fragment_elements * sizeof(float) + (64 << 10));
+  constexpr std::size_t frame_beside_values = 64 << 10;  // more than what a fragment's frames hold besides
+  peer::FreedMemory::keep_up_to(default_fragment_elements * sizeof(float) + frame_beside_values);
   ::signal(SIGPIPE, SIG_IGN);
   ::signal(SIGXFSZ, SIG_IGN);  // writing beyond the limit on file sizes is then an error, like a full disk
   return serve(*config, arguments.config_file);

@@ -48,9 +48,8 @@ void JobClock::look(TimeUs now_us, Claim own, std::vector<Claim> others, bool tr
   measure(now_us, own, others);
   const std::vector<Claim> claims = believed(own.clock, others);
   const auto furthest = furthest_of(own.clock, claims);
-  if (furthest && trains) follow(now_us, own, claims, *furthest);
-  if (furthest && !trains) followed_ = std::max(followed_, furthest->clock);
-  followed_ = std::max(followed_, own.clock);
+  const std::uint64_t reached = !furthest ? 0 : trains ? follow(now_us, own, claims, *furthest) : furthest->clock;
+  followed_ = std::max({followed_, own.clock, reached});
   value_ = std::max(value_, followed_);
   ahead_ = furthest && furthest->clock > value_ ? furthest : std::nullopt;
   const std::uint64_t claimed = furthest ? furthest->clock : own.clock;
@@ -84,7 +83,9 @@ void JobClock::measure(TimeUs now_us, Claim& own, std::vector<Claim>& others) co
   }
 }
 
-void JobClock::follow(TimeUs now_us, const Claim& own, const std::vector<Claim>& others, const Claim& furthest) {
+/// How far the furthest claim is followed now.
+std::uint64_t JobClock::follow(TimeUs now_us, const Claim& own, const std::vector<Claim>& others,
+                               const Claim& furthest) {
   const std::uint64_t trained = looked_ ? trained_beside(now_us, furthest.node, own, others) : 0;
   if (trained > 0) trained_us_ = now_us;
   const std::uint64_t pace = pace_among(others.size());
@@ -93,7 +94,7 @@ void JobClock::follow(TimeUs now_us, const Claim& own, const std::vector<Claim>&
   const bool idle = now_us - trained_us_ >= idle_us;
   const std::uint64_t most = idle ? std::min(later_clock(known, idle_pace(known, now_us - looked_us_)), pace * beside)
                                   : later_clock(followed_, pace * trained);
-  followed_ = std::max(known, std::min(furthest.clock, most));
+  return std::max(beside, std::min(furthest.clock, most));
 }
 
 void JobClock::end(TimeUs now_us, std::uint64_t own, const std::vector<Claim>& ended) {

@@ -86,7 +86,8 @@ class JobClock {
   [[nodiscard]] std::vector<Claim> believed(std::uint64_t own, const std::vector<Claim>& others);
   [[nodiscard]] const Claim* at_last_look(const NodeId& node) const;
   void measure(TimeUs now_us, Claim& own, std::vector<Claim>& others) const;
-  void follow(TimeUs now_us, const Claim& own, const std::vector<Claim>& others, const Claim& furthest);
+  [[nodiscard]] std::uint64_t follow(TimeUs now_us, const Claim& own, const std::vector<Claim>& others,
+                                     const Claim& furthest);
   [[nodiscard]] std::uint64_t trained_beside(TimeUs now_us, const NodeId& leader, const Claim& own,
                                              const std::vector<Claim>& others) const;
   [[nodiscard]] std::uint64_t may_have_trained(TimeUs now_us, const NodeId& leader) const;

@@ -2,8 +2,6 @@
 
 #include <malloc.h>
 
-#include <atomic>
-
 namespace gossamer::peer {
 
 namespace {
@@ -14,12 +12,7 @@ constexpr std::uint64_t strangers_most = 4 << 20;
 constexpr int small_bytes = 64 << 10;
 constexpr int at_the_end_bytes = 64 << 20;
 
-std::atomic<int> usual_bytes = 0;  // 0: the C library decides
-
-void keep(int largest_bytes) {
-  if (usual_bytes != 0) ::mallopt(M_MMAP_THRESHOLD, largest_bytes);
-  ::malloc_trim(0);
-}
+int usual_bytes = 0;  // 0: the C library decides
 
 }  // namespace
 
@@ -35,7 +28,8 @@ bool FreedMemory::tend(std::uint64_t strangers_bytes, TimeUs patience_us, TimeUs
   if (!over && (keeps_nothing_ || !much)) return false;
   keeps_nothing_ = much;
   changed_us_ = now_us;
-  keep(keeps_nothing_ ? small_bytes : usual_bytes.load());
+  if (usual_bytes != 0) ::mallopt(M_MMAP_THRESHOLD, keeps_nothing_ ? small_bytes : usual_bytes);
+  ::malloc_trim(0);
   return true;
 }
 

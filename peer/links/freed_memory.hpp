@@ -16,7 +16,8 @@ namespace gossamer::peer {
 
 class FreedMemory {
  public:
-  /// The usual: pieces of up to `largest_bytes` are kept. To be called at the start; without it, the C library decides.
+  /// The usual: pieces of up to `largest_bytes` are kept. To be called before any thread begins; without it, the C
+  /// library decides.
   static void keep_up_to(std::size_t largest_bytes);
 
   /// To be called often. `strangers_bytes`: what strangers have sent since the last call that returned true.

@@ -237,8 +237,8 @@ std::string describe(const Swarm& swarm) {
   say(swarm.behind_nat > 0, "NAT;");
   say(swarm.one_stays_dead, "one stays dead;");
   say(swarm.finishes, "programs that finish;");
-  if (swarm.liars > 0) deeds += fmt::format(" {} that lie about their clocks;", swarm.liars);
   if (swarm.ends_with_nan > 0) deeds += fmt::format(" {} of them with NaN;", swarm.ends_with_nan);
+  if (swarm.liars > 0) deeds += fmt::format(" {} that lie about their clocks;", swarm.liars);
   if (swarm.sponsors > 0) deeds += fmt::format(" {} that have admitted the nodes;", swarm.sponsors);
   if (swarm.keepers > 0) deeds += fmt::format(" {} that keep the job;", swarm.keepers);
   deeds += fmt::format(" partners {};", gossip::policy_name(replica.partners.policy));

@@ -258,14 +258,17 @@ void Attachment::own_descriptors() {
 FileDescriptor Attachment::attach() {
   const std::vector<std::string> paths =
       socket_path_.empty() ? layout::client_sockets() : std::vector<std::string>{socket_path_};
-  if (paths.empty()) {
-    set_message(
-        "no gossamerd is running on this machine, or its socket is elsewhere: start it, or set GOSSAMER_SOCKET");
-  }
   for (const std::string& path : paths) {
     if (FileDescriptor socket = attach_at(path)) return socket;
     if (status().rejected) break;  // a daemon lives there, and its answer is the message to keep
   }
+  const std::lock_guard lock(mutex_);
+  if (paths.empty()) {
+    status_.rejected = status_.rejected_for_good = false;
+    status_.message =
+        "no gossamerd is running on this machine, or its socket is elsewhere: start it, or set GOSSAMER_SOCKET";
+  }
+  status_.nobody_answers = status_.attachments == 0 && !status_.rejected;
   return {};
 }
 
@@ -292,6 +295,7 @@ FileDescriptor Attachment::attach_at(const std::string& path) {
     return {};
   }
   status_.attached = true;
+  status_.nobody_answers = false;
   ++status_.attachments;
   std::ranges::copy(reply->node_id, status_.node_id.begin());
   status_.message = why_pinned_;

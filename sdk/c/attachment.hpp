@@ -42,8 +42,10 @@ struct AttachmentStatus {
   bool rejected_for_good = false;          ///< the last answer was a refusal that will not change by waiting
   std::array<std::uint8_t, 16> node_id{};  ///< id of the daemon that accepted last
   std::string message;                     ///< why no daemon has the run; while attached, why it is pinned, or empty
-  /// When the last attachment ended, if there is none now.
-  std::chrono::steady_clock::time_point lost_at{};
+  /// No daemon has ever accepted the run, and at the last look none answered.
+  bool nobody_answers = false;
+  /// When the last attachment ended, if there is none now, or else when the run was opened.
+  std::chrono::steady_clock::time_point lost_at = std::chrono::steady_clock::now();
 
   bool operator==(const AttachmentStatus&) const = default;
 };

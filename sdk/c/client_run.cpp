@@ -24,8 +24,8 @@ constexpr std::chrono::microseconds ready_poll_interval{500};
 /// gossamer_wait_ready(), gossamer_finish() and gossamer_close() wait at most this long for the GPU, which is longer
 /// than any training step.
 constexpr std::chrono::milliseconds settle_limit{10'000};
-/// gossamer_finish() waits at most this long for a daemon that has gone away. A daemon that is restarted is back by
-/// then, and the attachment's thread has found it: it looks every two seconds at least.
+/// gossamer_finish() waits at most this long for a daemon that has gone away, or has not accepted the run yet. A daemon
+/// that is restarted is back by then, and the attachment's thread has found it: it looks every two seconds at least.
 constexpr std::chrono::milliseconds daemon_patience{10'000};
 /// A daemon that runs raises its heartbeat several times a second.
 constexpr std::chrono::seconds silence_patience{10};
@@ -731,10 +731,11 @@ void ClientRun::take_finishing_back() {
   ring_doorbell();
 }
 
-/// Whether there is nobody to agree with: there never was a daemon, or none any more, or one that refuses the run.
+/// Whether there is nobody to agree with: there never was a daemon, or none any more, or one that refuses the run. A
+/// daemon that has not answered yet is waited for.
 bool ClientRun::is_alone(const AttachmentStatus& status) {
   if (status.attached) return false;
-  return status.attachments == 0 || status.rejected_for_good ||
+  return status.nobody_answers || status.rejected_for_good ||
          std::chrono::steady_clock::now() - status.lost_at >= daemon_patience;
 }
 

@@ -383,7 +383,8 @@ GOSSAMER_API gossamer_status gossamer_logged(gossamer_run* run, const char* name
  * have finished, too, and agree. Their mean is then in the tensors, and one of them is told to save it. The call
  * serves due fragments while it waits; timeout_ms < 0 waits for ever. It waits for replicas that still train, but not
  * for one that dies. Without others it ends within two seconds, as they might be back. Without a daemon it ends at
- * once; but if one has gone away, ten seconds after that, as it might be restarted. GOSSAMER_OK; GOSSAMER_TIMEOUT: not
+ * once; but if one has gone away, ten seconds after that, as it might be restarted, and one that has not accepted the
+ * run yet has ten seconds from gossamer_open(). GOSSAMER_OK; GOSSAMER_TIMEOUT: not
  * agreed in time; *info has the present state, and more than one process may later be told to save.
  * GOSSAMER_NOT_FINITE: the tensors hold NaN or infinity. The others finish without this replica, which is told at once:
  * `agreed` and `saver` are 0, `distance` is infinite. GOSSAMER_REJECTED, at once: the daemon refuses the run, for its

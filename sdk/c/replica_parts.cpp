@@ -62,7 +62,7 @@ struct Say {
 struct ToldAttachment {
   std::int64_t lost_at_ns;
   std::uint64_t attachments;
-  std::uint8_t attached, rejected, rejected_for_good;
+  std::uint8_t attached, rejected, rejected_for_good, nobody_answers;
   std::array<std::uint8_t, 16> node_id;
   char message[512];
 };
@@ -502,6 +502,7 @@ void ReplicaParts::tell_attachment(const AttachmentStatus& status) {
                       .attached = status.attached,
                       .rejected = status.rejected,
                       .rejected_for_good = status.rejected_for_good,
+                      .nobody_answers = status.nobody_answers,
                       .node_id = status.node_id,
                       .message = {}};
   copy_text(status.message, told.message, sizeof told.message);
@@ -516,6 +517,7 @@ AttachmentStatus ReplicaParts::attachment() const {
           .rejected_for_good = told.rejected_for_good != 0,
           .node_id = told.node_id,
           .message = told.message,
+          .nobody_answers = told.nobody_answers != 0,
           .lost_at = Clock::time_point(std::chrono::nanoseconds(told.lost_at_ns))};
 }
 

@@ -144,10 +144,28 @@ TEST_CASE("statistics are what the daemon counts, and a distance that is none is
 }
 
 TEST_CASE("a run without a daemon is finished at once") {
+  using Clock = std::chrono::steady_clock;
   std::vector<float> values(10);
   Run run = open(values, nowhere);
-  const gossamer_finish_info found = run.finish(std::chrono::milliseconds(0));
+  const Clock::time_point begin = Clock::now();
+  const gossamer_finish_info found = run.finish();
   CHECK((found.agreed == 1 && found.saver == 1 && found.members == 1));
+  CHECK(Clock::now() - begin < std::chrono::seconds(9));
+}
+
+TEST_CASE("a run whose daemon has not answered yet, or refuses it for now, is not finished alone") {
+  ContractDaemon daemon;
+  std::vector<float> values(10);
+  Run run = open(values, daemon.path());
+  std::unique_ptr<ContractClient> client = daemon.accept();
+  CHECK(run.finish(std::chrono::milliseconds(50)).agreed == 0);
+  client->reply(layout::AttachStatus::limit_reached);
+  CHECK(run.finish(std::chrono::milliseconds(50)).agreed == 0);
+  client = daemon.accept();  // it asks again
+  client->accept();
+  REQUIRE(eventually([&] { return client->header().finishing != 0; }));
+  answer(*client, {.members = 2, .agreed = true, .saver = false}, 0);
+  CHECK(run.finish().members == 2);
 }
 
 TEST_CASE("finishing serves what is due until the daemon says that the replicas agree") {
@@ -227,12 +245,12 @@ TEST_CASE("no element of any type may be infinite in a model that is saved") {
   options.socket_path = nowhere;
   gossamer_run* run = nullptr;
   REQUIRE(gossamer_open(&options, tensors, 2, &run, nullptr, 0) == GOSSAMER_OK);
-  CHECK(gossamer_finish(run, 0, nullptr) == GOSSAMER_OK);
+  CHECK(gossamer_finish(run, -1, nullptr) == GOSSAMER_OK);
   wide[2] = 1e300;  // becomes infinite when it is published
-  CHECK(gossamer_finish(run, 0, nullptr) == GOSSAMER_NOT_FINITE);
+  CHECK(gossamer_finish(run, -1, nullptr) == GOSSAMER_NOT_FINITE);
   wide[2] = 1;
   half[1] = 0x7f80;
-  CHECK(gossamer_finish(run, 0, nullptr) == GOSSAMER_NOT_FINITE);
+  CHECK(gossamer_finish(run, -1, nullptr) == GOSSAMER_NOT_FINITE);
   gossamer_close(run);
 }
 

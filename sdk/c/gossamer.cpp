@@ -203,7 +203,8 @@ gossamer_status gossamer_average(gossamer_run* run, float* values, size_t count,
     if (given.reserved != 0) return fail(GOSSAMER_BAD_ARGUMENT, "the reserved field must be zero");
     gossamer_average_info found{};
     auto result = own.average({values, count}, given, found);
-    if (info != nullptr && (result || result.error().status == GOSSAMER_TIMEOUT)) {
+    if (info != nullptr) {
+      if (!result && result.error().status != GOSSAMER_TIMEOUT) found = {};
       found.size = info->size;
       std::memcpy(info, &found, info->size);
     }

@@ -111,6 +111,8 @@ class Averaging(SystemTest):
         self.assertEqual(found["grads"][1][0].dtype, np.float16)
         Point = collections.namedtuple("Point", "x y")
         self.assertEqual(client.run.average(Point(1, 2), name="point", timeout_s=PATIENCE_S).values, Point(1, 2))
+        ordered = collections.OrderedDict(b=2.0, a=1.0)
+        self.assertEqual(type(client.run.average(ordered, name="o", timeout_s=PATIENCE_S).values), collections.OrderedDict)
         masked = np.ma.masked_array([1.0, 2.0], [True, False])
         for wrong in ([], "text", np.array(["a"]), None, 1j, masked, unittest):
             with self.assertRaisesRegex(gossamer.GossamerError, "average"):
@@ -120,6 +122,23 @@ class Averaging(SystemTest):
                 client.run.average(1.0, **options)
         with self.assertRaisesRegex(gossamer.GossamerError, "a name of its own"):
             client.run.average([1.0, 2.0], timeout_s=PATIENCE_S)
+
+    def test_a_name_is_used_by_one_thread_at_a_time(self) -> None:
+        nodes = self.start_nodes(2)
+        first, second = self.clients_at(*nodes)
+
+        def meanwhile() -> Any:
+            wait_until(lambda: bool(first.run._averaging), PATIENCE_S, "the first thread averages")
+            with self.assertRaisesRegex(gossamer.GossamerError, "another thread averages under the name 'average'"):
+                first.run.average(100.0, at_least=2, timeout_s=PATIENCE_S)
+            self.assertEqual(first.run.average(100.0, name="other", timeout_s=PATIENCE_S).values, 100.0)
+            return second.run.average(3.0, at_least=2, timeout_s=PATIENCE_S)
+
+        def waits() -> Any:
+            return first.run.average(1.0, at_least=2, timeout_s=PATIENCE_S)
+
+        for average in self.at_once(waits, meanwhile):
+            self.assertEqual(average.values, 2.0)
 
     def test_dicts_are_the_same_in_whatever_order_they_were_filled(self) -> None:
         clients = self.clients_at(*self.start_nodes(2))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import ctypes
 import numbers
 import sys
@@ -137,8 +138,10 @@ def _described(values: Any, shapes: Iterator[Tuple[int, ...]]) -> Any:
 
 def _rebuilt(values: Any, taken: Callable[[Any], Any]) -> Any:
     if isinstance(values, dict):
-        found = {key: _rebuilt(item, taken) for key, item in _items(values)}
-        return {key: found[key] for key in values}
+        rebuilt = copy.copy(values)  # of the same type, such as OrderedDict
+        for key, item in _items(values):
+            rebuilt[key] = _rebuilt(item, taken)
+        return rebuilt
     if isinstance(values, (list, tuple)):
         items = [_rebuilt(item, taken) for item in values]
         if hasattr(values, "_fields"):  # a named tuple

@@ -58,6 +58,7 @@ class Shared:
 
     def __init__(self) -> None:
         self._average_memory: Dict[str, Any] = {}
+        self._averaging: Dict[str, object] = {}  # the call that is under way under each name
         self._logged: Dict[str, None] = {}  # names, in the order in which they were first logged
 
     def _open_handle(self) -> ctypes.c_void_p:
@@ -202,7 +203,8 @@ class Shared:
         goes on meanwhile.
 
         There is no world size. A process takes part from its first call until the run is closed, and all that take part
-        have to call. One that dies is left out as soon as its node is known to be dead. Nobody rolls back.
+        have to call. One that dies is left out as soon as its node is known to be dead. Nobody rolls back. Under a name
+        one thread at a time averages.
 
         values: a number, an array or tensor of any framework, or lists, tuples and dicts of these; averaged in float32.
             Processes that give other keys or shapes are not averaged with, and the TimeoutError says so.
@@ -218,10 +220,16 @@ class Shared:
         """
         limit_s = limit_of(timeout_s)
         options = average_options(name, at_least, grace_s, codec)
-        flat = Flat(values, in_place, lambda size: self._average_memory_for(name, size))
-        options.layout = flat.layout
-        found = self._average(flat.pointer, flat.size, options, limit_s, fill=flat.fill)
-        return Average(values=flat.values(), of=found.of, joined=bool(found.joined), round=found.round)
+        call = object()
+        if self._averaging.setdefault(name, call) is not call:
+            raise _bad(f"another thread averages under the name {name!r}: give each a name of its own, the same everywhere")
+        try:
+            flat = Flat(values, in_place, lambda size: self._average_memory_for(name, size))
+            options.layout = flat.layout
+            found = self._average(flat.pointer, flat.size, options, limit_s, fill=flat.fill)
+            return Average(values=flat.values(), of=found.of, joined=bool(found.joined), round=found.round)
+        finally:
+            del self._averaging[name]
 
     def leave_average(self, name: str = "average") -> None:
         """This process averages no more under this name: the others do not wait for it, and what the daemon keeps for the
@@ -251,8 +259,6 @@ class Shared:
                 if status == _library.OK:
                     return found
                 waited_s = time.monotonic() - begin
-                if status != _library.TIMEOUT:
-                    found.waits_for = found.members = found.differs = 0
                 waits(found, waited_s)
                 if status == _library.INTERRUPTED and fill is not None:
                     fill()

@@ -339,6 +339,9 @@ TEST_CASE("a call whose time is up says what it waits for: to people, and to pro
   CHECK(gossamer_average(run.handle(), values.data(), 1, &options, &done) == GOSSAMER_OK);
   CHECK(done.of == 2);
   CHECK(done.waits_for == 0);
+  done.waits_for = 3;
+  CHECK(gossamer_average(run.handle(), values.data(), 2, &options, &done) == GOSSAMER_BAD_ARGUMENT);
+  CHECK((done.of == 0 && done.waits_for == 0 && done.size == sizeof done));  // nothing of an earlier call
 }
 
 TEST_CASE("a refusal that comes before the call is told, and nothing is asked for again and again") {

@@ -17,13 +17,20 @@ std::uint64_t trained_in(TimeUs time_us, double speed) {
       std::min(speed * static_cast<double>(time_us) / us_per_s, static_cast<double>(max_clock_samples)));
 }
 
-/// The furthest clock of the rest: of the replicas other than `node`, without possible liars.
-std::uint64_t furthest_beside(const NodeId& node, std::uint64_t own, const std::vector<JobClock::Claim>& others) {
-  std::vector<std::uint64_t> beside = {own};
+/// The largest value of the rest: of the replicas other than `node`, without possible liars.
+template <class ValueOf>
+std::uint64_t largest_beside(const NodeId& node, const JobClock::Claim& own, const std::vector<JobClock::Claim>& others,
+                             const ValueOf& value_of) {
+  std::vector<std::uint64_t> beside = {std::invoke(value_of, own)};
   for (const JobClock::Claim& other : others) {
-    if (other.node != node) beside.push_back(other.clock);
+    if (other.node != node) beside.push_back(std::invoke(value_of, other));
   }
   return largest_but_lies(beside);
+}
+
+std::uint64_t furthest_beside(const NodeId& node, const JobClock::Claim& own,
+                              const std::vector<JobClock::Claim>& others) {
+  return largest_beside(node, own, others, &JobClock::Claim::clock);
 }
 
 /// The furthest claim that is beyond this replica's clock, if any.
@@ -46,7 +53,7 @@ void JobClock::look(TimeUs now_us, Claim own, std::vector<Claim> others, bool tr
   if (looked_ && now_us - looked_us_ < look_us) return;
   if (!looked_) trained_us_ = claimed_us_ = looked_us_ = now_us;
   measure(now_us, own, others);
-  const std::vector<Claim> claims = believed(own.clock, others);
+  const std::vector<Claim> claims = believed(own, others);
   const auto furthest = furthest_of(own.clock, claims);
   const std::uint64_t reached = !furthest ? 0 : trains ? follow(now_us, own, claims, *furthest) : furthest->clock;
   followed_ = std::max({followed_, own.clock, reached});
@@ -70,13 +77,22 @@ const JobClock::Claim* JobClock::at_last_look(const NodeId& node) const {
 
 /// A replica may have ended in the middle of the time since the last look. So its speed falls only slowly.
 void JobClock::measure(TimeUs now_us, Claim& own, std::vector<Claim>& others) const {
-  const double elapsed_s = static_cast<double>(now_us - looked_us_) / us_per_s;
-  if (!looked_ || elapsed_s <= 0) return;
-  const auto measure_one = [elapsed_s](Claim& claim, const Claim& before) {
+  const TimeUs elapsed_us = now_us - looked_us_;
+  const std::uint64_t pace = pace_among(others.size());
+  const auto measure_one = [&](Claim& claim, const Claim& before) {
+    if (elapsed_us <= 0) return;
     claim.speed = before.speed;
-    if (claim.clock > before.clock)
-      claim.speed = std::max(0.9 * before.speed, static_cast<double>(claim.clock - before.clock) / elapsed_s);
+    if (claim.clock > before.clock) {
+      claim.speed = std::max(0.9 * before.speed, static_cast<double>(claim.clock - before.clock) * us_per_s /
+                                                     static_cast<double>(elapsed_us));
+    }
+    if (claim.ended)
+      claim.reach = std::max(claim.reach, later_clock(before.reach, pace * trained_in(elapsed_us, claim.speed)));
   };
+  own.reach = own.clock;
+  for (Claim& other : others)
+    other.reach = other.clock;
+  if (!looked_) return;
   measure_one(own, own_);
   for (Claim& other : others) {
     if (const Claim* before = at_last_look(other.node)) measure_one(other, *before);
@@ -89,22 +105,25 @@ std::uint64_t JobClock::follow(TimeUs now_us, const Claim& own, const std::vecto
   const std::uint64_t trained = looked_ ? trained_beside(now_us, furthest.node, own, others) : 0;
   if (trained > 0) trained_us_ = now_us;
   const std::uint64_t pace = pace_among(others.size());
-  const std::uint64_t beside = furthest_beside(furthest.node, own.clock, others);
+  const std::uint64_t beside = furthest_beside(furthest.node, own, others);
   const std::uint64_t known = std::max({followed_, own.clock, beside});
   const bool idle = now_us - trained_us_ >= idle_us;
-  const std::uint64_t most = idle ? std::min(later_clock(known, idle_pace(known, now_us - looked_us_)), pace * beside)
-                                  : later_clock(followed_, pace * trained);
+  const std::uint64_t most =
+      idle ? std::min(later_clock(known, idle_pace(known, now_us - looked_us_)), pace * beside)
+           : std::min(later_clock(followed_, pace * trained),
+                      std::max(pace * beside, largest_beside(furthest.node, own, others, &Claim::reach)));
   return std::max(beside, std::min(furthest.clock, most));
 }
 
 void JobClock::end(TimeUs now_us, std::uint64_t own, const std::vector<Claim>& ended) {
   value_ = std::max(value_, own);
-  const std::vector<Claim> claims = believed(own, ended);
+  const Claim here = {.clock = own};
+  const std::vector<Claim> claims = believed(here, ended);
   const auto furthest = furthest_of(own, claims);
   if (!furthest) return;
   const std::uint64_t pace = pace_among(std::max(ended.size(), others_.size()));
-  const std::uint64_t most = std::max(pace * furthest_beside(furthest->node, own, claims),
-                                      later_clock(followed_, pace * may_have_trained(now_us, furthest->node)));
+  const std::uint64_t most =
+      std::max(pace * furthest_beside(furthest->node, here, claims), may_have_reached(now_us, furthest->node, pace));
   value_ = std::max(value_, std::min(furthest->clock, most));
 }
 
@@ -114,7 +133,7 @@ std::uint64_t JobClock::pace_among(std::size_t others) const {
 }
 
 /// The claims without those that are too far from all others. The value followed so far is believed.
-std::vector<JobClock::Claim> JobClock::believed(std::uint64_t own, const std::vector<Claim>& others) {
+std::vector<JobClock::Claim> JobClock::believed(const Claim& own, const std::vector<Claim>& others) {
   disbelieved_.reset();
   std::vector<Claim> believed;
   for (const Claim& claim : others) {
@@ -143,15 +162,14 @@ std::uint64_t JobClock::trained_beside(TimeUs now_us, const NodeId& leader, cons
   return largest_but_lies(beside);
 }
 
-/// How far the rest may have trained since the last look and in the time that reports take.
-std::uint64_t JobClock::may_have_trained(TimeUs now_us, const NodeId& leader) const {
+/// How far one that is `pace` times as fast as the rest may have come since the last look and in the time that reports
+/// take.
+std::uint64_t JobClock::may_have_reached(TimeUs now_us, const NodeId& leader, std::uint64_t pace) const {
   if (!looked_) return 0;
   const TimeUs time_us = now_us - looked_us_ + look_us;
-  std::vector<std::uint64_t> beside = {trained_in(time_us, own_.speed)};
-  for (const Claim& claim : others_) {
-    if (claim.node != leader) beside.push_back(trained_in(time_us, claim.speed));
-  }
-  return largest_but_lies(beside);
+  return largest_beside(leader, own_, others_, [&](const Claim& claim) {
+    return later_clock(claim.reach, pace * trained_in(time_us, claim.speed));
+  });
 }
 
 }  // namespace gossamer::gossip

@@ -6,17 +6,17 @@
 //
 // - A clock beyond `max_lead` times the furthest of the rest, plus `free_lead_samples`, is ignored.
 // - Any other is followed at once up to the furthest of the rest, and beyond that at `pace` times the speed of the
-//   fastest of the rest. If none of them has trained for idle_us, there is nothing to compare with, and the clock is
-//   followed slowly, up to `pace` times the furthest of the rest.
+//   fastest of the rest, up to `pace` times the furthest of the rest. If none of them has trained for idle_us, there is
+//   nothing to compare with, and the clock is followed slowly.
 //
 // So among three or more replicas, a third that lie make the clock at most `pace` times too large. Of two replicas
 // nobody can tell which one lies, and they follow each other at `pace_of_two` or more. A replica believes its own
 // clock. The job's clock falls back once nobody has claimed as much for idle_us.
 //
 // Replicas whose training has ended wait for those that still train. They count as training on at their last speed, so
-// that others of this speed are still followed. When all have ended, they must agree on one clock, as on one model. So
-// at the end of a run the furthest believable claim is followed at once, up to `pace` times the furthest of the rest,
-// or as far as the clock may have come since the last look.
+// that one which is no more than `pace` times as fast is still followed, beyond `pace` times the furthest of the rest,
+// too. When all have ended, they must agree on one clock, as on one model. So at the end of a run the furthest
+// believable claim is followed at once, as far as it may have come since the last look.
 //
 // One owner. Time is an argument.
 
@@ -62,7 +62,10 @@ class JobClock {
     NodeId node = {};
     std::uint64_t clock = 0;
     bool ended = false;  ///< its training has ended
-    double speed = 0;    ///< samples a second when it trained last; look() sets it
+    // look() sets these.
+    double speed = 0;  ///< samples a second when it trained last
+    std::uint64_t reach =
+        0;  ///< how far the pace allows others to have come that trained with it, and on when it ended
   };
 
   /// `own`: this replica's clock, and whether its training has ended. `others`: in ascending order of their nodes,
@@ -83,14 +86,14 @@ class JobClock {
 
  private:
   [[nodiscard]] std::uint64_t pace_among(std::size_t others) const;
-  [[nodiscard]] std::vector<Claim> believed(std::uint64_t own, const std::vector<Claim>& others);
+  [[nodiscard]] std::vector<Claim> believed(const Claim& own, const std::vector<Claim>& others);
   [[nodiscard]] const Claim* at_last_look(const NodeId& node) const;
   void measure(TimeUs now_us, Claim& own, std::vector<Claim>& others) const;
   [[nodiscard]] std::uint64_t follow(TimeUs now_us, const Claim& own, const std::vector<Claim>& others,
                                      const Claim& furthest);
   [[nodiscard]] std::uint64_t trained_beside(TimeUs now_us, const NodeId& leader, const Claim& own,
                                              const std::vector<Claim>& others) const;
-  [[nodiscard]] std::uint64_t may_have_trained(TimeUs now_us, const NodeId& leader) const;
+  [[nodiscard]] std::uint64_t may_have_reached(TimeUs now_us, const NodeId& leader, std::uint64_t pace) const;
 
   static constexpr TimeUs look_us = 2 * us_per_s;
   static constexpr TimeUs idle_us = 60 * us_per_s;

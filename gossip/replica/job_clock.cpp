@@ -118,13 +118,27 @@ std::uint64_t JobClock::follow(TimeUs now_us, const Claim& own, const std::vecto
 void JobClock::end(TimeUs now_us, std::uint64_t own, const std::vector<Claim>& ended) {
   value_ = std::max(value_, own);
   const Claim here = {.clock = own};
-  const std::vector<Claim> claims = believed(here, ended);
+  const std::vector<Claim> all = others_with(ended);
+  std::vector<Claim> claims = believed(here, all);
+  std::erase_if(claims, [](const Claim& claim) { return !claim.ended; });
   const auto furthest = furthest_of(own, claims);
   if (!furthest) return;
-  const std::uint64_t pace = pace_among(std::max(ended.size(), others_.size()));
+  const std::uint64_t pace = pace_among(all.size());
   const std::uint64_t most =
-      std::max(pace * furthest_beside(furthest->node, here, claims), may_have_reached(now_us, furthest->node, pace));
+      std::max(pace * furthest_beside(furthest->node, here, all), may_have_reached(now_us, furthest->node, pace));
   value_ = std::max(value_, std::min(furthest->clock, most));
+}
+
+/// The others at the last look, with the last clocks of those that have ended.
+std::vector<JobClock::Claim> JobClock::others_with(const std::vector<Claim>& ended) const {
+  std::vector<Claim> all = others_;
+  for (const Claim& claim : ended) {
+    auto place = std::ranges::lower_bound(all, claim.node, {}, &Claim::node);
+    if (place == all.end() || place->node != claim.node) place = all.insert(place, claim);
+    place->clock = claim.clock;
+    place->ended = true;
+  }
+  return all;
 }
 
 /// How many times as fast as the rest the furthest replica may be and still be followed at once.

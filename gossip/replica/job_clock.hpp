@@ -85,6 +85,7 @@ class JobClock {
   [[nodiscard]] const std::optional<Claim>& disbelieved() const { return disbelieved_; }
 
  private:
+  [[nodiscard]] std::vector<Claim> others_with(const std::vector<Claim>& ended) const;
   [[nodiscard]] std::uint64_t pace_among(std::size_t others) const;
   [[nodiscard]] std::vector<Claim> believed(const Claim& own, const std::vector<Claim>& others);
   [[nodiscard]] const Claim* at_last_look(const NodeId& node) const;

@@ -314,6 +314,16 @@ TEST_CASE("one that lies and ends before all others is followed as far as among 
   CHECK(clock.value() == 2'000);
 }
 
+TEST_CASE("a third that lie and end before all others do not believe each other for the rest") {
+  JobClock clock;
+  std::vector<JobClock::Claim> others;
+  for (std::uint8_t n = 1; n <= 9; ++n)
+    others.push_back({node_id(n), n <= 3 ? std::uint64_t{60'000} + n : 1'000});
+  clock.look(0, {.clock = 1'000}, others);
+  clock.end(1, 1'000, {others[0], others[1]});
+  CHECK(clock.value() == 2'000);
+}
+
 TEST_CASE("one that lies makes the clock at the end no larger than the pace allows") {
   JobClock two;
   two.end(0, 1'000, {{node_id(1), 60'000}});

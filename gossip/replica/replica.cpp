@@ -414,6 +414,8 @@ void Replica::finished(std::uint32_t f, Finished&& result, TimeUs now_us, Action
             } else {
               data_.quarantine(fragment);
               fragment.freshness = Fragment::Freshness::used;  // these values were checked: is_spoiled()
+              // Noted at once: in lean memory the fragment is wanted again before the next look at the finish.
+              if (data_.finish && is_spoiled(data_)) data_.finish->health = Finish::Health::spoiled;
             }
           },
           [&](const Provided& provided) {

@@ -1344,6 +1344,29 @@ TEST_CASE("the programs of a node that starts again had finished: its run is ove
   CHECK(lone.replica->own_info().finishing == Finishing::over);
 }
 
+TEST_CASE("a program that finishes with NaN is told so though its values are wanted again at every look", "[replica]") {
+  const ReplicaOptions options{.in_flight = 0};
+  Lone lone(options);
+  lone.meet(1);
+  const auto look = [&] {
+    lone.tick(options.info_period_us);
+    const float value = lone.memory[0][0][0];
+    for (auto& buffer : lone.memory[0])
+      buffer[0] = value;
+    lone.publish(1);
+    lone.work();
+  };
+  lone.memory[0][0][0] = std::numeric_limits<float>::quiet_NaN();
+  lone.ask(1);
+  lone.work();
+  look();
+  REQUIRE(lone.replica->own_info().quarantined);
+  lone.replica->set_finishing(Programs::finish, lone.now_us, lone.out);
+  look();
+  lone.tick(options.info_period_us);
+  CHECK(lone.replica->finish_report().spoiled);
+}
+
 TEST_CASE("a program that finishes with NaN is told so at any moment, also while its values are looked at again",
           "[replica]") {
   Lone lone({.period_us = us_per_ms, .in_flight = 1});

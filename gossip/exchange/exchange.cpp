@@ -342,9 +342,18 @@ int own_noise_shift_of(const ConcludeTask& task, std::span<const BlockOutcome> o
   return task.reply.codec == Codec::f32 ? 0 : noise_shift_of(task.exponents, outcomes);
 }
 
-/// True if the responder moved as far as it was asked in all blocks within range, apart from a shift for noise.
-bool took_all(const ConcludeTask& task, std::span<const BlockOutcome> outcomes) {
-  return !task.reply.limited && task.reply.shift - task.push->shift <= own_noise_shift_of(task, outcomes);
+/// True if the responder moved as far as it was asked in all blocks within range. Without progress a shift for noise
+/// does not count.
+bool took_all(const ConcludeTask& task, bool has_progress, std::span<const BlockOutcome> outcomes) {
+  const int allowed = has_progress ? 0 : own_noise_shift_of(task, outcomes);
+  return !task.reply.limited && task.reply.shift - task.push->shift <= allowed;
+}
+
+/// Writes the present correction again.
+bool keep_correction(HeldFragment fragment, const FragmentBuffers::Target& target) {
+  const std::size_t elements = fragment.buffers.block_count() * block_elements;
+  return target.in == nullptr ? fragment.device.clear(target.out, elements)
+                              : fragment.device.copy(target.out, target.in, elements);
 }
 
 /// Takes the owner's value over in all blocks within range, and keeps what was trained since the push.
@@ -365,6 +374,10 @@ bool commit_push(HeldFragment fragment, const ConcludeTask& task, std::span<cons
   // and this end computes it itself.
   const int less = std::max({task.reply.shift - task.push->shift, own_noise_shift_of(task, outcomes), 0});
   const int of_responder = std::min<int>(less + task.reply.shift, max_shift_bound);
+  if (less > 0 && state.has_progress()) {
+    return state.count_part(fragment.device, fragment.buffers.block_count(), std::ldexp(1.0F, -less)) &&
+           keep_correction(fragment, target) && fragment.buffers.write_back();
+  }
   const auto move = [&](const float* in, float* out) {
     return apply(less, +1, in, out) && apply(of_responder, -1, out, out);
   };
@@ -580,7 +593,7 @@ ConcludeTask::Result ConcludeTask::run(HeldFragment fragment) && {
     const bool undisturbed = fragment.push->is_undisturbed(commits);
     result.commit = commit_push(fragment, *this, outcomes);
     if (!result.commit) return {};
-    result.took_all = took_all(*this, outcomes);
+    result.took_all = took_all(*this, fragment.push->has_progress(), outcomes);
     fragment.push->finish(undisturbed, push->keeps, (commits + 1) % commits_modulus);
   } else {
     result.commit = differs(outcomes);

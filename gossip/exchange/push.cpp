@@ -23,6 +23,7 @@ const float* PushState::begin(const Device& device, const FragmentBuffers& buffe
   abandon();
   pushed_commits_ = buffers.parts().commits;
   becomes_taken_ = true;
+  ahead_ = ahead;
   if (!knows(pushed_commits_)) taken_.reset();
   pushed_ = device.allocate(elements);
   if (pushed_ == nullptr) return nullptr;
@@ -65,6 +66,24 @@ bool PushState::keep_only(const Device& device, std::span<const std::uint32_t> b
     if (!restore(std::exchange(next, block + 1), block)) return false;
   }
   return restore(next, block_count);
+}
+
+bool PushState::count_part(const Device& device, std::size_t block_count, float share) {
+  const std::size_t elements = block_count * block_elements;
+  const Device::Floats step = device.allocate(elements);
+  // z − b is (1 + ahead) · (y − b), so this outer step from b towards z ends at the new b.
+  const OuterOptions back{.momentum = 1, .rate = share / (1 + ahead_) - 1};
+  if (step == nullptr || !device.clear(extra_.get(), elements) ||
+      !device.outer_step(back, {.y = {.publication = pushed_.get(), .correction = nullptr},
+                                .block_count = block_count,
+                                .in = nullptr,
+                                .out = step.get(),
+                                .anchor = taken_.get(),
+                                .momentum = extra_.get(),
+                                .left_out = {}}))
+    return false;
+  std::swap(pushed_, taken_);  // finish() makes this one b
+  return true;
 }
 
 void PushState::finish(bool undisturbed, bool keeps, std::uint32_t commits) {

@@ -6,6 +6,9 @@
 //   the server moves   V ← V + 2^-a · (z − V), as in any exchange
 //   the worker takes   y ← the new V + what the worker has trained since it pushed
 //
+// If the server moves less, because the differences are rounded too coarsely, only a part of y − b counts as pushed,
+// and the worker takes V over when the rest is pushed.
+//
 // Each push draws V back by 2^-a of what others have pushed since b, and γ makes up for that. So the server adds the
 // mean of the n workers' progress, whatever their speeds and however late they are. The server needs no rule for this:
 // it answers a push like any other request. See push_rule(), and docs/explanation/learning.md for figures.
@@ -35,6 +38,11 @@ class PushState {
   [[nodiscard]] const float* begin(const Device& device, const FragmentBuffers& buffers, float ahead);
   /// Leaves only these blocks (ascending) in the push. In all other blocks z becomes b, if it differs from y at all.
   [[nodiscard]] bool keep_only(const Device& device, std::span<const std::uint32_t> blocks, std::size_t block_count);
+  /// True if there is progress in the push.
+  [[nodiscard]] bool has_progress() const { return extra_ != nullptr; }
+  /// In place of take(), if the server has moved by this share of what was asked: b ← b + share · (y − b), where y is
+  /// the value at begin(). So the rest of the progress is pushed later, and the fragment stays as it is.
+  [[nodiscard]] bool count_part(const Device& device, std::size_t block_count, float share);
   /// Writes the present correction plus V − y to `target`, where y is the value at begin(). `move` adds V − z to an
   /// array.
   template <class Move>
@@ -59,6 +67,7 @@ class PushState {
   Device::Floats pushed_;            // z, while an exchange is under way
   bool becomes_taken_ = false;       // z becomes b once the server's move is added to it
   Device::Floats extra_;             // z − y at begin(); null: 0
+  float ahead_ = 0;                  // as begin() was told
   std::uint32_t pushed_commits_ = 0;
 };
 

@@ -279,7 +279,8 @@ bool Initiator::is_in_reach(const NodeId& node, const Neighbour& neighbour, cons
   return data_.neighbours.is_partner(neighbour) && neighbour.budget.may_begin(data_.sent_bytes(fragment), now_us) &&
          now_us >= Neighbours::rests_until_us(neighbour, data_.pace.period_us(), data_.finish.has_value()) &&
          Neighbours::has_room(neighbour, data_.sent_bytes(fragment)) && !rests_at(fragment, node, now_us) &&
-         !data_.is_over_share(fragment, node, now_us);
+         !data_.is_over_share(fragment, node, now_us) &&
+         !data_.neighbours.leaves_share(neighbour, data_.pace.period_us(), now_us);
 }
 
 /// What the choice of a fragment's partner depends on, whoever is looked at.

@@ -23,6 +23,15 @@ constexpr std::size_t max_window = 4096;
 constexpr TimeUs max_overdue_rest_us = 60 * us_per_s;  // longest rest of a neighbour that answers nothing
 constexpr double patience_answers = 4;                 // a message is sent again after this many usual answer times
 
+/// How long after its last request a node counts as one that still asks.
+TimeUs still_asks_us(TimeUs period_us) {
+  return std::max(yield_least_us, 2 * std::min(period_us, max_rest_us));
+}
+
+bool have_one_sponsor(const Neighbour& one, const Neighbour& other) {
+  return one.sponsor != no_sponsor && one.sponsor == other.sponsor;
+}
+
 }  // namespace
 
 Neighbour* Neighbours::find(const NodeId& node) {
@@ -283,20 +292,36 @@ void Neighbours::note_answer(const NodeId& node, TimeUs now_us) {
   neighbour->waits_since_us.reset();
 }
 
-void Neighbours::note_waits(const NodeId& node, TimeUs now_us) {
+void Neighbours::note_waits(const NodeId& node, TimeUs now_us, bool for_share) {
   Neighbour* neighbour = find(node);
   if (neighbour == nullptr) return;
   if (!neighbour->waits_since_us) neighbour->waits_since_us = now_us;
   neighbour->waited_us = now_us;
+  neighbour->waits_for_share = for_share;
+  if (for_share) waited_for_share_us_ = now_us;
+}
+
+/// True if the node has asked in vain for longer than this, and still asks.
+bool Neighbours::has_waited(const Neighbour& neighbour, TimeUs wait_us, TimeUs period_us, TimeUs now_us) const {
+  return is_partner(neighbour) && neighbour.waits_since_us && now_us - *neighbour.waits_since_us > wait_us &&
+         now_us - neighbour.waited_us < still_asks_us(period_us);
 }
 
 bool Neighbours::is_to_yield(const Neighbour& neighbour, TimeUs period_us, TimeUs now_us) const {
   const TimeUs wait_us = std::max(yield_factor * (now_us - neighbour.answered_us), yield_least_us);
-  const TimeUs asks_us = std::max(yield_least_us, 2 * std::min(period_us, max_rest_us));
   return std::ranges::any_of(table_, [&](const auto& item) {
     const Neighbour& other = item.second;
-    return is_partner(other) && other.waits_since_us && now_us - *other.waits_since_us > wait_us &&
-           now_us - other.waited_us < asks_us;
+    return (!other.waits_for_share || have_one_sponsor(other, neighbour)) &&
+           has_waited(other, wait_us, period_us, now_us);
+  });
+}
+
+bool Neighbours::leaves_share(const Neighbour& neighbour, TimeUs period_us, TimeUs now_us) const {
+  if (now_us - waited_for_share_us_ >= still_asks_us(period_us)) return false;
+  return std::ranges::any_of(table_, [&](const auto& item) {
+    const Neighbour& other = item.second;
+    return other.waits_for_share && have_one_sponsor(other, neighbour) && &other != &neighbour &&
+           has_waited(other, yield_least_us, period_us, now_us);
   });
 }
 

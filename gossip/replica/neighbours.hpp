@@ -6,6 +6,7 @@
 
 #pragma once
 
+#include <limits>
 #include <map>
 #include <optional>
 #include <vector>
@@ -36,6 +37,7 @@ struct Neighbour {
   TimeUs answered_us = 0;                ///< when this node last answered its request
   std::optional<TimeUs> waits_since_us;  ///< when note_waits() was first called since answered_us; none: it was not
   TimeUs waited_us = 0;                  ///< when note_waits() was last called
+  bool waits_for_share = false;          ///< it was last called because of the share of this node's sponsor
   LinkLoad load;
   std::size_t own_count = 0;  ///< exchanges that this node has begun with it and not ended
   std::size_t window = 64;    ///< most own_count may be: one more with each answer, half when one is overdue
@@ -139,11 +141,15 @@ class Neighbours {
   void note_answer(const NodeId& node, TimeUs now_us);
   /// This node has turned a request of that node down, and could have answered it if others asked less. Do not call it
   /// when the reason lies with that node or with the link: the others would make room for it for ever, and in vain.
-  void note_waits(const NodeId& node, TimeUs now_us);
+  /// `for_share`: it could have been answered if others with its sponsor asked less, so only those make room.
+  void note_waits(const NodeId& node, TimeUs now_us, bool for_share = false);
   /// True if another neighbour has asked in vain for long while this one was answered not long ago. A node that is
   /// turned down asks more and more rarely. So without this rule, a node that many ask would always answer the same
   /// few.
   [[nodiscard]] bool is_to_yield(const Neighbour& neighbour, TimeUs period_us, TimeUs now_us) const;
+  /// True if another node with its sponsor has asked in vain for long, because of their share. This node does not ask
+  /// it then, since that would take from the share.
+  [[nodiscard]] bool leaves_share(const Neighbour& neighbour, TimeUs period_us, TimeUs now_us) const;
   /// A request and its reply, of `bytes` in all, took `took_us`.
   void observe_answer(const NodeId& from, std::size_t bytes, TimeUs took_us);
   void observe_age(const NodeId& partner, const Age& age);
@@ -160,12 +166,14 @@ class Neighbours {
 
  private:
   [[nodiscard]] bool is_in(const Neighbour& neighbour, ReplicaState state) const;
+  [[nodiscard]] bool has_waited(const Neighbour& neighbour, TimeUs wait_us, TimeUs period_us, TimeUs now_us) const;
   /// True for a partner for which the run is not over.
   [[nodiscard]] bool goes_on(const Neighbour& neighbour) const;
 
   NodeId self_;
   JobKey job_;
   std::map<NodeId, Neighbour> table_;
+  TimeUs waited_for_share_us_ = std::numeric_limits<TimeUs>::min() / 2;  // when a node last waited for its share
   std::uint64_t losses_ = 0;
   std::optional<NodeId> layout_stranger_;
   std::optional<NodeId> settings_liar_;

@@ -84,9 +84,10 @@ void Responder::take_request(const NodeId& from, ExchangeRequest&& request, Wait
   }
   const bool too_many = !follows_up(fragment, from, now_us) && data_.is_over_share(fragment, from, now_us);
   if (!declines && !too_many && let_wait(from, request, *neighbour, now_us, out)) return;
-  if (declines || stale || too_many || (data_.finish && neighbour->info.quarantined) ||
-      !link_affords(*neighbour, fragment, now_us))
-    return turn_down(from, request, ReplyStatus::busy, RefuseReason::none, now_us, out);
+  const bool in_vain =
+      declines || stale || (data_.finish && neighbour->info.quarantined) || !link_affords(*neighbour, fragment, now_us);
+  if (too_many && !in_vain) data_.neighbours.note_waits(from, now_us, true);
+  if (in_vain || too_many) return turn_down(from, request, ReplyStatus::busy, RefuseReason::none, now_us, out);
   // If both ends asked each other, the larger id answers and the smaller declines.
   const bool crossing = crosses(fragment, from);
   const auto shift = fragment.budget.answer_shift(crossing);

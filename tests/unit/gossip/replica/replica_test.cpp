@@ -250,6 +250,26 @@ TEST_CASE("a sponsor with several nodes has its part of the exchanges, also wher
   CHECK(later <= 3 * served);
 }
 
+TEST_CASE("of the nodes of one sponsor none takes the whole share, however often it asks", "[replica]") {
+  constexpr Sponsor shared = 7;
+  Lone lone({.period_us = us_per_s / 10});
+  for (std::uint8_t number = 1; number <= 4; ++number) {
+    lone.replica->link_up(node_id(number), lone.out, number <= 2 ? shared : no_sponsor);
+    lone.hear(number, Lone::info(ReplicaState::running));
+    lone.replica->set_link(node_id(number), {.backlog_us = us_per_s});  // it may ask, and is asked nothing
+  }
+  int often = 0;
+  int seldom = 0;
+  for (int i = 0; i < 60; ++i) {
+    CHECK(lone.answers(3));
+    often += lone.answers(1) ? 1 : 0;
+    often += lone.answers(1) ? 1 : 0;
+    seldom += lone.answers(2) ? 1 : 0;
+  }
+  CHECK(often > 10);
+  CHECK(seldom > 5);
+}
+
 TEST_CASE("where members have certificates, who asks often gets its part of the exchanges and two more", "[replica]") {
   Lone lone({.period_us = us_per_s});
   lone.replica->set_certified_members(3);

@@ -342,8 +342,8 @@ int own_noise_shift_of(const ConcludeTask& task, std::span<const BlockOutcome> o
   return task.reply.codec == Codec::f32 ? 0 : noise_shift_of(task.exponents, outcomes);
 }
 
-/// True if the responder moved as far as it was asked in all blocks within range. Without progress a shift for noise
-/// does not count.
+/// True if the responder moved as far as it was asked in all blocks within range. A shift for noise counts only where
+/// there is progress.
 bool took_all(const ConcludeTask& task, bool has_progress, std::span<const BlockOutcome> outcomes) {
   const int allowed = has_progress ? 0 : own_noise_shift_of(task, outcomes);
   return !task.reply.limited && task.reply.shift - task.push->shift <= allowed;
@@ -372,9 +372,10 @@ bool commit_push(HeldFragment fragment, const ConcludeTask& task, std::span<cons
   // If the responder moves less than was asked, because of the noise in the differences, this end does the same. A node
   // that only follows lets the responder use the least weight only. Then the reply does not show the shift for noise,
   // and this end computes it itself.
-  const int less = std::max({task.reply.shift - task.push->shift, own_noise_shift_of(task, outcomes), 0});
+  const int noise = own_noise_shift_of(task, outcomes);
+  const int less = std::max({task.reply.shift - task.push->shift, noise, 0});
   const int of_responder = std::min<int>(less + task.reply.shift, max_shift_bound);
-  if (less > 0 && state.has_progress()) {
+  if (0 < less && less <= noise && state.has_progress()) {
     return state.count_part(fragment.device, fragment.buffers.block_count(), std::ldexp(1.0F, -less)) &&
            keep_correction(fragment, target) && fragment.buffers.write_back();
   }

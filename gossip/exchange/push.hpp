@@ -6,8 +6,8 @@
 //   the server moves   V ← V + 2^-a · (z − V), as in any exchange
 //   the worker takes   y ← the new V + what the worker has trained since it pushed
 //
-// If the server moves less, because the differences are rounded too coarsely, only a part of y − b counts as pushed,
-// and the worker takes V over when the rest is pushed.
+// If the server moves less because the differences are rounded too coarsely, only a part of y − b counts as pushed. The
+// worker then takes nothing over, and pushes the rest later.
 //
 // Each push draws V back by 2^-a of what others have pushed since b, and γ makes up for that. So the server adds the
 // mean of the n workers' progress, whatever their speeds and however late they are. The server needs no rule for this:

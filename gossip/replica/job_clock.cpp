@@ -80,7 +80,6 @@ void JobClock::measure(TimeUs now_us, Claim& own, std::vector<Claim>& others) co
   const TimeUs elapsed_us = now_us - looked_us_;
   const std::uint64_t pace = pace_among(others.size());
   const auto measure_one = [&](Claim& claim, const Claim& before) {
-    if (elapsed_us <= 0) return;
     claim.speed = before.speed;
     if (claim.clock > before.clock) {
       claim.speed = std::max(0.9 * before.speed, static_cast<double>(claim.clock - before.clock) * us_per_s /
@@ -92,7 +91,7 @@ void JobClock::measure(TimeUs now_us, Claim& own, std::vector<Claim>& others) co
   own.reach = own.clock;
   for (Claim& other : others)
     other.reach = other.clock;
-  if (!looked_) return;
+  if (!looked_ || elapsed_us <= 0) return;
   measure_one(own, own_);
   for (Claim& other : others) {
     if (const Claim* before = at_last_look(other.node)) measure_one(other, *before);

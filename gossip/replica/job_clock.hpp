@@ -63,9 +63,8 @@ class JobClock {
     std::uint64_t clock = 0;
     bool ended = false;  ///< its training has ended
     // look() sets these.
-    double speed = 0;  ///< samples a second when it trained last
-    std::uint64_t reach =
-        0;  ///< how far the pace allows others to have come that trained with it, and on when it ended
+    double speed = 0;         ///< samples a second when it trained last
+    std::uint64_t reach = 0;  ///< how far the pace lets others come: its clock, and on from there if it has ended
   };
 
   /// `own`: this replica's clock, and whether its training has ended. `others`: in ascending order of their nodes,

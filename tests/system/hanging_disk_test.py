@@ -42,10 +42,15 @@ class HangingDisk(CheckpointTest):
         return job["note"] if job else ""
 
     def in_time(self, node: Node) -> None:
-        """gossamerctl gets an answer. The bound is for a busy machine; a loop that waits for the disk never answers."""
-        begin = time.monotonic()
-        self.assertEqual(gossamerctl(BUILD, "--socket", str(node.control_socket), "status").returncode, 0)
-        self.assertLess(time.monotonic() - begin, 5.0)
+        """gossamerctl gets an answer. The bound is for a busy machine, which may stand still for seconds, but not three
+        times in a row. A loop that waits for the disk never answers."""
+
+        def answers() -> bool:
+            begin = time.monotonic()
+            status = gossamerctl(BUILD, "--socket", str(node.control_socket), "status").returncode
+            return status == 0 and time.monotonic() - begin < 5.0
+
+        self.assertTrue(any(answers() for _ in range(3)), "no answer in time")
 
     def test_training_and_answers_go_on(self) -> None:
         nodes = self.start_on_disk()

@@ -150,6 +150,7 @@ class WithDaemon(SystemTest, FakeMachine):
 
     def test_a_gpu_falls_ill(self) -> None:
         self.wait_for(1, "sound")
+        self.assertEqual(self.report(self.node)["by"], "daemon")
         self.assertIn('gossamer_gpu_health{gpu="GPU-1",state="sound"} 1', self.metrics())
         self.become(gpu(0) + gpu(1) + "xid 1 79\n")
         ill = self.wait_for(1, "ill")

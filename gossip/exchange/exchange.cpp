@@ -374,11 +374,12 @@ bool commit_push(HeldFragment fragment, const ConcludeTask& task, std::span<cons
   // and this end computes it itself.
   const int noise = own_noise_shift_of(task, outcomes);
   const int less = std::max({task.reply.shift - task.push->shift, noise, 0});
-  const int of_responder = std::min<int>(less + task.reply.shift, max_shift_bound);
-  if (0 < less && less <= noise && state.has_progress()) {
-    return state.count_part(fragment.device, fragment.buffers.block_count(), std::ldexp(1.0F, -less)) &&
+  if (noise > 0 && less == noise && state.has_progress()) {
+    return state.count_part(fragment.device, fragment.buffers.block_count(), task.push->ahead,
+                            std::ldexp(1.0F, -less)) &&
            keep_correction(fragment, target) && fragment.buffers.write_back();
   }
+  const int of_responder = std::min<int>(less + task.reply.shift, max_shift_bound);
   const auto move = [&](const float* in, float* out) {
     return apply(less, +1, in, out) && apply(of_responder, -1, out, out);
   };

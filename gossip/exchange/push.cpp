@@ -17,13 +17,32 @@ PushRule push_rule(std::size_t workers, int least_shift) {
   return {.shift = shift, .ahead = (std::ldexp(1.0F, shift) - 1) / static_cast<float>(n)};
 }
 
+namespace {
+
+/// Writes rate · (y − anchor) to `out`, and moves the anchor to y and so much beyond it: an outer step without momentum
+/// so far.
+bool move_beyond(const Device& device, const FragmentView& y, std::size_t blocks, float rate, float* anchor,
+                 float* out) {
+  const std::size_t elements = blocks * block_elements;
+  const Device::Floats momentum = device.allocate(elements);
+  return momentum != nullptr && device.clear(momentum.get(), elements) &&
+         device.outer_step({.momentum = 1, .rate = rate}, {.y = y,
+                                                           .block_count = blocks,
+                                                           .in = nullptr,
+                                                           .out = out,
+                                                           .anchor = anchor,
+                                                           .momentum = momentum.get(),
+                                                           .left_out = {}});
+}
+
+}  // namespace
+
 const float* PushState::begin(const Device& device, const FragmentBuffers& buffers, float ahead) {
   const std::size_t blocks = buffers.block_count();
   const std::size_t elements = blocks * block_elements;
   abandon();
   pushed_commits_ = buffers.parts().commits;
   becomes_taken_ = true;
-  ahead_ = ahead;
   if (!knows(pushed_commits_)) taken_.reset();
   pushed_ = device.allocate(elements);
   if (pushed_ == nullptr) return nullptr;
@@ -31,19 +50,9 @@ const float* PushState::begin(const Device& device, const FragmentBuffers& buffe
   if (taken_ == nullptr || ahead == 0) {
     done = device.sum(buffers.y(), blocks, pushed_.get());
   } else {
-    // An outer step with the anchor b writes z − y = ahead · (y − b) to `extra_`, and z over the anchor.
     extra_ = device.allocate(elements);
-    const Device::Floats momentum = device.allocate(elements);
-    const OuterOptions beyond{.momentum = 1, .rate = ahead};
-    done = extra_ != nullptr && momentum != nullptr && device.copy(pushed_.get(), taken_.get(), elements) &&
-           device.clear(momentum.get(), elements) &&
-           device.outer_step(beyond, {.y = buffers.y(),
-                                      .block_count = blocks,
-                                      .in = nullptr,
-                                      .out = extra_.get(),
-                                      .anchor = pushed_.get(),
-                                      .momentum = momentum.get(),
-                                      .left_out = {}});
+    done = extra_ != nullptr && device.copy(pushed_.get(), taken_.get(), elements) &&
+           move_beyond(device, buffers.y(), blocks, ahead, pushed_.get(), extra_.get());
   }
   if (done) return pushed_.get();
   abandon();
@@ -68,19 +77,11 @@ bool PushState::keep_only(const Device& device, std::span<const std::uint32_t> b
   return restore(next, block_count);
 }
 
-bool PushState::count_part(const Device& device, std::size_t block_count, float share) {
-  const std::size_t elements = block_count * block_elements;
-  const Device::Floats step = device.allocate(elements);
-  // z − b is (1 + ahead) · (y − b), so this outer step from b towards z ends at the new b.
-  const OuterOptions back{.momentum = 1, .rate = share / (1 + ahead_) - 1};
-  if (step == nullptr || !device.clear(extra_.get(), elements) ||
-      !device.outer_step(back, {.y = {.publication = pushed_.get(), .correction = nullptr},
-                                .block_count = block_count,
-                                .in = nullptr,
-                                .out = step.get(),
-                                .anchor = taken_.get(),
-                                .momentum = extra_.get(),
-                                .left_out = {}}))
+bool PushState::count_part(const Device& device, std::size_t block_count, float ahead, float share) {
+  // z − b is (1 + ahead) · (y − b), so this goes from b a part of the way to z.
+  const float rate = share / (1 + ahead) - 1;
+  if (!move_beyond(device, {.publication = pushed_.get(), .correction = nullptr}, block_count, rate, taken_.get(),
+                   extra_.get()))
     return false;
   std::swap(pushed_, taken_);  // finish() makes this one b
   return true;

@@ -41,8 +41,9 @@ class PushState {
   /// True if there is progress in the push.
   [[nodiscard]] bool has_progress() const { return extra_ != nullptr; }
   /// In place of take(), if the server has moved by this share of what was asked: b ← b + share · (y − b), where y is
-  /// the value at begin(). So the rest of the progress is pushed later, and the fragment stays as it is.
-  [[nodiscard]] bool count_part(const Device& device, std::size_t block_count, float share);
+  /// the value at begin(), and `ahead` as there. So the rest of the progress is pushed later, and the fragment stays as
+  /// it is.
+  [[nodiscard]] bool count_part(const Device& device, std::size_t block_count, float ahead, float share);
   /// Writes the present correction plus V − y to `target`, where y is the value at begin(). `move` adds V − z to an
   /// array.
   template <class Move>
@@ -67,7 +68,6 @@ class PushState {
   Device::Floats pushed_;            // z, while an exchange is under way
   bool becomes_taken_ = false;       // z becomes b once the server's move is added to it
   Device::Floats extra_;             // z − y at begin(); null: 0
-  float ahead_ = 0;                  // as begin() was told
   std::uint32_t pushed_commits_ = 0;
 };
 

@@ -380,16 +380,15 @@ GOSSAMER_API gossamer_status gossamer_logged(gossamer_run* run, const char* name
                                              uint32_t* nodes);
 
 /* The program has stopped training: exchanges with the others as fast as the links allow, until all replicas in reach
- * have finished, too, and agree. Their mean is then in the tensors, and one of them is told to save it. The call
- * serves due fragments while it waits; timeout_ms < 0 waits for ever. It waits for replicas that still train, but not
- * for one that dies. Without others it ends within two seconds, as they might be back. Without a daemon it ends at
- * once; but if one has gone away, ten seconds after that, as it might be restarted, and one that has not accepted the
- * run yet has ten seconds from gossamer_open(). GOSSAMER_OK; GOSSAMER_TIMEOUT: not
- * agreed in time; *info has the present state, and more than one process may later be told to save.
- * GOSSAMER_NOT_FINITE: the tensors hold NaN or infinity. The others finish without this replica, which is told at once:
- * `agreed` and `saver` are 0, `distance` is infinite. GOSSAMER_REJECTED, at once: the daemon refuses the run, for its
- * layout or the user's rights; `agreed` and `saver` are 0. Calling it again goes on. gossamer_step() ends finishing.
- * `info`, whose `size` the caller has set, may be NULL. */
+ * have finished, too, and agree. Their mean is then in the tensors, and one of them is told to save it. The call serves
+ * due fragments while it waits; timeout_ms < 0 waits for ever. It waits for replicas that still train, but not for one
+ * that dies. Without others it ends within two seconds, as they might be back. Without a daemon it ends at once; but if
+ * one has gone away, ten seconds after that, as it might be restarted, and one that has not accepted the run yet has
+ * ten seconds from gossamer_open(). GOSSAMER_OK; GOSSAMER_TIMEOUT: not agreed in time; *info has the present state, and
+ * more than one process may later be told to save. GOSSAMER_NOT_FINITE: the tensors hold NaN or infinity. The others
+ * finish without this replica, which is told at once: `agreed` and `saver` are 0, `distance` is infinite.
+ * GOSSAMER_REJECTED, at once: the daemon refuses the run, for its layout or the user's rights; `agreed` and `saver` are
+ * 0. Calling it again goes on. gossamer_step() ends finishing. `info`, whose `size` the caller has set, may be NULL. */
 GOSSAMER_API gossamer_status gossamer_finish(gossamer_run* run, int64_t timeout_ms, gossamer_finish_info* info);
 
 /* Replaces `count` fp32 values by their exact mean over all processes of the job that call this with the same name: the

@@ -159,9 +159,8 @@ class Shared:
         finished and agree, and returns with their mean in the tensors. It waits for replicas that still train, at most
         `timeout_s` (None: for ever). Save the model if the result says `saver`. Training may go on afterwards. Without
         a daemon it returns at once; but if one has gone away, ten seconds after that, as it might be restarted, and one that
-        has not accepted the run yet has ten seconds from attach(). If the
-        model holds NaN or infinity, or the daemon refuses the run, it warns and returns at once, and does not save: the others
-        finish without it."""
+        has not accepted the run yet has ten seconds from attach(). If the model holds NaN or infinity, or the daemon refuses
+        the run, it warns and returns at once, and does not save: the others finish without it."""
         begin = time.monotonic()
         limit_s = limit_of(timeout_s)
         found = _library.FinishInfo(size=ctypes.sizeof(_library.FinishInfo))

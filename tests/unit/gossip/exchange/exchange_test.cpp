@@ -295,7 +295,7 @@ TEST_CASE("what a server has not taken of a push because of noise is in the next
     return pushed[7] - taken[7];
   };
   CHECK(pushes() == Approx(2 * progress));
-  REQUIRE(worker.push.count_part(device, blocks, 0.25F));
+  REQUIRE(worker.push.count_part(device, blocks, rule.ahead, 0.25F));
   worker.push.finish(true, true, worker.buffers.parts().commits);
   CHECK(pushes() == Approx(0.25 * progress + 2 * 0.75 * progress));
 }

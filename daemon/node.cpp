@@ -656,7 +656,8 @@ std::vector<FindingStatus> Node::troubles() const {
       {.rule = "certificate",
        .grade = ended ? "problem" : "warning",
        .text = fmt::format("this node's certificate {} at {}", ended ? "ended" : "ends", peer::date_text(ends_us)),
-       .advice = fmt::format("gossamerctl approve {} on any member", id().full())});
+       .advice = ended ? fmt::format("gossamerctl approve {} on any member", id().full())
+                       : "gossamerctl approve --renew 14d on any member"});
   return troubles;
 }
 

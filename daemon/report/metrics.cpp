@@ -142,7 +142,7 @@ constexpr Row<NodeStatus> node_rows[] = {
      &NodeStatus::decisions_refused},
     {"gossamer_certificate_end_timestamp_seconds", gauge, "seconds",
      "When this node's certificate ends, in seconds since 1970; 0: it has none, or the cluster asks for none.",
-     "Less than two weeks ahead: gossamerctl approve renews it; when it has ended, the node has no links.",
+     "Less than two weeks ahead: gossamerctl approve --renew makes another; when it has ended, the node has no links.",
      [](const NodeStatus& n) { return static_cast<double>(n.certificate_ends_us) / 1e6; }},
     {"gossamer_admissions_refused_total", counter, "",
      "Nodes that were refused because of their key, invitation, certificate, version or a denial, or because they "

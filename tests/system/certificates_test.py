@@ -5,7 +5,7 @@ import os
 import subprocess
 import time
 import unittest
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Optional
 from unittest import mock
 
 import numpy as np
@@ -247,9 +247,47 @@ class Certificates(OperatedTest):
         wait_until(lambda: nodes[1].status()["findings"] != [], PATIENCE_S, "the watch has looked")
         (finding,) = nodes[1].status()["findings"]
         self.assertEqual((finding["rule"], finding["grade"]), ("certificate", "warning"))
-        self.assertIn(f"gossamerctl approve {identity}", finding["advice"])
+        self.assertIn("gossamerctl approve --renew", finding["advice"])
         self.assertIn("this node's certificate ends at", nodes[1].log.read_text())
         self.assertEqual(nodes[0].status()["findings"], [])
+
+    def test_what_ends_soon_is_renewed_as_it_is(self) -> None:
+        nodes = self.certified_cluster(2)
+        invited = self.invitation(nodes[0], "--nodes", "2", "--jobs", "lab-*", "--only-follows", "--valid", "10d")
+        others = [self.newcomer("first"), self.newcomer("second")]
+        for node in others:
+            self.ask(node, "join", invited["invitation"])
+            wait_until(lambda: len(self.linked(node)) >= 2, PATIENCE_S, "it is linked")
+        wait_until(lambda: self.finding_of(others[0]) is not None, PATIENCE_S, "it is told")
+        self.assertIn("gossamerctl approve --renew 14d", self.finding_of(others[0])["advice"])
+        wait_until(lambda: len(self.certificates(nodes[1])) == 4, PATIENCE_S, "it knows of both")
+        lost = sum(node.status()["links_lost"] for node in nodes)
+
+        deputy = self.folder / "deputy.key"
+        public_half = self.ask(nodes[0], "authority", "key", str(deputy))["key"]
+        self.ask(nodes[0], "authority", "appoint", public_half, "--name", "anna", "--may", "invite", *self.signed)
+        renewal = ("approve", "--renew", "30d", "--authority")
+        said = self.ctl(nodes[0], *renewal, str(deputy)).stderr
+        self.assertIn("2 that end until then were signed with other keys", said)
+        said = self.error_of(nodes[1], *renewal, str(self.key))
+        self.assertIn("nothing was signed", said)
+        self.assertIn(f"To be approved: {self.id_of(others[0])} lab-*, until", said)
+        renewed = self.ask(nodes[1], *renewal, str(self.key), "--yes")["nodes"]
+        self.assertEqual(sorted(renewed), sorted(self.id_of(node) for node in others))
+        self.assertEqual(self.ask(nodes[1], *renewal, str(self.key), "--yes")["nodes"], [])
+
+        for node in others:
+            wait_until(lambda: node.status()["findings"] == [], PATIENCE_S, "it knows its new end")
+            held = self.certificates(nodes[0])[self.id_of(node)]
+            self.assertEqual((held["jobs"], held["trains"], held["invitation"]), ("lab-*", False, invited["id"]))
+        self.assertEqual(sum(node.status()["links_lost"] for node in nodes), lost)
+        # The invitation stays used up, and whoever denies it still puts out the nodes that came by it.
+        self.assertIn("as many other nodes", self.error_of(self.newcomer("third"), "join", invited["invitation"]))
+        self.ask(nodes[0], "deny", invited["id"], *self.signed)
+        wait_until(lambda: all(self.linked(node) == [] for node in others), PATIENCE_S, "they are out")
+
+    def finding_of(self, node: Node) -> Optional[Dict[str, Any]]:
+        return next((found for found in node.status()["findings"] if found["rule"] == "certificate"), None)
 
     def test_what_ends_a_certificate_does_so_after_a_restart(self) -> None:
         nodes = self.certified_cluster(2)

@@ -180,19 +180,28 @@ std::string certificates_table(const json& answer, bool colour) {
 struct Approved {
   std::vector<std::string> nodes;
   bool all = false;
+  std::string renew_before;  ///< certificates that end within this time; empty: this is no renewal
   bool yes = false;
   Granted granted;
 };
 
-/// The ids of the nodes to approve. A node that neither waits nor has a certificate must be named by its whole id.
-std::expected<std::vector<std::string>, ControlError> nodes_to_approve(const Approved& wanted, const json& waiting,
-                                                                       const json& known) {
+/// A certificate to be made.
+struct Approval {
+  std::string node;
+  json held;  ///< the certificate to be renewed, as `certificates` answers it; else null
+};
+
+/// A node that neither waits nor has a certificate must be named by its whole id.
+std::expected<std::vector<Approval>, ControlError> nodes_to_approve(const Approved& wanted, const json& waiting,
+                                                                    const json& known) {
   constexpr std::size_t id_digits = 32;
   constexpr std::size_t least_digits = 8;  // whoever waits can choose the first few digits by trying keys
   std::vector<std::string> ids;
   for (const json& node : waiting)
     ids.push_back(node.at("node").get<std::string>());
-  std::vector<std::string> chosen = wanted.all ? ids : std::vector<std::string>();
+  std::vector<Approval> chosen;
+  const auto choose = [&](const std::string& id) { chosen.push_back({id, nullptr}); };
+  if (wanted.all) std::ranges::for_each(ids, choose);
   for (const json& held : known)
     ids.push_back(held.at("node").get<std::string>());
   std::ranges::sort(ids);
@@ -202,9 +211,9 @@ std::expected<std::vector<std::string>, ControlError> nodes_to_approve(const App
     const auto fits = [&](const std::string& id) { return id.starts_with(digits); };
     NodeId node;
     if (digits.size() == id_digits && peer::parse_hex(digits, node.bytes)) {
-      chosen.push_back(digits);
+      choose(digits);
     } else if (digits.size() >= least_digits && std::ranges::count_if(ids, fits) == 1) {
-      chosen.push_back(*std::ranges::find_if(ids, fits));
+      choose(*std::ranges::find_if(ids, fits));
     } else {
       return failure(
           fmt::format("\"{}\" names no node: give the 32 digits of its id, or the first {} or more of one that "
@@ -215,26 +224,64 @@ std::expected<std::vector<std::string>, ControlError> nodes_to_approve(const App
   return chosen;
 }
 
-/// Shows which nodes are to be approved. With --all, the operator has to agree, since he has typed no names.
-bool agrees_to(const Approved& wanted, const std::vector<std::string>& ids, const json& waiting) {
-  for (const std::string& id : ids) {
-    const auto known = std::ranges::find_if(waiting, [&](const json& node) { return node.at("node") == id; });
-    fmt::print(stderr, "To be approved: {} {}\n", safe_text(id),
-               known == waiting.end() ? "" : text_in(*known, "name") + " " + text_in(*known, "why"));
+/// Certificates that count, end soon, and were signed with the same key.
+std::expected<std::vector<Approval>, ControlError> certificates_to_renew(const Approved& wanted,
+                                                                         const peer::SigningKey& key,
+                                                                         const json& known) {
+  const TimeUs before = time_of_day() + *seconds_of(wanted.renew_before) * us_per_s;
+  const std::string signer = peer::hex(key.public_half());
+  std::vector<Approval> renewals;
+  std::size_t of_others = 0;
+  for (const json& held : known) {
+    if (!held.at("counts").get<bool>() || held.at("valid_until_us").get<TimeUs>() > before) continue;
+    if (held.at("signer") == signer)
+      renewals.push_back({held.at("node").get<std::string>(), held});
+    else
+      ++of_others;
   }
-  return !wanted.all || wanted.yes || ids.empty() || is_confirmed("Give all of these a certificate?");
+  if (of_others > 0)
+    fmt::print(stderr, "{} that end until then were signed with other keys: 'gossamerctl --json certificates'.\n",
+               of_others);
+  return renewals;
 }
 
-/// Makes a certificate for this node that is newer than each of its certificates known so far.
-peer::Certificate certificate_for(const NodeId& node, const Approved& wanted, const peer::SigningKey& key,
-                                  const json& known) {
+/// Shows which nodes are to be approved. Unless he has typed their names, the operator has to agree.
+bool agrees_to(const Approved& wanted, const std::vector<Approval>& approvals, const json& waiting) {
+  for (const Approval& approval : approvals) {
+    const auto known =
+        std::ranges::find_if(waiting, [&](const json& node) { return node.at("node") == approval.node; });
+    std::string more;
+    if (!approval.held.is_null())
+      more = fmt::format("{}, until {}", text_in(approval.held, "jobs"), text_in(approval.held, "valid_until"));
+    else if (known != waiting.end())
+      more = text_in(*known, "name") + " " + text_in(*known, "why");
+    fmt::print(stderr, "To be approved: {} {}\n", safe_text(approval.node), more);
+  }
+  return !wanted.nodes.empty() || wanted.yes || approvals.empty() || is_confirmed("Give all of these a certificate?");
+}
+
+/// Makes a certificate for this node that is newer than each of its certificates known so far. What is renewed keeps
+/// its rights and its invitation: so whoever denies the invitation still ends it, and the nodes of one invitation still
+/// count as one.
+std::expected<peer::Certificate, ControlError> certificate_for(const Approval& approval, const Approved& wanted,
+                                                               const peer::SigningKey& key, const json& known) {
+  NodeId node;
+  if (!peer::parse_hex(approval.node, node.bytes)) return failure("the daemon names a node by no id");
   TimeUs made_at = time_of_day();
   for (const json& held : known) {
     if (held.at("node") == node.full()) made_at = std::max(made_at, just_after(held.at("made_at_us").get<TimeUs>()));
   }
   peer::Warrant warrant = warrant_of(wanted.granted, 1, made_at);
   warrant.node = node;
-  warrant.invitation = peer::random_invitation_id();
+  if (approval.held.is_null()) {
+    warrant.invitation = peer::random_invitation_id();
+  } else {
+    warrant.nodes = 0;  // it is for this node, however many others have the invitation
+    warrant.rights = {.trains = approval.held.at("trains").get<bool>(),
+                      .jobs = approval.held.at("jobs").get<std::string>()};
+    if (!peer::parse_hex(approval.held.at("invitation").get<std::string>(), warrant.invitation))
+      return failure("the daemon's answer names no invitation");
+  }
   return peer::UsableWarrant::make(std::move(warrant), key).certify(node, made_at);
 }
 
@@ -248,18 +295,20 @@ JsonAnswer approve(const Approved& wanted, const Invocation& call) {
   if (!pending) return pending;
   const auto known = call.ask("certificates");
   if (!known) return known;
-  const auto ids = nodes_to_approve(wanted, pending->at("waiting"), known->at("certificates"));
-  if (!ids) return std::unexpected(ids.error());
-  if (!agrees_to(wanted, *ids, pending->at("waiting")))
+  const auto approvals = wanted.renew_before.empty()
+                             ? nodes_to_approve(wanted, pending->at("waiting"), known->at("certificates"))
+                             : certificates_to_renew(wanted, *key, known->at("certificates"));
+  if (!approvals) return std::unexpected(approvals.error());
+  if (!agrees_to(wanted, *approvals, pending->at("waiting")))
     return failure("nothing was signed: look at this list, then add --yes, or name the nodes");
   constexpr std::size_t most_at_once = 50;  // a request of the control socket has room for them
   json told{{"nodes", json::array()}};
-  for (auto next = ids->begin(); next != ids->end();) {
+  for (auto next = approvals->begin(); next != approvals->end();) {
     json digits = json::array();
-    for (; next != ids->end() && digits.size() < most_at_once; ++next) {
-      NodeId node;
-      if (!peer::parse_hex(*next, node.bytes)) return failure("the daemon names a node by no id");
-      digits.push_back(peer::hex(bytes_of(certificate_for(node, wanted, *key, known->at("certificates")))));
+    for (; next != approvals->end() && digits.size() < most_at_once; ++next) {
+      const auto certificate = certificate_for(*next, wanted, *key, known->at("certificates"));
+      if (!certificate) return std::unexpected(certificate.error());
+      digits.push_back(peer::hex(bytes_of(*certificate)));
     }
     const auto taken = call.request({{"command", "certify"}, {"certificates", std::move(digits)}});
     if (!taken) return taken;
@@ -283,11 +332,21 @@ void add_approve(CLI::App& app, CommandAction& chosen) {
   approve_command->add_option("NODE", wanted->nodes,
                               "Ids, or the first digits of those that 'gossamerctl pending' shows");
   approve_command->add_flag("--all", wanted->all, "All that 'gossamerctl pending' shows here; asks first");
-  approve_command->add_flag("--yes", wanted->yes, "With --all: does not ask");
+  approve_command
+      ->add_option(
+          "--renew", wanted->renew_before,
+          "All whose certificates end within this time and were signed with the same key, with the rights that "
+          "they have; asks first")
+      ->type_name("TIME")
+      ->check(time_complaint);
+  approve_command->add_flag("--yes", wanted->yes, "With --all or --renew: does not ask");
   add_granted(*approve_command, wanted->granted);
+  for (const char* option : {"NODE", "--all", "--jobs", "--only-follows"})
+    approve_command->get_option("--renew")->excludes(approve_command->get_option(option));
   approve_command->footer("On any member. The certificates travel to all, and so to the nodes themselves.");
   approve_command->callback([wanted, &chosen] {
-    if (wanted->nodes.empty() == !wanted->all) throw CLI::ValidationError("approve", "name the nodes, or give --all");
+    if (wanted->renew_before.empty() && wanted->nodes.empty() == !wanted->all)
+      throw CLI::ValidationError("approve", "name the nodes, or give --all or --renew");
     chosen = [wanted](const Invocation& call) {
       return call.end(approve(*wanted, call), [](const json& answer, bool) {
         return fmt::format("approved {} nodes; 'gossamerctl certificates' shows them\n", answer.at("nodes").size());

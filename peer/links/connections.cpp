@@ -8,36 +8,42 @@ std::optional<Connections::Closing> Connections::opened(int descriptor, End end,
   const auto known = connections_.find(descriptor);
   if (is_admitted(descriptor, end)) return std::nullopt;
   const bool spoke = known != connections_.end() && known->second.end == end && known->second.spoke;
-  connections_[descriptor] = {
-      .end = std::move(end), .routing_id = {}, .since = now, .order = ++opened_, .spoke = spoke};
-  if (strangers() <= max_strangers_) return std::nullopt;
+  put(descriptor, {.end = std::move(end), .routing_id = {}, .since = now, .order = ++opened_, .spoke = spoke});
+  if (strangers_ <= max_strangers_) return std::nullopt;
   const auto found = one_too_many();
   Closing closing{found->first, found->second.end, Closing::Why::too_many};
   take_out(found);
   return closing;
 }
 
+/// A stranger's connection, in the place of what had this descriptor.
+void Connections::put(int descriptor, Connection connection) {
+  if (const auto known = connections_.find(descriptor); known != connections_.end()) discount(known->second);
+  count(descriptor, connection);
+  connections_[descriptor] = std::move(connection);
+}
+
+void Connections::count(int descriptor, const Connection& connection) {
+  if (connection.routing_id.empty())
+    strangers_ += of_host_[connection.end.host].emplace(connection.order, descriptor).second;
+}
+
+void Connections::discount(const Connection& connection) {
+  const auto host = of_host_.find(connection.end.host);
+  if (!connection.routing_id.empty() || host == of_host_.end()) return;
+  strangers_ -= host->second.erase(connection.order);
+  if (host->second.empty()) of_host_.erase(host);
+}
+
 /// Chooses the oldest stranger of the host that has the most, and between such hosts the oldest stranger of all.
 Connections::Table::iterator Connections::one_too_many() {
-  std::map<std::string, std::size_t> of_host;
-  for (const auto& [descriptor, connection] : connections_) {
-    if (connection.routing_id.empty()) ++of_host[connection.end.host];
-  }
-  auto chosen = connections_.end();
-  std::size_t most = 0;
-  for (auto it = connections_.begin(); it != connections_.end(); ++it) {
-    if (!it->second.routing_id.empty()) continue;
-    const std::size_t count = of_host[it->second.end.host];
-    if (count > most || (count == most && it->second.order < chosen->second.order)) {
-      chosen = it;
-      most = count;
-    }
-  }
-  return chosen;
+  const auto rank = [](const auto& host) { return std::pair(host.second.size(), ~host.second.begin()->first); };
+  return connections_.find(std::ranges::max_element(of_host_, {}, rank)->second.begin()->second);
 }
 
 Connections::Table::iterator Connections::take_out(Table::iterator which) {
   const Connection& connection = which->second;
+  discount(connection);
   if (connection.routing_id.empty() && connection.bytes > max_stranger_bytes) bytes_of_greedy_ += connection.bytes;
   return connections_.erase(which);
 }
@@ -45,7 +51,7 @@ Connections::Table::iterator Connections::take_out(Table::iterator which) {
 std::optional<Connections::Ended> Connections::closed(int descriptor) {
   const auto found = connections_.find(descriptor);
   if (found == connections_.end()) return std::nullopt;
-  Ended ended{std::move(found->second.end), !found->second.routing_id.empty(), found->second.spoke};
+  Ended ended{found->second.end, !found->second.routing_id.empty(), found->second.spoke};
   take_out(found);
   return ended;
 }
@@ -63,12 +69,14 @@ bool Connections::is_admitted(int descriptor, const End& end) const {
 void Connections::spoke(int descriptor, const End& end, TimeUs now) {
   const auto known = connections_.find(descriptor);
   if (known == connections_.end() || known->second.end != end)
-    connections_[descriptor] = {.end = end, .routing_id = {}, .since = now, .order = ++opened_};
+    put(descriptor, {.end = end, .routing_id = {}, .since = now, .order = ++opened_});
   connections_[descriptor].spoke = true;
 }
 
 void Connections::admit(int descriptor, const End& end, const std::string& routing_id) {
-  Connection& connection = connections_[descriptor];
+  const auto [which, is_new] = connections_.try_emplace(descriptor);
+  Connection& connection = which->second;
+  if (!is_new) discount(connection);
   connection.end = end;
   connection.routing_id = routing_id;
 }
@@ -81,6 +89,8 @@ void Connections::dismiss(const std::string& routing_id, TimeUs now) {
   found->second.since = now;
   found->second.bytes_then.reset();
   found->second.bytes = 0;
+  found->second.order = ++opened_;
+  count(found->first, found->second);
 }
 
 std::vector<Connections::Closing> Connections::take(Closing::Why why,
@@ -109,11 +119,6 @@ std::vector<Connections::Closing> Connections::take_greedy(const std::function<s
     stranger.bytes = bytes - *stranger.bytes_then;
     return stranger.bytes > max_stranger_bytes;
   });
-}
-
-std::size_t Connections::strangers() const {
-  return static_cast<std::size_t>(
-      std::ranges::count_if(connections_, [](const auto& item) { return item.second.routing_id.empty(); }));
 }
 
 }  // namespace gossamer::peer

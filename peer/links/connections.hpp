@@ -64,7 +64,7 @@ class Connections {
   /// Bytes that have come from strangers that had sent too much, and whose connections have ended since forget_bytes().
   [[nodiscard]] std::uint64_t bytes_of_greedy() const { return bytes_of_greedy_; }
   void forget_bytes() { bytes_of_greedy_ = 0; }
-  [[nodiscard]] std::size_t strangers() const;
+  [[nodiscard]] std::size_t strangers() const { return strangers_; }
   [[nodiscard]] TimeUs patience() const { return patience_; }
 
  private:
@@ -80,6 +80,9 @@ class Connections {
 
   using Table = std::map<int, Connection>;
 
+  void put(int descriptor, Connection connection);
+  void count(int descriptor, const Connection& connection);
+  void discount(const Connection& connection);
   [[nodiscard]] Table::iterator one_too_many();
   /// Returns what is behind it.
   Table::iterator take_out(Table::iterator which);
@@ -90,6 +93,9 @@ class Connections {
   std::size_t max_strangers_;
   TimeUs patience_;
   Table connections_;  // the key is the descriptor
+  /// By their hosts, the strangers' orders and descriptors: under a flood each that comes has to be quick.
+  std::map<std::string, std::map<std::uint64_t, int>> of_host_;
+  std::size_t strangers_ = 0;
   std::uint64_t opened_ = 0;
   std::uint64_t bytes_of_greedy_ = 0;
 };

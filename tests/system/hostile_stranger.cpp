@@ -5,8 +5,9 @@
 //     hostile_stranger ACT COUNT < INVITATION
 //
 // ACT is `routing-ids`: it claims the numbers that an unseeded ZeroMQ would give to the first COUNT connections, and
-// then makes as many without a claim. Or `hold`: COUNT connections that say nothing, until
-// standard input ends. Prints one line of JSON when all connections are made, and one at the end: `secured`, how many
+// then makes as many without a claim. Or `come-and-go`: COUNT connections, a few at a time, which claim the first
+// thousand of those numbers again and again. Or `hold`: COUNT connections that say nothing, until standard input ends.
+// Prints one line of JSON when all connections are made, and one at the end: `secured`, how many
 // handshakes were completed so far, and `ended`, how many of the connections the other end has closed.
 //
 // It has one thread. ZeroMQ's monitors report the state of the connections.
@@ -33,7 +34,7 @@ using namespace gossamer::peer;
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::seconds patience{20};
-constexpr std::chrono::milliseconds poll_step{20};
+constexpr std::chrono::milliseconds poll_step{2};
 constexpr int max_connections = 4000;
 /// Handshakes under way at once. Many more would all take longer than a daemon allows, on a busy machine.
 constexpr std::size_t most_handshakes = 16;
@@ -92,8 +93,7 @@ class Stranger {
   }
 
   void connect(const std::string& routing_id) {
-    connections_.push_back(std::make_unique<Connection>(context_, identity_, invitation_, routing_id,
-                                                        static_cast<int>(connections_.size())));
+    connections_.push_back(std::make_unique<Connection>(context_, identity_, invitation_, routing_id, made_++));
     if (connections_.size() % most_handshakes == 0) settle();
   }
   /// Waits until each has completed its handshake or was closed; `closed`: until each was closed.
@@ -109,23 +109,39 @@ class Stranger {
       std::this_thread::sleep_for(poll_step);
     }
   }
+  /// Closes all, and goes on counting.
+  void close() {
+    closed_ = count();
+    connections_.clear();
+  }
   void report() {
-    int secured = 0;
-    int ended = 0;
-    for (const auto& connection : connections_) {
-      connection->look();
-      secured += connection->secured ? 1 : 0;
-      ended += connection->ended ? 1 : 0;
-    }
-    std::puts(nlohmann::json{{"secured", secured}, {"ended", ended}}.dump().c_str());
+    const Count all = count();
+    std::puts(nlohmann::json{{"secured", all.secured}, {"ended", all.ended}}.dump().c_str());
     std::fflush(stdout);
   }
 
  private:
+  struct Count {
+    int secured = 0;
+    int ended = 0;
+  };
+
+  Count count() {
+    Count all = closed_;
+    for (const auto& connection : connections_) {
+      connection->look();
+      all.secured += connection->secured ? 1 : 0;
+      all.ended += connection->ended ? 1 : 0;
+    }
+    return all;
+  }
+
   Invitation invitation_;
   Identity identity_ = Identity::generate();
   zmq::context_t context_;
   std::vector<std::unique_ptr<Connection>> connections_;
+  int made_ = 0;
+  Count closed_;
 };
 
 /// The name that ZeroMQ gives to the `n`th connection of a ROUTER whose first random number is `first`.
@@ -136,19 +152,34 @@ std::string numbered(std::uint32_t first, std::uint32_t n) {
   return id;
 }
 
+/// As libzmq's generate_random() makes it in a process where nobody else has drawn a number.
+std::uint32_t first_number() {
+  const auto low = static_cast<std::uint32_t>(std::rand());
+  const auto high = static_cast<std::uint32_t>(std::rand());
+  return high << 31 | low;
+}
+
 void claim_routing_ids(Stranger& stranger, int count) {
   for (int socket = 0; socket < sockets_before; ++socket) {
-    // As in libzmq's generate_random(), in a process where nobody else has drawn a number.
-    const auto low = static_cast<std::uint32_t>(std::rand());
-    const auto high = static_cast<std::uint32_t>(std::rand());
+    const std::uint32_t first = first_number();
     for (int n = 0; n < count; ++n)
-      stranger.connect(numbered(high << 31 | low, static_cast<std::uint32_t>(n)));
+      stranger.connect(numbered(first, static_cast<std::uint32_t>(n)));
   }
   stranger.settle();
   for (int n = 0; n < count; ++n)
     stranger.connect({});
   stranger.settle();
   stranger.report();
+}
+
+void come_and_go(Stranger& stranger, int count) {
+  constexpr int names = 1000;
+  const std::uint32_t first = first_number();
+  for (int n = 0; n < count; ++n) {
+    stranger.connect(numbered(first, static_cast<std::uint32_t>(n % names)));
+    if (static_cast<std::size_t>(n) % most_handshakes == most_handshakes - 1) stranger.close();
+  }
+  stranger.settle();
 }
 
 void hold(Stranger& stranger, int count) {
@@ -172,8 +203,9 @@ int fail(const std::string& message) {
 int main(int argc, char** argv) {
   const std::string act = argc == 3 ? argv[1] : "";
   const int count = argc == 3 ? std::atoi(argv[2]) : 0;
-  if ((act != "routing-ids" && act != "hold") || count < 1 || count > max_connections)
-    return fail("routing-ids | hold, and how many, up to " + std::to_string(max_connections));
+  if (act != "come-and-go" && act != "routing-ids" && act != "hold") return fail("routing-ids | come-and-go | hold");
+  if (count < 1 || (act != "come-and-go" && count > max_connections))
+    return fail("how many: up to " + std::to_string(max_connections) + " that are there at once");
   std::string line;
   for (char byte = 0; ::read(STDIN_FILENO, &byte, 1) == 1 && byte != '\n';)
     line += byte;
@@ -182,6 +214,8 @@ int main(int argc, char** argv) {
   Stranger stranger(std::move(*invitation));
   if (act == "routing-ids") {
     claim_routing_ids(stranger, count);
+  } else if (act == "come-and-go") {
+    come_and_go(stranger, count);
   } else {
     hold(stranger, count);
   }

@@ -7,6 +7,7 @@ import json
 import os
 import resource
 import select
+import selectors
 import socket
 import struct
 import subprocess
@@ -34,12 +35,20 @@ KEPT_FRAME_BYTES = 4 << 20
 FLOODS = 16
 FLOODS_AT_ONCE = 32
 FLOOD_S = 3.0
+COMING_BACK = 8000
+COME_AND_GO = 2000
+ADDRESSES = 250
+STRANGERS_BYTES = 32 << 20
+
+
+def greeting(mechanism: bytes) -> bytes:
+    """Of ZMTP 3.1."""
+    return b"\xff" + bytes(8) + b"\x7f\x03\x01" + mechanism.ljust(52, b"\0")
 
 
 def beginning_of_a_frame(mechanism: bytes, frame_bytes: int) -> bytes:
-    """The greeting of ZMTP 3.1 with this mechanism, and the header of a command."""
-    greeting = b"\xff" + bytes(8) + b"\x7f\x03\x01" + mechanism.ljust(52, b"\0")
-    return greeting + b"\x06" + struct.pack(">Q", frame_bytes)
+    """The greeting with this mechanism, and the header of a command."""
+    return greeting(mechanism) + b"\x06" + struct.pack(">Q", frame_bytes)
 
 
 def has_ended(connection: socket.socket) -> bool:
@@ -103,6 +112,11 @@ class Stranger(SystemTest):
             told = self.told(stranger)
             stranger.stdin.close()
         self.assertGreater(told["secured"], 64, "an invitation is enough for a handshake")
+        self.assert_unmoved()
+
+    def test_claims_the_same_routing_ids_again_and_again(self) -> None:
+        with self.start_stranger(self.nodes[0], "come-and-go", COME_AND_GO) as stranger:
+            self.assertGreater(self.told(stranger)["secured"], COME_AND_GO // 2)
         self.assert_unmoved()
 
     def sockets(self, node: Node) -> int:
@@ -192,6 +206,43 @@ class Stranger(SystemTest):
         for stranger in made:
             stranger.close()
         return most
+
+    def test_comes_back_from_many_addresses(self) -> None:
+        """Thousands of connections, each made anew as soon as it is closed. All strangers together take less than
+        STRANGERS_BYTES, and a node at another address comes in."""
+        node = self.nodes[0]
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        self.addCleanup(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        before = most = private_bytes(node)
+        newcomer = None
+        made = 0
+        begun = time.monotonic()
+        with selectors.DefaultSelector() as coming_back:
+            while time.monotonic() < begun + FLOOD_S or newcomer is None or newcomer.status()["neighbours"] < 2:
+                self.assertLess(time.monotonic(), begun + PATIENCE_S, "a member still comes in")
+                if newcomer is None and time.monotonic() > begun + FLOOD_S / 2:
+                    newcomer = self.cluster.start("newcomer")
+                while len(coming_back.get_map()) < min(COMING_BACK, hard // 2):
+                    stranger = socket.socket()
+                    stranger.setblocking(False)
+                    stranger.bind((f"127.1.{made % ADDRESSES}.1", 0))
+                    stranger.connect_ex(node.endpoint)
+                    coming_back.register(stranger, selectors.EVENT_READ | selectors.EVENT_WRITE)
+                    made += 1
+                for key, events in coming_back.select(0.1):
+                    if events & selectors.EVENT_WRITE and send_some(key.fileobj, greeting(b"CURVE")) > 0:
+                        coming_back.modify(key.fileobj, selectors.EVENT_READ)
+                    elif has_ended(key.fileobj):
+                        coming_back.unregister(key.fileobj)
+                        key.fileobj.close()
+                most = max(most, private_bytes(node))
+            for key in list(coming_back.get_map().values()):
+                key.fileobj.close()
+        print(f"{made} connections, grown by {(most - before) >> 20} MiB")
+        self.assertLess(most - before, STRANGERS_BYTES)
+        self.assertGreater(made, 2 * COMING_BACK)
+        self.assert_unmoved()
 
     def test_floods_the_port_of_one_with_few_descriptors(self) -> None:
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

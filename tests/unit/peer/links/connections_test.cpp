@@ -1,7 +1,11 @@
 // Tests which connections to the listening port are closed.
 
 #include "peer/links/connections.hpp"
+
+#include <algorithm>
+
 #include "catch.hpp"
+#include "gossip/random.hpp"
 
 using namespace gossamer;
 using namespace gossamer::peer;
@@ -135,4 +139,58 @@ TEST_CASE("bytes of strangers within their limit do not count, nor do those of a
   (void)connections.closed(3);
   (void)connections.closed(5);
   CHECK(connections.bytes_of_greedy() == 2 * max_stranger_bytes);
+}
+
+TEST_CASE("whatever comes and goes, the strangers are counted, and who has the most of them gives way") {
+  constexpr std::size_t most = 6;
+  gossip::Random random(3);
+  Connections connections(most, 50);
+  std::map<int, Connections::End> strangers;
+  std::map<std::string, Connections::End> admitted;  // by their names
+  int ports = 0;
+  const auto of_host = [&](const std::string& host) {
+    return std::ranges::count_if(strangers, [&](const auto& one) { return one.second.host == host; });
+  };
+  for (TimeUs now = 0; now < 20'000; ++now) {
+    const int descriptor = static_cast<int>(random.below(12));
+    const std::string name = "name " + std::to_string(descriptor);
+    const Connections::End end{"host " + std::to_string(random.below(4)), ++ports};
+    switch (random.below(6)) {
+      case 0:
+      case 1: {
+        strangers[descriptor] = end;
+        admitted.erase(name);
+        const auto closing = connections.opened(descriptor, end, now);
+        REQUIRE(closing.has_value() == (strangers.size() > most));
+        if (!closing) break;
+        CHECK(strangers.at(closing->descriptor) == closing->end);
+        for (const auto& [other, its_end] : strangers)
+          CHECK(of_host(its_end.host) <= of_host(closing->end.host));
+        strangers.erase(closing->descriptor);
+        break;
+      }
+      case 2:
+        CHECK(connections.closed(descriptor).has_value() ==
+              (strangers.contains(descriptor) || admitted.contains(name)));
+        strangers.erase(descriptor);
+        admitted.erase(name);
+        break;
+      case 3:
+        if (!strangers.contains(descriptor)) break;
+        admitted[name] = strangers.at(descriptor);
+        connections.admit(descriptor, admitted.at(name), name);
+        strangers.erase(descriptor);
+        break;
+      case 4:
+        if (strangers.size() == most || !admitted.contains(name)) break;
+        connections.dismiss(name, now);
+        strangers[descriptor] = admitted.at(name);
+        admitted.erase(name);
+        break;
+      default:
+        for (const Connections::Closing& late : connections.take_late(now))
+          CHECK(strangers.erase(late.descriptor) == 1);
+    }
+    REQUIRE(connections.strangers() == strangers.size());
+  }
 }

@@ -6,9 +6,9 @@
 //
 // ACT is `routing-ids`: it claims the numbers that an unseeded ZeroMQ would give to the first COUNT connections, and
 // then makes as many without a claim. Or `come-and-go`: COUNT connections, a few at a time, which claim the first
-// thousand of those numbers again and again. Or `hold`: COUNT connections that say nothing, until standard input ends.
-// Prints one line of JSON when all connections are made, and one at the end: `secured`, how many
-// handshakes were completed so far, and `ended`, how many of the connections the other end has closed.
+// 1024 of those numbers again and again. Or `hold`: COUNT connections that say nothing, until standard input ends.
+// Prints one line of JSON when all connections are made, and one at the end: `secured`, how many handshakes were
+// completed so far, and `ended`, how many of the connections the other end has closed.
 //
 // It has one thread. ZeroMQ's monitors report the state of the connections.
 
@@ -37,7 +37,7 @@ constexpr std::chrono::seconds patience{20};
 constexpr std::chrono::milliseconds poll_step{2};
 constexpr int max_connections = 4000;
 /// Handshakes under way at once. Many more would all take longer than a daemon allows, on a busy machine.
-constexpr std::size_t most_handshakes = 16;
+constexpr int most_handshakes = 16;
 /// The number of ROUTER and REP sockets that a daemon may have made before the one that listens, and that one.
 constexpr int sockets_before = 4;
 
@@ -65,6 +65,11 @@ class Connection {
     socket_.connect(invitation.addresses.front().text());
   }
 
+  /// Without that, ZeroMQ would wait for somebody who receives its events.
+  ~Connection() { zmq_socket_monitor(socket_.handle(), nullptr, 0); }
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+
   void look() {
     zmq::message_t event;
     zmq::message_t address;
@@ -88,13 +93,11 @@ class Connection {
 
 class Stranger {
  public:
-  explicit Stranger(Invitation invitation) : invitation_(std::move(invitation)) {
-    context_.set(zmq::ctxopt::max_sockets, 3 * max_connections);
-  }
+  explicit Stranger(Invitation invitation) : invitation_(std::move(invitation)) { begin_anew(); }
 
   void connect(const std::string& routing_id) {
-    connections_.push_back(std::make_unique<Connection>(context_, identity_, invitation_, routing_id, made_++));
-    if (connections_.size() % most_handshakes == 0) settle();
+    connections_.push_back(std::make_unique<Connection>(context_, identity_, invitation_, routing_id, made_));
+    if (++made_ % most_handshakes == 0) settle();
   }
   /// Waits until each has completed its handshake or was closed; `closed`: until each was closed.
   void settle(bool closed = false) {
@@ -113,6 +116,11 @@ class Stranger {
   void close() {
     closed_ = count();
     connections_.clear();
+  }
+  /// ZeroMQ closes descriptors later than sockets. Waits until all are closed.
+  void begin_anew() {
+    context_ = zmq::context_t();
+    context_.set(zmq::ctxopt::max_sockets, 3 * max_connections);
   }
   void report() {
     const Count all = count();
@@ -173,11 +181,12 @@ void claim_routing_ids(Stranger& stranger, int count) {
 }
 
 void come_and_go(Stranger& stranger, int count) {
-  constexpr int names = 1000;
+  constexpr int names = 64 * most_handshakes;
   const std::uint32_t first = first_number();
   for (int n = 0; n < count; ++n) {
     stranger.connect(numbered(first, static_cast<std::uint32_t>(n % names)));
-    if (static_cast<std::size_t>(n) % most_handshakes == most_handshakes - 1) stranger.close();
+    if (n % most_handshakes == most_handshakes - 1) stranger.close();
+    if (n % names == names - 1) stranger.begin_anew();
   }
   stranger.settle();
 }

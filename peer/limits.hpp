@@ -76,11 +76,12 @@ inline constexpr std::uint32_t max_malformed_messages = 16;
 inline constexpr TimeUs misbehaviour_ban_us = 60 * us_per_s;
 /// The most connections to the listening port that are not admitted yet, and the time that each has. They may also take
 /// no more than a quarter of the limit on open files.
-inline constexpr std::size_t max_strangers = 256;
+inline constexpr std::size_t max_strangers = 128;
 inline constexpr TimeUs stranger_patience_us = 10 * us_per_s;
-/// A connection that is not admitted is closed when more bytes than this have come on it. Otherwise each could make
-/// ZeroMQ keep an unfinished frame as large as admitted nodes may send.
-inline constexpr std::uint64_t max_stranger_bytes = 16 * 1024;
+/// A connection that is not admitted is closed when more bytes than this have come on it: more than a handshake and the
+/// longest hello take. Otherwise each could make ZeroMQ keep an unfinished frame as large as admitted nodes may send.
+/// What ZeroMQ makes of a handshake's properties is up to 37 times as large as they are.
+inline constexpr std::uint64_t max_stranger_bytes = 3 * 1024;
 /// How many hellos and claims are looked at in a burst, and then each second: those of one key, and those from one
 /// address. The rest are dropped, and diallers try again. max_throttled keys and as many addresses are remembered.
 inline constexpr std::uint32_t hello_burst = 16;

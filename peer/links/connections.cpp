@@ -3,6 +3,12 @@
 #include <algorithm>
 
 namespace gossamer::peer {
+namespace {
+
+/// More than a handshake without properties of its own.
+constexpr std::uint64_t handshake_bytes = 1024;
+
+}  // namespace
 
 std::optional<Connections::Closing> Connections::opened(int descriptor, End end, TimeUs now) {
   const auto known = connections_.find(descriptor);
@@ -44,7 +50,7 @@ Connections::Table::iterator Connections::one_too_many() {
 Connections::Table::iterator Connections::take_out(Table::iterator which) {
   const Connection& connection = which->second;
   discount(connection);
-  if (connection.routing_id.empty() && connection.bytes > max_stranger_bytes) bytes_of_greedy_ += connection.bytes;
+  if (connection.routing_id.empty() && connection.bytes > handshake_bytes) bytes_of_greedy_ += connection.bytes;
   return connections_.erase(which);
 }
 

@@ -61,7 +61,8 @@ class Connections {
   /// The strangers that have sent too much, each named once. `received` gives the bytes that have ever come on a
   /// descriptor. Bytes that came on a connection before it was dismissed do not count.
   [[nodiscard]] std::vector<Closing> take_greedy(const std::function<std::uint64_t(int)>& received);
-  /// Bytes that have come from strangers that had sent too much, and whose connections have ended since forget_bytes().
+  /// Bytes that have come from strangers that had sent more than a usual handshake, and whose connections have ended
+  /// since forget_bytes().
   [[nodiscard]] std::uint64_t bytes_of_greedy() const { return bytes_of_greedy_; }
   void forget_bytes() { bytes_of_greedy_ = 0; }
   [[nodiscard]] std::size_t strangers() const { return strangers_; }

@@ -44,6 +44,8 @@ constexpr std::chrono::milliseconds strangers_pause{5};
 /// first, which is Linux's default. Linux doubles both.
 constexpr int stranger_buffer_bytes = 4 << 10;
 constexpr int first_buffer_bytes = 64 << 10;
+/// More than the kernel keeps for a stranger.
+constexpr std::size_t most_unread_bytes = 16 << 20;
 /// The most sealed connections that exist or are expected.
 constexpr std::size_t max_sealed = 4 * max_links;
 
@@ -481,11 +483,12 @@ void Listener::tend_memory() {
 
 /// ZeroMQ offers no way to close one connection, so shutdown() makes it find the end of the stream. ZeroMQ may have
 /// closed the descriptor already, its event may still wait, and the number may belong to another connection by now. So
-/// the other end must still be the same.
+/// the other end must still be the same. What has come and was not read is discarded: ZeroMQ would read it first.
 void Listener::hang_up(const Connections::Closing& closing) {
   const auto own = end_of(closing.descriptor, &::getsockname);
   if (!own || own->port != address_.port || end_of(closing.descriptor, &::getpeername) != closing.end) return;
   ::shutdown(closing.descriptor, SHUT_RDWR);
+  (void)::recv(closing.descriptor, nullptr, most_unread_bytes, MSG_TRUNC | MSG_DONTWAIT);
   handlers_.closing(closing);
 }
 

@@ -3,6 +3,8 @@ handshakes, or only connects, and is admitted nowhere. Whatever he does, the mem
 the resources of his connections are bounded.
 """
 
+import base64
+import itertools
 import json
 import os
 import resource
@@ -13,17 +15,18 @@ import struct
 import subprocess
 import time
 import unittest
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Tuple
 
 import numpy as np
 
+from curve import Handshake, a_property, greeting
 from support import BUILD, PATIENCE_S, Node, SystemTest, gossamerctl, private_bytes, wait_until
 from training import descriptors
 
 HOSTILE_STRANGER = os.environ.get("GOSSAMER_HOSTILE_STRANGER", "")
 ELEMENTS = 2000
 # The bounds in docs/reference/wire.md: how many strangers may be there at once, and how many seconds each has.
-MAX_STRANGERS = 256
+MAX_STRANGERS = 128
 STRANGER_PATIENCE_S = 10
 # How many descriptors the flooded daemon may open. A quarter of them is for strangers.
 FEW_DESCRIPTORS = 240
@@ -39,11 +42,6 @@ COMING_BACK = 8000
 COME_AND_GO = 2000
 ADDRESSES = 250
 STRANGERS_BYTES = 32 << 20
-
-
-def greeting(mechanism: bytes) -> bytes:
-    """Of ZMTP 3.1."""
-    return b"\xff" + bytes(8) + b"\x7f\x03\x01" + mechanism.ljust(52, b"\0")
 
 
 def beginning_of_a_frame(mechanism: bytes, frame_bytes: int) -> bytes:
@@ -243,6 +241,52 @@ class Stranger(SystemTest):
         self.assertLess(most - before, STRANGERS_BYTES)
         self.assertGreater(made, 2 * COMING_BACK)
         self.assert_unmoved()
+
+    def test_tells_of_many_properties(self) -> None:
+        """In the handshake, for which the public half of the listening key is enough. ZeroMQ keeps each property until the
+        connection ends, and takes 37 times its bytes for it."""
+        node = self.nodes[0]
+        listening_key = base64.urlsafe_b64decode(self.expired_invitation(node).split(":")[1] + "==")[24:56]
+        names = [a_property(bytes(name), b"") for name in itertools.product(range(33, 127), repeat=2)]
+        before = private_bytes(node)
+        for count in (330, 2000):
+            most, told = self.tell_of(node, listening_key, b"".join(names[:count]))
+            print(f"{told} told of {count} properties, grown by {(most - before) >> 20} MiB")
+            self.assertLess(most - before, STRANGERS_BYTES)
+            self.assertGreater(told, 2 * MAX_STRANGERS)
+            wait_until(lambda: private_bytes(node) < before + FRAME_BYTES // 2, PATIENCE_S, "memory is given back")
+        self.assert_unmoved()
+
+    def tell_of(self, node: Node, listening_key: bytes, properties: bytes) -> Tuple[int, int]:
+        """The most private bytes that the daemon had, and how many connections sent their properties."""
+        most = told = 0
+        begun = time.monotonic()
+        with selectors.DefaultSelector() as telling:
+            while time.monotonic() < begun + FLOOD_S or told <= 2 * MAX_STRANGERS:
+                self.assertLess(time.monotonic(), begun + PATIENCE_S, f"{told} told")
+                while len(telling.get_map()) < 2 * MAX_STRANGERS:
+                    handshake = Handshake(listening_key)
+                    stranger = socket.create_connection(node.endpoint, PATIENCE_S)
+                    stranger.setblocking(False)
+                    send_some(stranger, handshake.begin())
+                    telling.register(stranger, selectors.EVENT_READ, (handshake, bytearray()))
+                for key, _ in telling.select(0.1):
+                    handshake, heard = key.data
+                    try:
+                        piece = key.fileobj.recv(1 << 12)
+                    except OSError:
+                        piece = b""
+                    heard.extend(piece)
+                    if len(heard) == handshake.welcome_bytes:
+                        send_some(key.fileobj, handshake.answer(bytes(heard), properties))
+                        told += 1
+                    if not piece:
+                        telling.unregister(key.fileobj)
+                        key.fileobj.close()
+                most = max(most, private_bytes(node))
+            for key in list(telling.get_map().values()):
+                key.fileobj.close()
+        return most, told
 
     def test_floods_the_port_of_one_with_few_descriptors(self) -> None:
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

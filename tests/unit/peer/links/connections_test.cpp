@@ -129,16 +129,18 @@ TEST_CASE("a stranger that sends too much is closed, and what came before it was
   CHECK(connections.bytes_of_greedy() == 0);
 }
 
-TEST_CASE("bytes of strangers within their limit do not count, nor do those of admitted nodes") {
+TEST_CASE("bytes of a usual handshake do not count, nor do those of admitted nodes") {
   Connections connections(8, 100);
-  for (int descriptor = 3; descriptor < 6; ++descriptor)
+  for (int descriptor = 3; descriptor < 7; ++descriptor)
     CHECK_FALSE(connections.opened(descriptor, {"a", descriptor}, 0));
   connections.admit(5, {"a", 5}, "name");
-  const auto received = [](int descriptor) { return descriptor == 3 ? max_stranger_bytes : 2 * max_stranger_bytes; };
+  const auto received = [](int descriptor) {
+    return descriptor == 3 ? 600 : descriptor == 6 ? max_stranger_bytes : 2 * max_stranger_bytes;
+  };
   CHECK(connections.take_greedy(received).size() == 1);
-  (void)connections.closed(3);
-  (void)connections.closed(5);
-  CHECK(connections.bytes_of_greedy() == 2 * max_stranger_bytes);
+  for (int descriptor = 3; descriptor < 7; ++descriptor)
+    (void)connections.closed(descriptor);
+  CHECK(connections.bytes_of_greedy() == 3 * max_stranger_bytes);
 }
 
 TEST_CASE("whatever comes and goes, the strangers are counted, and who has the most of them gives way") {

@@ -182,7 +182,9 @@ std::expected<void, AttachRefusal> Node::attach(std::shared_ptr<ClientSession> s
     if (Job& job = *found->second.job; !job.client_gone()) return job.add(std::move(session));
     remove(found);  // the former clients are gone; their job's work is given up
   }
-  if (jobs_.size() >= static_cast<std::size_t>(config_.limits.jobs)) {
+  const auto limit = static_cast<std::size_t>(config_.limits.jobs);
+  if (jobs_.size() >= limit) remove_oldest_without_clients();
+  if (jobs_.size() >= limit) {
     return cannot_attach(layout::AttachStatus::limit_reached,
                          fmt::format("this daemon has {} jobs, which is its limit; raise [limits] jobs", jobs_.size()));
   }
@@ -239,6 +241,16 @@ void Node::remove(std::map<std::uint64_t, Held>::iterator position) {
   if (gone_.size() < max_gone) gone_.insert(position->first);
   position->second.job->end();
   jobs_.erase(position);
+}
+
+/// Jobs without clients only finish what is in flight. They are in nobody's way: no user's limit counts them.
+void Node::remove_oldest_without_clients() {
+  auto oldest = jobs_.end();
+  for (auto position = jobs_.begin(); position != jobs_.end(); ++position) {
+    const bool is_older = oldest == jobs_.end() || position->second.gone_us < oldest->second.gone_us;
+    if (position->second.job->client_gone() && is_older) oldest = position;
+  }
+  if (oldest != jobs_.end()) remove(oldest);
 }
 
 void Node::remove_finished_jobs() {

@@ -121,6 +121,7 @@ class Node final : public Core, private JobHost, private AveragesHost, private p
   void drain_as_needed();
   void drain_if_needed(Job& job);
   void received_without_job(const NodeId& from, const Message& message);
+  void remove_oldest_without_clients();
   void remove_finished_jobs();
   void give_failed_gpus_up();
   void remove(std::map<std::uint64_t, Held>::iterator position);

@@ -1,6 +1,7 @@
 #include "daemon/cluster/cluster_state.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -38,6 +39,17 @@ bool are_lost(const std::optional<std::string>& notes, const peer::Certificates&
   return notes ? notes->empty() : !certificates.entries().empty();
 }
 
+/// What the node has kept of a cluster whose key it does not have any more. Decisions are the cluster's: another one
+/// would take these for its own.
+std::vector<std::string> left_of_a_cluster(const StateFolder& state) {
+  std::vector<std::string> left;
+  for (const char* name : {notes_name, denials_name, certificates_name, invited_by_name}) {
+    std::error_code ignored;
+    if (std::filesystem::exists(state.path() / name, ignored)) left.emplace_back(name);
+  }
+  return left;
+}
+
 std::expected<std::vector<std::string>, std::string> parse_addresses(std::string_view text) {
   std::vector<std::string> addresses;
   while (!text.empty()) {
@@ -56,15 +68,24 @@ std::expected<std::vector<std::string>, std::string> parse_addresses(std::string
 std::expected<ClusterState, std::string> ClusterState::load(const StateFolder& state,
                                                             const std::filesystem::path& key_file, bool wait_to_join) {
   std::error_code ignored;
-  const bool waits = wait_to_join && !std::filesystem::exists(key_file, ignored);
+  const bool has_key = std::filesystem::exists(key_file, ignored);
+  if (const auto left = left_of_a_cluster(state); !has_key && !left.empty()) {
+    return std::unexpected(fmt::format(
+        "the cluster key {} is missing, and {} still has what the cluster decided; bring the key back from a copy or "
+        "from a member, or, for another cluster, move {} away from there",
+        key_file.string(), state.path().string(), fmt::join(left, ", ")));
+  }
+  const bool waits = wait_to_join && !has_key;
   auto keys = waits ? peer::ClusterKeys({peer::ClusterKey::generate()}) : peer::load_or_create_cluster_keys(key_file);
   if (!keys) return std::unexpected(keys.error());
   const auto notes = state.load(notes_name);
   if (!notes) return std::unexpected(notes.error());
   auto ring = peer::KeyRing::restore(*keys, waits ? "" : notes->value_or(""));
   if (!ring)
-    return std::unexpected(bad_file(state, notes_name, ring.error(),
-                                    "without the file the keys in the cluster key file are taken as they are"));
+    return std::unexpected(
+        bad_file(state, notes_name, ring.error(),
+                 "without the file and certificates beside it, the keys in the cluster key file are taken as "
+                 "they are, and no authority is followed (gossamerctl authority use)"));
   ClusterState loaded(state, key_file, std::move(*ring));
   loaded.waits_to_join_ = waits;
   auto denials = read_as(state, denials_name, peer::Denials::parse,

@@ -441,7 +441,9 @@ constexpr Option log_options[] = {
     {.key = "level",
      .field = [](Config& c) -> OptionField { return &c.log.level; },
      .reloads = true,
-     .text = "The level from which messages are logged. debug logs every link and client, trace every exchange."},
+     .text = "The level from which messages are logged. debug logs more of links and clients, trace every exchange. Of "
+             "warnings that are alike five a minute are logged, and of all up to \"warning\" 2,000 at once and five a "
+             "second after that. The log says how many are left out."},
     {.key = "file",
      .field = [](Config& c) -> OptionField { return &c.log.file; },
      .text = "File to append to; opened again on reload, so that it can be rotated. Empty: standard error, which "

@@ -64,7 +64,8 @@ class FieldsFormatter : public spdlog::formatter {
   bool severity_;
 };
 
-/// Keeps repeated warnings and errors from filling the disk.
+/// Keeps the log from filling the disk. Of errors it leaves out only those that are repeated; what is below "info" is
+/// logged for somebody who has asked for it.
 class CalmSink : public spdlog::sinks::dist_sink_mt {
   using Base = spdlog::sinks::dist_sink_mt;
 
@@ -80,11 +81,20 @@ class CalmSink : public spdlog::sinks::dist_sink_mt {
     }
     const bool may_repeat = message.level == spdlog::level::warn || message.level == spdlog::level::err;
     if (may_repeat && !filter_.say({message.payload.data(), message.payload.size()}, message.time)) return;
+    const bool has_budget = message.level == spdlog::level::info || message.level == spdlog::level::warn;
+    if (has_budget && !budget_.take(message.time)) return;
+    if (const std::uint64_t left_out = budget_.take_left_out(); left_out > 0) {
+      const std::string line =
+          fmt::format("{} lines are left out here: the log takes {} at once, and {} a second after that", left_out,
+                      LineBudget::burst, LineBudget::per_s);
+      Base::sink_it_({message.time, {}, message.logger_name, spdlog::level::warn, line});
+    }
     Base::sink_it_(message);
   }
 
  private:
   RepeatFilter filter_;
+  LineBudget budget_;
 };
 
 constexpr const char* dated_line = "%Y-%m-%d %H:%M:%S.%e %-7l %v";

@@ -51,4 +51,16 @@ std::vector<RepeatFilter::HeldBack> RepeatFilter::over(Time now) {
   return held_back;
 }
 
+bool LineBudget::take(Time now) {
+  const std::chrono::duration<double> since = now - last_.value_or(now);
+  if (since.count() > 0) lines_ = std::min(burst, lines_ + per_s * since.count());  // a clock may have been set back
+  last_ = now;
+  if (lines_ < 1) {
+    ++left_out_;
+    return false;
+  }
+  lines_ -= 1;
+  return true;
+}
+
 }  // namespace gossamer::daemon

@@ -1,4 +1,4 @@
-// Decides which lines of the log are held back because many like them were logged lately.
+// Decides which lines of the log are held back because many were logged lately: many like them, or many of all kinds.
 //
 // A state machine without I/O: lines and time go in, decisions come out. Two lines are alike if they differ in numbers
 // only. The first `burst` lines of a kind within `window` are logged. Further lines are counted, and the count is
@@ -12,8 +12,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace gossamer::daemon {
@@ -43,6 +45,25 @@ class RepeatFilter {
   };
   std::map<std::string, Kind, std::less<>> kinds_;  // the key is the line without its numbers
   std::vector<HeldBack> forgotten_;                 // logged with the next line
+};
+
+/// Bounds what the log holds of all kinds of lines together: whoever makes the daemon say something, again and again
+/// and never the same, does not fill the disk. One owner, as above.
+class LineBudget {
+ public:
+  using Time = RepeatFilter::Time;
+  static constexpr double burst = 2000;
+  static constexpr double per_s = 5;
+
+  /// Whether there is room for another line.
+  [[nodiscard]] bool take(Time now);
+  /// How many found no room since this was asked last.
+  [[nodiscard]] std::uint64_t take_left_out() { return std::exchange(left_out_, 0); }
+
+ private:
+  double lines_ = burst;
+  std::optional<Time> last_;
+  std::uint64_t left_out_ = 0;
 };
 
 }  // namespace gossamer::daemon

@@ -236,6 +236,19 @@ class HostileClients(SystemTest):
         print(self.counts, flush=True)
         self.assert_unharmed()
 
+    def test_ever_new_jobs_keep_nobody_out(self) -> None:
+        """What former clients leave behind ends by itself, and counts for no limit."""
+        limited = self.cluster.start("limited", {"limits": {"jobs": 3}})
+        with_attached = HostileClient("held")
+        with_attached.attach(str(limited.client_socket))
+        self.addCleanup(with_attached.close)
+        for number in range(50):
+            client = HostileClient(f"{EVIL}-{number}")
+            client.attach(str(limited.client_socket))
+            client.close()
+        self.assertNotIn("which is its limit", limited.log.read_text())
+        self.assertEqual(limited.job("held")["clients"], 1)
+
     def test_floods(self) -> None:
         path = str(self.nodes[0].client_socket)
         silent = []

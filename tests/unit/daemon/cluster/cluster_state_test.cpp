@@ -100,6 +100,24 @@ TEST_CASE("a node that waits to join keeps no key of its own") {
   CHECK_FALSE(kept.load(true)->waits_to_join());
 }
 
+TEST_CASE("what one cluster has decided does not get into another with a new key") {
+  for (const char* name : {"key_notes", "denials", "certificates", "invited_by"}) {
+    const Kept kept;
+    const auto founded = kept.load();
+    REQUIRE(founded);
+    kept.write(name, "");
+    std::filesystem::rename(kept.key_file, kept.folder.path() / "key of another");
+    for (const bool wait_to_join : {false, true}) {
+      const auto loaded = kept.load(wait_to_join);
+      REQUIRE_FALSE(loaded);
+      CHECK_THAT(loaded.error(), Contains("cluster.key is missing") && Contains(name));
+    }
+    CHECK_FALSE(std::filesystem::exists(kept.key_file));
+    std::filesystem::remove(kept.folder.path() / "state" / name);
+    CHECK(kept.load());
+  }
+}
+
 TEST_CASE("garbled files about the cluster are refused with what to do") {
   const struct {
     const char* name;

@@ -56,3 +56,20 @@ TEST_CASE("a clock that is set back holds nothing back for ever") {
   CHECK(filter.over(begin - std::chrono::hours(24)).size() == 1);
   CHECK(filter.say("x", begin - std::chrono::hours(24)));
 }
+
+TEST_CASE("of lines that are all different so many are said at once, and then so many a second") {
+  LineBudget budget;
+  std::uint64_t said = 0;
+  const auto say = [&](RepeatFilter::Time now, int lines) {
+    for (int i = 0; i < lines; ++i)
+      said += budget.take(now) ? 1 : 0;
+    return std::exchange(said, 0);
+  };
+  CHECK(say(begin, 5000) == LineBudget::burst);
+  CHECK(budget.take_left_out() == 3000);
+  CHECK(budget.take_left_out() == 0);
+  CHECK(say(begin + std::chrono::seconds(10), 100) == 10 * LineBudget::per_s);
+  CHECK(say(begin + std::chrono::hours(24), 5000) == LineBudget::burst);
+  CHECK(say(begin, 1) == 0);  // the clock is set back
+  CHECK(say(begin + std::chrono::seconds(1), 10) == LineBudget::per_s);
+}

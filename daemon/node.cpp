@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
+#include <limits>
 #include <chrono>
 #include <cstdlib>
 #include <random>
@@ -660,16 +662,42 @@ TimeUs Node::certificate_ends_us() const {
 std::vector<FindingStatus> Node::troubles() const {
   std::vector<FindingStatus> troubles;
   if (auto disk = checkpoints_.trouble()) troubles.push_back(*std::move(disk));
-  const TimeUs ends_us = certificate_ends_us();
+  std::ranges::copy(certificate_troubles(), std::back_inserter(troubles));
+  return troubles;
+}
+
+/// That this node's certificate ends soon, or has ended; and that those of others end soon. Who may sign looks at
+/// whatever member is at hand.
+std::vector<FindingStatus> Node::certificate_troubles() const {
   const auto now_us = static_cast<TimeUs>(time_of_day_us());
-  if (ends_us == 0 || now_us + certificate_notice_us < ends_us) return troubles;
-  const bool ended = now_us >= ends_us;
-  troubles.push_back(
-      {.rule = "certificate",
-       .grade = ended ? "problem" : "warning",
-       .text = fmt::format("this node's certificate {} at {}", ended ? "ended" : "ends", peer::date_text(ends_us)),
-       .advice = ended ? fmt::format("gossamerctl approve {} on any member", id().full())
-                       : "gossamerctl approve --renew 14d on any member"});
+  const auto ends_soon = [&](TimeUs ends_us) { return ends_us != 0 && ends_us < now_us + certificate_notice_us; };
+  constexpr const char* renewal = "gossamerctl approve --renew 14d on any member";
+  std::vector<FindingStatus> troubles;
+  const TimeUs own_ends_us = certificate_ends_us();
+  if (own_ends_us == 0) return troubles;
+  if (ends_soon(own_ends_us)) {
+    const bool ended = now_us >= own_ends_us;
+    troubles.push_back({.rule = "certificate",
+                        .grade = ended ? "problem" : "warning",
+                        .text = fmt::format("this node's certificate {} at {}", ended ? "ended" : "ends",
+                                            peer::date_text(own_ends_us)),
+                        .advice = renewal});
+  }
+  std::size_t others = 0;
+  TimeUs first_us = std::numeric_limits<TimeUs>::max();
+  for (const auto& [node, entry] : overlay_->certificates().entries()) {
+    const TimeUs ends_us = entry.certificate.warrant.valid_until;
+    if (node == id() || overlay_->certificate_of(node) == nullptr || !ends_soon(ends_us)) continue;
+    ++others;
+    first_us = std::min(first_us, ends_us);
+  }
+  if (others > 0) {
+    troubles.push_back({.rule = "certificates",
+                        .grade = "warning",
+                        .text = fmt::format("certificates of {} other {} end within two weeks, the first at {}", others,
+                                            others == 1 ? "node" : "nodes", peer::date_text(first_us)),
+                        .advice = renewal});
+  }
   return troubles;
 }
 

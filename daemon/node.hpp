@@ -50,6 +50,7 @@ class Node final : public Core, private JobHost, private AveragesHost, private p
   [[nodiscard]] std::vector<ClusterMemberStatus> member_statuses() const override;
   [[nodiscard]] std::vector<JobStatus> job_statuses() const override;
   [[nodiscard]] std::vector<SummaryStatus> summary_statuses() const override { return cluster_view_.statuses(); }
+  [[nodiscard]] std::vector<FindingStatus> certificate_troubles() const;
   [[nodiscard]] std::vector<FindingStatus> troubles() const override;
   [[nodiscard]] Devices* devices() override { return &devices_; }
   [[nodiscard]] std::vector<ControlCommand> control_commands() override;

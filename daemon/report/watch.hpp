@@ -51,6 +51,7 @@ inline constexpr std::array watch_rules = {
     WatchRule{"latency", "heartbeats wait in queues", 3},
     WatchRule{"disk", "the disk that holds state and checkpoints does not answer", 1},
     WatchRule{"certificate", "this node's certificate ends within fourteen days, or has ended", 1},
+    WatchRule{"certificates", "certificates of other nodes end within fourteen days", 1},
 };
 
 /// One look at the daemon.

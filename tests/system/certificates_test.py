@@ -249,7 +249,9 @@ class Certificates(OperatedTest):
         self.assertEqual((finding["rule"], finding["grade"]), ("certificate", "warning"))
         self.assertIn("gossamerctl approve --renew", finding["advice"])
         self.assertIn("this node's certificate ends at", nodes[1].log.read_text())
-        self.assertEqual(nodes[0].status()["findings"], [])
+        wait_until(lambda: nodes[0].status()["findings"] != [], PATIENCE_S, "it tells of the other's")
+        (finding,) = nodes[0].status()["findings"]
+        self.assertIn("certificates of 1 other node end within two weeks", finding["text"])
 
     def test_what_ends_soon_is_renewed_as_it_is(self) -> None:
         nodes = self.certified_cluster(2)
@@ -271,7 +273,7 @@ class Certificates(OperatedTest):
         self.assertIn("2 that end until then were signed with other keys", said)
         said = self.error_of(nodes[1], *renewal, str(self.key))
         self.assertIn("nothing was signed", said)
-        self.assertIn(f"To be approved: {self.id_of(others[0])} lab-*, until", said)
+        self.assertIn(f"To be approved: {self.id_of(others[0])} has one to follow lab-*, until", said)
         renewed = self.ask(nodes[1], *renewal, str(self.key), "--yes")["nodes"]
         self.assertEqual(sorted(renewed), sorted(self.id_of(node) for node in others))
         self.assertEqual(self.ask(nodes[1], *renewal, str(self.key), "--yes")["nodes"], [])

@@ -224,16 +224,22 @@ std::expected<std::vector<Approval>, ControlError> nodes_to_approve(const Approv
   return chosen;
 }
 
-/// Certificates that count, end soon, and were signed with the same key.
+/// Certificates that end soon or have ended, that nobody has denied, and that were signed with the same key.
 std::expected<std::vector<Approval>, ControlError> certificates_to_renew(const Approved& wanted,
-                                                                         const peer::SigningKey& key,
-                                                                         const json& known) {
+                                                                         const peer::SigningKey& key, const json& known,
+                                                                         const json& denials) {
   const TimeUs before = time_of_day() + *seconds_of(wanted.renew_before) * us_per_s;
   const std::string signer = peer::hex(key.public_half());
+  const auto is_denied = [&](const json& id) {
+    return std::ranges::any_of(denials,
+                               [&](const json& denial) { return denial.at("node") == id && denial.at("denied"); });
+  };
   std::vector<Approval> renewals;
   std::size_t of_others = 0;
   for (const json& held : known) {
-    if (!held.at("counts").get<bool>() || held.at("valid_until_us").get<TimeUs>() > before) continue;
+    if (held.at("valid_until_us").get<TimeUs>() > before || is_denied(held.at("node")) ||
+        is_denied(held.at("invitation")))
+      continue;
     if (held.at("signer") == signer)
       renewals.push_back({held.at("node").get<std::string>(), held});
     else
@@ -245,16 +251,20 @@ std::expected<std::vector<Approval>, ControlError> certificates_to_renew(const A
   return renewals;
 }
 
+std::string rights_in(const json& certificate) {
+  return fmt::format("{} {}", certificate.at("trains").get<bool>() ? "train" : "follow", text_in(certificate, "jobs"));
+}
+
 /// Shows which nodes are to be approved. Unless he has typed their names, the operator has to agree.
-bool agrees_to(const Approved& wanted, const std::vector<Approval>& approvals, const json& waiting) {
+bool agrees_to(const Approved& wanted, const std::vector<Approval>& approvals, const json& waiting, const json& known) {
   for (const Approval& approval : approvals) {
-    const auto known =
-        std::ranges::find_if(waiting, [&](const json& node) { return node.at("node") == approval.node; });
+    const auto of_it = [&](const json& node) { return node.at("node") == approval.node; };
     std::string more;
-    if (!approval.held.is_null())
-      more = fmt::format("{}, until {}", text_in(approval.held, "jobs"), text_in(approval.held, "valid_until"));
-    else if (known != waiting.end())
-      more = text_in(*known, "name") + " " + text_in(*known, "why");
+    if (const auto waits = std::ranges::find_if(waiting, of_it); waits != waiting.end())
+      more = text_in(*waits, "name") + " " + text_in(*waits, "why");
+    if (const auto held = std::ranges::find_if(known, of_it); held != known.end())
+      more += fmt::format("{}has one to {}, until {}", more.empty() ? "" : "; ", rights_in(*held),
+                          text_in(*held, "valid_until"));
     fmt::print(stderr, "To be approved: {} {}\n", safe_text(approval.node), more);
   }
   return !wanted.nodes.empty() || wanted.yes || approvals.empty() || is_confirmed("Give all of these a certificate?");
@@ -295,11 +305,13 @@ JsonAnswer approve(const Approved& wanted, const Invocation& call) {
   if (!pending) return pending;
   const auto known = call.ask("certificates");
   if (!known) return known;
+  const auto denials = call.ask("denials");
+  if (!denials) return denials;
   const auto approvals = wanted.renew_before.empty()
                              ? nodes_to_approve(wanted, pending->at("waiting"), known->at("certificates"))
-                             : certificates_to_renew(wanted, *key, known->at("certificates"));
+                             : certificates_to_renew(wanted, *key, known->at("certificates"), denials->at("denials"));
   if (!approvals) return std::unexpected(approvals.error());
-  if (!agrees_to(wanted, *approvals, pending->at("waiting")))
+  if (!agrees_to(wanted, *approvals, pending->at("waiting"), known->at("certificates")))
     return failure("nothing was signed: look at this list, then add --yes, or name the nodes");
   constexpr std::size_t most_at_once = 50;  // a request of the control socket has room for them
   json told{{"nodes", json::array()}};

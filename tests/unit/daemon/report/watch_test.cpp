@@ -314,6 +314,12 @@ TEST_CASE("each rule of the watch finds what it is for, says why, and what to do
          now.troubles = {{.rule = "certificate", .grade = "warning", .text = "it ends soon", .advice = "renew it"}};
        },
        {"it ends soon; renew it"}},
+      {"certificates",
+       "",
+       [](WatchLook&, WatchLook& now) {
+         now.troubles = {{.rule = "certificates", .grade = "warning", .text = "some end", .advice = "renew them"}};
+       },
+       {"some end; renew them"}},
   };
   std::vector<std::string> covered;
   for (const Case& one : cases) {

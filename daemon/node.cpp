@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <iterator>
-#include <limits>
 #include <chrono>
 #include <cstdlib>
+#include <iterator>
+#include <limits>
 #include <random>
 #include <ranges>
 #include <set>

@@ -58,6 +58,9 @@ void Agreement::tick() {
   }
   listen_with_slot();
   tell();
+  std::erase_if(waiting_, [this](const auto& known) {
+    return known.second.last_at + waiting_remembered_us < self_.time_of_day();
+  });
   // This comes after tell(), so that nodes whose certificates no longer count have been told why, and can tell others.
   enforce_certificates();
 }
@@ -277,7 +280,8 @@ void Agreement::enforce_denials() {
 std::expected<Denial, std::string> Agreement::propose(const NodeId& node, bool denied, const std::string& reason) {
   self_.turns->read_clock();
   if (!is_plain_text(reason, max_text_bytes)) {
-    return std::unexpected("the reason is longer than " + std::to_string(max_text_bytes) + " bytes or not plain UTF-8");
+    return std::unexpected("the reason must be at most " + std::to_string(max_text_bytes) +
+                           " bytes of UTF-8 without control or invisible characters");
   }
   if (denied && node == self_.identity.node) {
     return std::unexpected("that is this node itself: run it on another member, or stop gossamerd here");
@@ -471,8 +475,8 @@ std::expected<void, std::string> Agreement::set_deputy(const Deputy& deputy) {
   self_.turns->read_clock();
   if (!authority()) return std::unexpected("this cluster has no authority");
   if (!is_plain_text(deputy.name, max_name_bytes)) {
-    return std::unexpected("the deputy's name is longer than " + std::to_string(max_name_bytes) +
-                           " bytes or not plain UTF-8");
+    return std::unexpected("the deputy's name must be at most " + std::to_string(max_name_bytes) +
+                           " bytes of UTF-8 without control or invisible characters");
   }
   if (auto consent = check_signed(deputy); !consent) return consent;
   KeyRing ring = spread_.ring();

@@ -16,6 +16,8 @@ namespace gossamer::peer {
 
 /// The most nodes that are remembered because they wait for a certificate.
 inline constexpr std::size_t max_waiting = 256;
+/// How long after it was turned away last; it tries again every few seconds.
+inline constexpr TimeUs waiting_remembered_us = 600 * us_per_s;
 /// When the cluster begins to ask for certificates, links that are up may stay this long until a certificate of their
 /// other end has been heard of.
 inline constexpr TimeUs certificates_due_us = 10 * us_per_s;

@@ -98,9 +98,11 @@ std::string status_table(const json& answer, bool colour) {
        {fmt::format("{} in {} messages, of which {} model", bytes_text(node.number("bytes_received")),
                     count_text(node.number("messages_received")), bytes_text(node.number("payload_bytes_received")))}},
       {"turned away",
-       {fmt::format("{:.0f} messages, {:.0f} times a node, {:.0f} connections that failed their handshake",
-                    node.number("messages_rejected"), node.number("admissions_refused"),
-                    node.number("handshakes_failed")),
+       {fmt::format(
+            "{:.0f} messages, {:.0f} times a node; of connections, {:.0f} failed their handshake, and {:.0f} were "
+            "closed before a node was admitted",
+            node.number("messages_rejected"), node.number("admissions_refused"), node.number("handshakes_failed"),
+            node.number("strangers_closed")),
         false, tone_of_count(node.number("messages_rejected") + node.number("admissions_refused"))}},
   };
   for (const auto& [name, cell] : lines)

@@ -372,6 +372,15 @@ TEST_CASE("a node that shows a certificate of a used invitation is turned away, 
   authority.approve(*a, b->id);
   run_until(loop, [&] { return a->linked(*b) && b->linked(*a); });
   CHECK(a->overlay->waiting().empty());
+  // A node that comes no more does not wait for ever.
+  auto c = Node::started(loop, keys);
+  REQUIRE(c->overlay->set_peers({a->overlay->address()}));
+  run_until(loop, [&] { return !a->overlay->waiting().empty(); });
+  c.reset();
+  a->time_of_day += waiting_remembered_us / 2;
+  CHECK_FALSE(holds_within(loop, std::chrono::milliseconds(200), [&] { return a->overlay->waiting().empty(); }));
+  a->time_of_day += waiting_remembered_us;
+  run_until(loop, [&] { return a->overlay->waiting().empty(); });
 }
 
 namespace {

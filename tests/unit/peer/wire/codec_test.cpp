@@ -496,11 +496,13 @@ TEST_CASE("text that is fit for a terminal") {
     CHECK_FALSE(is_plain_text(bad, 100));
   }
   CHECK_FALSE(is_plain_text(std::string_view("\0", 1), 100));
-  for (const char* unseen : {"\u00ad", "\u061c", "a\u200bb", "\u200e", "\u200f", "\u2028", "\u202e", "\u2060", "\u2066",
-                             "\u206f", "\ufeff"}) {
+  for (const char* unseen :
+       {"\u00ad", "\u061c", "a\u200bb", "\u200e", "\u200f", "\u2028", "\u202e", "\u2060", "\u2066", "\u206f", "\ufeff",
+        "\ufff9", "\uffff", "\U00013430", "\U0001bca0", "\U0001d173", "\U000e0001"}) {
     CHECK_FALSE(is_plain_text(unseen, 100));
   }
-  for (const char* seen : {"\u200a", "\u2010", "\u2030", "\u205f", "\u2070", "\u061b", "\u00ac"})
+  for (const char* seen :
+       {"\u200a", "\u2010", "\u2030", "\u205f", "\u2070", "\u061b", "\u00ac", "\ufffd", "\U0001f600"})
     CHECK(is_plain_text(seen, 100));
 }
 

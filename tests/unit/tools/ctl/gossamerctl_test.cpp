@@ -127,7 +127,7 @@ TEST_CASE("tables show what the daemon says") {
   node.admissions_refused = 2;
   node.handshakes_failed = 3;
   const std::string status = ctl::status_table(daemon::status_answer(node), false);
-  CHECK_THAT(status, Contains("1 messages, 2 times a node, 3 connections that failed their handshake"));
+  CHECK_THAT(status, Contains("1 messages, 2 times a node; of connections, 3 failed their handshake"));
   CHECK_THAT(status, Contains("left") && Contains("3 m 12 s") && Contains("8.50 MB"));
   CHECK_THAT(status, !Contains("near a limit") && !Contains("awaited") && !Contains("GPUs are full"));
   node.limits_near = "clients: 60 of 64";

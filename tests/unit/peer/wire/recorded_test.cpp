@@ -8,7 +8,8 @@
 //
 //     GOSSAMER_RECORD=tests/unit/peer/recorded/NAME peer_test "write down what this build sends"
 //
-// and added to the list of files. Hellos and welcomes are not among them: their proofs are made for one connection.
+// and added to the list of files. The proofs of hellos and welcomes are made for one connection, so here they are no
+// proofs.
 
 #include <cstdlib>
 #include <cstring>
@@ -34,7 +35,8 @@ struct Recording {
 const std::vector<Recording> files{
     {"version-1", 32},           {"version-1-agreement", 46},    {"version-1-summaries", 48}, {"version-1-tracer", 51},
     {"version-1-outcome", 54},   {"version-1-settings", 55},     {"version-1-keeping", 58},   {"version-1-limited", 59},
-    {"version-1-authority", 61}, {"version-1-certificates", 65}, {"version-1-deputies", 67},  {"version-1-linked", 68}};
+    {"version-1-authority", 61}, {"version-1-certificates", 65}, {"version-1-deputies", 67},  {"version-1-linked", 68},
+    {"version-1-hello", 71}};
 
 Bytes filled(std::size_t size, std::uint8_t value) {
   return Bytes::adopt(std::vector<std::uint8_t>(size, value));
@@ -241,6 +243,44 @@ Frames part(bool first) {
   return encode(part);
 }
 
+Hello hello() {
+  Hello hello;
+  hello.version_low = 1;
+  hello.version_high = 2;
+  hello.incarnation = 63;
+  hello.link = 64;
+  hello.channel = Channel::bulk;
+  hello.public_key.fill(65);
+  hello.nonce.fill(66);
+  hello.address = "tcp://10.0.0.1:7000";
+  hello.name = "node-a";
+  hello.features = spoken_features;
+  hello.proof.fill(67);
+  return hello;
+}
+
+Frames certified_hello() {
+  Hello shown = hello();
+  shown.channel = Channel::control;
+  shown.certificate = certificate(60);
+  shown.deputies = deputies();
+  return encode(ControlMessage(shown));
+}
+
+Frames welcome() {
+  Welcome welcome;
+  welcome.version = 1;
+  welcome.incarnation = 68;
+  welcome.address = "tcp://10.0.0.2:7000";
+  welcome.name = "node-b";
+  welcome.public_key.fill(69);
+  welcome.features = spoken_features;
+  welcome.proof.fill(70);
+  welcome.certificate = certificate(61);
+  welcome.deputies = deputies();
+  return encode(ControlMessage(welcome));
+}
+
 Frames job_with_settings() {
   JobInfo info{{1, 2}, "digits", ReplicaState::running, 9, 1000, 4, 256};
   info.settings = {5, node(50), {{"codec", "q4"}, {"period_ms", "1000"}}};
@@ -258,6 +298,9 @@ std::map<std::string, Frames> samples() {
   return {
       {"ping", encode(ControlMessage(Heartbeat{123}))},
       {"pong", encode(ControlMessage(HeartbeatEcho{-5}))},
+      {"hello", encode(ControlMessage(hello()))},
+      {"hello.certificate", certified_hello()},
+      {"welcome", welcome()},
       {"goodbye", encode(ControlMessage(Goodbye{"stopping"}))},
       {"exchangeRequest.q8", request(Codec::q8, 3)},
       {"exchangeRequest.q4", request(Codec::q4, 2)},

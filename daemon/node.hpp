@@ -50,7 +50,6 @@ class Node final : public Core, private JobHost, private AveragesHost, private p
   [[nodiscard]] std::vector<ClusterMemberStatus> member_statuses() const override;
   [[nodiscard]] std::vector<JobStatus> job_statuses() const override;
   [[nodiscard]] std::vector<SummaryStatus> summary_statuses() const override { return cluster_view_.statuses(); }
-  [[nodiscard]] std::vector<FindingStatus> certificate_troubles() const;
   [[nodiscard]] std::vector<FindingStatus> troubles() const override;
   [[nodiscard]] Devices* devices() override { return &devices_; }
   [[nodiscard]] std::vector<ControlCommand> control_commands() override;
@@ -122,6 +121,7 @@ class Node final : public Core, private JobHost, private AveragesHost, private p
   void drain_as_needed();
   void drain_if_needed(Job& job);
   void received_without_job(const NodeId& from, const Message& message);
+  [[nodiscard]] std::vector<FindingStatus> certificate_troubles() const;
   void remove_oldest_without_clients();
   void remove_finished_jobs();
   void give_failed_gpus_up();

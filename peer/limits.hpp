@@ -76,7 +76,7 @@ inline constexpr std::uint32_t max_malformed_messages = 16;
 inline constexpr TimeUs misbehaviour_ban_us = 60 * us_per_s;
 /// The most connections to the listening port that are not admitted yet, and the time that each has. They may also take
 /// no more than a quarter of the limit on open files.
-inline constexpr std::size_t max_strangers = 128;
+inline constexpr std::size_t max_strangers = 64;
 inline constexpr TimeUs stranger_patience_us = 10 * us_per_s;
 /// A connection that is not admitted is closed when more bytes than this have come on it: more than a handshake and the
 /// longest hello take. Otherwise each could make ZeroMQ keep an unfinished frame as large as admitted nodes may send.

@@ -26,7 +26,7 @@ from training import descriptors
 HOSTILE_STRANGER = os.environ.get("GOSSAMER_HOSTILE_STRANGER", "")
 ELEMENTS = 2000
 # The bounds in docs/reference/wire.md: how many strangers may be there at once, and how many seconds each has.
-MAX_STRANGERS = 128
+MAX_STRANGERS = 64
 STRANGER_PATIENCE_S = 10
 # How many descriptors the flooded daemon may open. A quarter of them is for strangers.
 FEW_DESCRIPTORS = 240
@@ -217,7 +217,12 @@ class Stranger(SystemTest):
         made = 0
         begun = time.monotonic()
         with selectors.DefaultSelector() as coming_back:
-            while time.monotonic() < begun + FLOOD_S or newcomer is None or newcomer.status()["neighbours"] < 2:
+            while (
+                time.monotonic() < begun + FLOOD_S
+                or made <= 2 * COMING_BACK
+                or newcomer is None
+                or newcomer.status()["neighbours"] < 2
+            ):
                 self.assertLess(time.monotonic(), begun + PATIENCE_S, "a member still comes in")
                 if newcomer is None and time.monotonic() > begun + FLOOD_S / 2:
                     newcomer = self.cluster.start("newcomer")
@@ -239,7 +244,6 @@ class Stranger(SystemTest):
                 key.fileobj.close()
         print(f"{made} connections, grown by {(most - before) >> 20} MiB")
         self.assertLess(most - before, STRANGERS_BYTES)
-        self.assertGreater(made, 2 * COMING_BACK)
         self.assert_unmoved()
 
     def test_tells_of_many_properties(self) -> None:

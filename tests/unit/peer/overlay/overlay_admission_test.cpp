@@ -33,8 +33,9 @@ asio::ip::tcp::endpoint endpoint_of(const Node& node) {
 /// A misbehaving insider: a ZeroMQ client that knows the cluster key and sends what the test likes.
 class Insider {
  public:
-  Insider(const Node& target, const ClusterKeys& keys, const std::string& routing_id = {})
-      : socket_(context_, zmq::socket_type::dealer) {
+  Insider(const Node& target, const ClusterKeys& keys, const std::string& routing_id = {},
+          const Identity& known_as = Identity::generate())
+      : identity(known_as), socket_(context_, zmq::socket_type::dealer) {
     if (!routing_id.empty()) socket_.set(zmq::sockopt::routing_id, routing_id);
     const KeyPair server = keys.first().listening_keys();
     const auto buffer = [](std::span<const std::uint8_t, key_bytes> key) { return zmq::const_buffer(key.data(), 32); };
@@ -85,7 +86,7 @@ class Insider {
     return rejected ? std::optional(*rejected) : std::nullopt;
   }
 
-  Identity identity = Identity::generate();
+  Identity identity;
 
  private:
   zmq::context_t context_;
@@ -460,14 +461,16 @@ TEST_CASE("hellos of one key are looked at only so often, and others come in mea
   const ClusterKeys keys = new_keys();
   const auto a = Node::started(loop, keys);
   constexpr std::size_t insiders_count = 8;
+  constexpr std::uint32_t hellos_of_connection = 4;  // more would be more than a stranger may send
   std::vector<std::unique_ptr<Insider>> insiders;
   for (std::size_t each = 0; each < insiders_count; ++each) {
-    insiders.push_back(std::make_unique<Insider>(*a, keys));
-    Hello hello = insiders.back()->hello(keys, Channel::control);
-    hello.proof[0] ^= 1;
-    const Frames frames = encode(ControlMessage(hello));
-    for (std::uint32_t i = 0; i < hello_burst + 4; ++i)
-      insiders.back()->send(frames);
+    const Identity identity = Identity::generate();
+    for (std::uint32_t i = 0; i < hello_burst + 4; ++i) {
+      if (i % hellos_of_connection == 0) insiders.push_back(std::make_unique<Insider>(*a, keys, "", identity));
+      Hello hello = insiders.back()->hello(keys, Channel::control);
+      hello.proof[0] ^= 1;
+      insiders.back()->send(encode(ControlMessage(hello)));
+    }
   }
   run_until(loop, [&] {
     const auto counters = a->overlay->counters();

@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
-#include <iterator>
-#include <limits>
 #include <random>
 #include <ranges>
 #include <set>
@@ -94,6 +92,35 @@ const JobKey* key_of(const Message& message) {
 /// Whether a node that only follows the job gets its model and cannot change it (see may_say()).
 bool gives_only(const Job& job) {
   return !job.info().keeps && job.options().get().method != layout::Method::server;
+}
+
+/// That this node's certificate ends soon, or has ended; and that those of others end soon: who may sign looks at
+/// whatever member is at hand.
+void add_certificate_troubles(const peer::Overlay& overlay, TimeUs own_ends_us, TimeUs now_us,
+                              std::vector<FindingStatus>& troubles) {
+  const auto ends_soon = [&](TimeUs ends_us) { return ends_us <= now_us + certificate_notice_us; };
+  const auto add = [&](const char* rule, const char* grade, std::string text) {
+    troubles.push_back({.rule = rule,
+                        .grade = grade,
+                        .text = std::move(text),
+                        .advice = "gossamerctl approve --renew 14d on any member"});
+  };
+  if (ends_soon(own_ends_us)) {
+    const bool ended = now_us >= own_ends_us;
+    add("certificate", ended ? "problem" : "warning",
+        fmt::format("this node's certificate {} at {}", ended ? "ended" : "ends", peer::date_text(own_ends_us)));
+  }
+  std::vector<TimeUs> of_others;
+  for (const auto& [node, entry] : overlay.certificates().entries()) {
+    const TimeUs ends_us = entry.certificate.warrant.valid_until;
+    if (node != overlay.node() && overlay.certificate_of(node) != nullptr && ends_soon(ends_us))
+      of_others.push_back(ends_us);
+  }
+  if (!of_others.empty()) {
+    add("certificates", "warning",
+        fmt::format("certificates of {} other {} end within two weeks, the first at {}", of_others.size(),
+                    of_others.size() == 1 ? "node" : "nodes", peer::date_text(std::ranges::min(of_others))));
+  }
 }
 
 }  // namespace
@@ -662,42 +689,8 @@ TimeUs Node::certificate_ends_us() const {
 std::vector<FindingStatus> Node::troubles() const {
   std::vector<FindingStatus> troubles;
   if (auto disk = checkpoints_.trouble()) troubles.push_back(*std::move(disk));
-  std::ranges::copy(certificate_troubles(), std::back_inserter(troubles));
-  return troubles;
-}
-
-/// That this node's certificate ends soon, or has ended; and that those of others end soon. Who may sign looks at
-/// whatever member is at hand.
-std::vector<FindingStatus> Node::certificate_troubles() const {
-  const auto now_us = static_cast<TimeUs>(time_of_day_us());
-  const auto ends_soon = [&](TimeUs ends_us) { return ends_us != 0 && ends_us < now_us + certificate_notice_us; };
-  constexpr const char* renewal = "gossamerctl approve --renew 14d on any member";
-  std::vector<FindingStatus> troubles;
-  const TimeUs own_ends_us = certificate_ends_us();
-  if (own_ends_us == 0) return troubles;
-  if (ends_soon(own_ends_us)) {
-    const bool ended = now_us >= own_ends_us;
-    troubles.push_back({.rule = "certificate",
-                        .grade = ended ? "problem" : "warning",
-                        .text = fmt::format("this node's certificate {} at {}", ended ? "ended" : "ends",
-                                            peer::date_text(own_ends_us)),
-                        .advice = renewal});
-  }
-  std::size_t others = 0;
-  TimeUs first_us = std::numeric_limits<TimeUs>::max();
-  for (const auto& [node, entry] : overlay_->certificates().entries()) {
-    const TimeUs ends_us = entry.certificate.warrant.valid_until;
-    if (node == id() || overlay_->certificate_of(node) == nullptr || !ends_soon(ends_us)) continue;
-    ++others;
-    first_us = std::min(first_us, ends_us);
-  }
-  if (others > 0) {
-    troubles.push_back({.rule = "certificates",
-                        .grade = "warning",
-                        .text = fmt::format("certificates of {} other {} end within two weeks, the first at {}", others,
-                                            others == 1 ? "node" : "nodes", peer::date_text(first_us)),
-                        .advice = renewal});
-  }
+  if (const TimeUs ends_us = certificate_ends_us(); ends_us != 0)
+    add_certificate_troubles(*overlay_, ends_us, static_cast<TimeUs>(time_of_day_us()), troubles);
   return troubles;
 }
 

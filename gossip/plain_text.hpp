@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 namespace gossamer {
@@ -58,6 +59,11 @@ namespace gossamer {
     if (is_unseen(code_point)) return false;
   }
   return true;
+}
+
+/// What is_plain_text() asks for, for error messages.
+[[nodiscard]] inline std::string plain_text_rule(std::size_t max_bytes) {
+  return "at most " + std::to_string(max_bytes) + " bytes of UTF-8 without control or invisible characters";
 }
 
 }  // namespace gossamer

@@ -69,7 +69,7 @@ std::expected<ClusterState, std::string> ClusterState::load(const StateFolder& s
                                                             const std::filesystem::path& key_file, bool wait_to_join) {
   std::error_code ignored;
   const bool has_key = std::filesystem::exists(key_file, ignored);
-  if (const auto left = left_of_a_cluster(state); !has_key && !left.empty()) {
+  if (const auto left = has_key ? std::vector<std::string>() : left_of_a_cluster(state); !left.empty()) {
     return std::unexpected(fmt::format(
         "the cluster key {} is missing, and {} still has what the cluster decided; bring the key back from a copy or "
         "from a member, or, for another cluster, move {} away from there",

@@ -280,8 +280,7 @@ void Agreement::enforce_denials() {
 std::expected<Denial, std::string> Agreement::propose(const NodeId& node, bool denied, const std::string& reason) {
   self_.turns->read_clock();
   if (!is_plain_text(reason, max_text_bytes)) {
-    return std::unexpected("the reason must be at most " + std::to_string(max_text_bytes) +
-                           " bytes of UTF-8 without control or invisible characters");
+    return std::unexpected("the reason must be " + plain_text_rule(max_text_bytes));
   }
   if (denied && node == self_.identity.node) {
     return std::unexpected("that is this node itself: run it on another member, or stop gossamerd here");
@@ -475,8 +474,7 @@ std::expected<void, std::string> Agreement::set_deputy(const Deputy& deputy) {
   self_.turns->read_clock();
   if (!authority()) return std::unexpected("this cluster has no authority");
   if (!is_plain_text(deputy.name, max_name_bytes)) {
-    return std::unexpected("the deputy's name must be at most " + std::to_string(max_name_bytes) +
-                           " bytes of UTF-8 without control or invisible characters");
+    return std::unexpected("the deputy's name must be " + plain_text_rule(max_name_bytes));
   }
   if (auto consent = check_signed(deputy); !consent) return consent;
   KeyRing ring = spread_.ring();

@@ -91,8 +91,7 @@ std::expected<void, std::string> Overlay::start() {
   GOSSAMER_CHECK(!self_.turns->stopped());
   OverlaySettings& options = self_.options;
   if (!is_plain_text(options.name, max_name_bytes)) {
-    return std::unexpected("the node's name must be at most " + std::to_string(max_name_bytes) +
-                           " bytes of UTF-8 without control or invisible characters");
+    return std::unexpected("the node's name must be " + plain_text_rule(max_name_bytes));
   }
   options.features &= features_of(options.bulk);
   sender_.set_rates(options.bytes_per_s, options.link_bytes_per_s);

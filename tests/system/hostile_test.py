@@ -7,6 +7,7 @@ import json
 import os
 import re
 import subprocess
+import time
 import unittest
 from typing import Any, Dict, List, Tuple
 
@@ -17,6 +18,7 @@ from training import TrainingTest
 
 HOSTILE_MEMBER = os.environ.get("GOSSAMER_HOSTILE_MEMBER", "")
 COUNT = 3
+LIES_S = 8.0 + PATIENCE_S
 # After this many malformed messages a member is excluded (docs/reference/wire.md).
 MAX_MALFORMED = 16
 UNKNOWN_JOB, LAYOUT_DIFFERS, BAD_REQUEST = "refused 1", "refused 2", "refused 3"
@@ -71,29 +73,32 @@ class Invents(SystemTest):
         nodes = self.start_nodes(6, {"overlay": {"full_view_limit": 16, "active_view": 2}})
         clients = [self.attach(node, np.zeros(2000)) for node in nodes]
         self.step_until(lambda: all(client.job()["state"] == "running" for client in clients), "all run")
-        self.step_until(lambda: all(count > 0 for count in self.exchanged(clients).values()), "all met all")
+        pairs = len(nodes) * (len(nodes) - 1)
+        self.step_until(lambda: sum(count > 0 for count in self.exchanged(clients).values()) == pairs, "all met all")
 
         before = self.exchanged(clients)
+        self.assertEqual(len(before), pairs)
+        begun = time.monotonic()
         liar = begin_hostile_member(self, nodes[0].address, "invents")
         while liar.poll() is None:
+            self.assertLess(time.monotonic(), begun + LIES_S, "it tells its lies to the end")
             for client in clients:
                 client.step()
             for node in nodes:
                 self.assertGreaterEqual(node.status()["neighbours"], len(nodes) - 1)
         self.assertEqual(json.loads(liar.communicate()[0])["rejected"], "")
         beside = {pair: count - before[pair] for pair, count in self.exchanged(clients).items()}
+        self.assertEqual(len(beside), pairs)
         self.assertGreater(min(beside.values()), 0.3 * sum(beside.values()) / len(beside), beside)
 
     def exchanged(self, clients: List[Client]) -> Dict[Tuple[str, str], int]:
         """By the node and its partner."""
-        counts = {
+        return {
             (client.node.name, partner["node"]): partner["exchanges"]
             for client in clients
             for partner in client.job()["partners"]
             if partner["state"] == "running"
         }
-        self.assertEqual(len(counts), len(clients) * (len(clients) - 1))
-        return counts
 
 
 class Hostile(TrainingTest):

@@ -227,11 +227,13 @@ std::expected<std::vector<Approval>, ControlError> nodes_to_approve(const Approv
 /// Certificates that end soon or have ended, that nobody has denied, and that were signed with the same key.
 std::expected<std::vector<Approval>, ControlError> certificates_to_renew(const Approved& wanted,
                                                                          const peer::SigningKey& key, const json& known,
-                                                                         const json& denials) {
+                                                                         const Invocation& call) {
+  const auto denials = call.ask("denials");
+  if (!denials) return std::unexpected(denials.error());
   const TimeUs before = time_of_day() + *seconds_of(wanted.renew_before) * us_per_s;
   const std::string signer = peer::hex(key.public_half());
   const auto is_denied = [&](const json& id) {
-    return std::ranges::any_of(denials,
+    return std::ranges::any_of(denials->at("denials"),
                                [&](const json& denial) { return denial.at("node") == id && denial.at("denied"); });
   };
   std::vector<Approval> renewals;
@@ -305,11 +307,9 @@ JsonAnswer approve(const Approved& wanted, const Invocation& call) {
   if (!pending) return pending;
   const auto known = call.ask("certificates");
   if (!known) return known;
-  const auto denials = call.ask("denials");
-  if (!denials) return denials;
   const auto approvals = wanted.renew_before.empty()
                              ? nodes_to_approve(wanted, pending->at("waiting"), known->at("certificates"))
-                             : certificates_to_renew(wanted, *key, known->at("certificates"), denials->at("denials"));
+                             : certificates_to_renew(wanted, *key, known->at("certificates"), call);
   if (!approvals) return std::unexpected(approvals.error());
   if (!agrees_to(wanted, *approvals, pending->at("waiting"), known->at("certificates")))
     return failure("nothing was signed: look at this list, then add --yes, or name the nodes");

@@ -100,6 +100,7 @@ struct ExchangeReply {
   Bytes asked = {};
   Bytes differences = {};
   bool limited = false;  ///< f32: the ends are further apart than the differences say, which are scaled down
+  Bytes halvings = {};   ///< if limited, for each block: how many powers of two. Empty: an older build does not tell
   std::optional<TracerValues> tracer = {};  ///< the responder's numbers, before both commit 2^-shift of the difference
 };
 

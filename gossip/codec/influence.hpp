@@ -117,6 +117,7 @@ class ClipRecord {
 struct Clip {
   float threshold = 0;  ///< τ; 0: not known, since there are too few partners to compare
   float multiple = 0;   ///< τ is then this many times the distance that the estimates expect; 0: do not clip
+  float least = 0;      ///< and at least this
 };
 
 /// ‖s·D‖ over the blocks in range.

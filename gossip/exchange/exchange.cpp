@@ -136,13 +136,13 @@ void scale(std::span<float> differences, int halvings) {
     difference *= weight;
 }
 
-/// Scales f32 blocks whose differences exceed either end's limit down by powers of two, and updates their outcomes.
-/// Returns true if there are such blocks. The responder's limit is for a weight of one half, and is larger if the
+/// Scales f32 blocks whose differences exceed either end's limit down by powers of two, and updates their outcomes. The
+/// reply tells how many each. The responder's limit is for a weight of one half, and is larger if the
 /// initiator leaves it a smaller weight: a node that only follows may be far away after a long time out of reach.
-bool limit_differences(const AnswerTask& task, HeldFragment fragment, std::span<const std::uint32_t> blocks,
+void limit_differences(const AnswerTask& task, HeldFragment fragment, std::span<const std::uint32_t> blocks,
                        std::span<const std::int8_t> limits, std::span<float> differences,
-                       std::span<BlockOutcome> outcomes) {
-  bool limited = false;
+                       std::span<BlockOutcome> outcomes, ExchangeReply& reply) {
+  std::vector<std::uint8_t> halvings;
   for (std::size_t i = 0; i < blocks.size(); ++i) {
     const int own = fragment.steps.limit_exponent(task.range, task.factor, blocks[i]);
     const int limit = std::min<int>(limits[i], own + task.request.min_shift - min_shift_bound);
@@ -154,9 +154,11 @@ bool limit_differences(const AnswerTask& task, HeldFragment fragment, std::span<
     (void)std::frexp(largest, &exponent);  // largest < 2^exponent
     scale(block, exponent - limit);
     (void)outcomes_of(Codec::f32, {}, std::as_bytes(block), {}, outcomes.subspan(i, 1));
-    limited = true;
+    halvings.resize(blocks.size());
+    halvings[i] = static_cast<std::uint8_t>(std::min<int>(exponent - limit, PushState::left_out));
   }
-  return limited;
+  reply.limited = !halvings.empty();
+  reply.halvings = Bytes::adopt(std::move(halvings));
 }
 
 /// False if the responder sent more than the request allowed: a block beyond its limit, or a norm beyond `clip`.
@@ -255,7 +257,7 @@ bool differs(std::span<const BlockOutcome> outcomes) {
 /// The threshold τ of one end, for these blocks.
 float threshold_of(const Clip& clip, const BlockSteps& steps, float factor, std::span<const std::uint32_t> blocks) {
   if (clip.threshold > 0 || !(clip.multiple > 0)) return clip.threshold;
-  const double expected = clip.multiple * steps.expected_norm(factor, blocks);
+  const double expected = std::max<double>(clip.multiple * steps.expected_norm(factor, blocks), clip.least);
   return static_cast<float>(std::min<double>(expected, std::numeric_limits<float>::max()));
 }
 
@@ -359,12 +361,13 @@ bool keep_correction(HeldFragment fragment, const FragmentBuffers::Target& targe
 /// Takes the owner's value over in all blocks within range, and keeps what was trained since the push.
 bool commit_push(HeldFragment fragment, const ConcludeTask& task, std::span<const BlockOutcome> outcomes) {
   PushState& state = *fragment.push;
-  std::vector<std::uint32_t> moved;
+  const auto told = task.reply.halvings.as<std::uint8_t>();
+  std::vector<std::uint8_t> halvings(fragment.buffers.block_count(), PushState::left_out);
   for (std::size_t i = 0; i < outcomes.size(); ++i) {
-    if (!outcomes[i].wide) moved.push_back(task.blocks[i]);
+    if (!outcomes[i].wide) halvings[task.blocks[i]] = told.empty() ? 0 : told[i];
   }
   const auto target = fragment.buffers.begin_commit();
-  if (target.out == nullptr || !state.keep_only(fragment.device, moved, fragment.buffers.block_count())) return false;
+  if (target.out == nullptr || !state.keep_parts(fragment.device, halvings)) return false;
   const auto apply = [&](int shift, int sign, const float* in, float* out) {
     return fragment.device.apply(task.reply.codec, shift, sign, task.blocks, task.exponents,
                                  task.reply.differences.data, fragment.buffers.block_count(), in, out);
@@ -450,6 +453,7 @@ bool fits(const ExchangeReply& reply, const ExchangeRequest& request) {
   if (reply.codec != request.codec || reply.block_count != request.block_count) return false;
   if (reply.shift < request.min_shift || reply.shift > max_shift_bound) return false;
   if (reply.differences.size() != request.block_count * codec_block_bytes(request.codec)) return false;
+  if (!reply.halvings.empty() && reply.halvings.size() != request.block_count) return false;
   if (reply.wide.empty()) return reply.asked.empty() && !(reply.limited && request.codec != Codec::f32);
   if (request.codec == Codec::f32 || reply.limited) return false;
   if (reply.wide.size() != bitmap_bytes(request.block_count) || reply.asked.size() != request.block_count) return false;
@@ -527,7 +531,7 @@ AnswerTask::Result AnswerTask::run(HeldFragment fragment) && {
   const float threshold = threshold_of(clip, fragment.steps, factor, blocks);
   if (request.codec == Codec::f32) {
     moved = outcomes;
-    reply.limited = limit_differences(*this, fragment, blocks, side.exponents, differences.as<float>(), moved);
+    limit_differences(*this, fragment, blocks, side.exponents, differences.as<float>(), moved, reply);
     shift = std::max(shift, clip_shift_of(*this, threshold, differences.bytes(), moved, coarse, reply.limited));
   } else {
     auto [refused, coarsest] =
@@ -546,7 +550,7 @@ AnswerTask::Result AnswerTask::run(HeldFragment fragment) && {
     result.own_not_finite = true;
     reply.status = ReplyStatus::refused;
     reply.reason = RefuseReason::quarantined;
-    reply.wide = reply.asked = {};
+    reply.wide = reply.asked = reply.halvings = {};
     reply.limited = false;
     return result;
   }

@@ -59,22 +59,36 @@ const float* PushState::begin(const Device& device, const FragmentBuffers& buffe
   return nullptr;
 }
 
-bool PushState::keep_only(const Device& device, std::span<const std::uint32_t> blocks, std::size_t block_count) {
+bool PushState::keep_parts(const Device& device, std::span<const std::uint8_t> halvings) {
   if (extra_ == nullptr) {  // z is y, which holds training that the server does not have
-    becomes_taken_ = blocks.size() == block_count;
+    becomes_taken_ = std::ranges::find(halvings, left_out) == halvings.end();
     return true;
   }
-  const auto restore = [&](std::size_t from, std::size_t to) {
-    const std::size_t first = from * block_elements;
-    const std::size_t count = (to - from) * block_elements;
-    return count == 0 || (device.clear(extra_.get() + first, count) &&
-                          device.copy(pushed_.get() + first, taken_.get() + first, count));
-  };
-  std::size_t next = 0;
-  for (const std::uint32_t block : blocks) {
-    if (!restore(std::exchange(next, block + 1), block)) return false;
+  for (std::size_t from = 0, to = 0; from < halvings.size(); from = to) {
+    while (to < halvings.size() && halvings[to] == halvings[from])
+      ++to;
+    if (halvings[from] > 0 && !keep_part(device, from, to, halvings[from])) return false;
   }
-  return restore(next, block_count);
+  return true;
+}
+
+bool PushState::keep_part(const Device& device, std::size_t from, std::size_t to, std::uint8_t halvings) {
+  const std::size_t first = from * block_elements;
+  const std::size_t count = (to - from) * block_elements;
+  float* const extra = extra_.get() + first;
+  float* const pushed = pushed_.get() + first;
+  const float* const taken = taken_.get() + first;
+  if (halvings == left_out) return device.clear(extra, count) && device.copy(pushed, taken, count);
+  const float rate = std::ldexp(1.0F, -halvings) - 1;
+  const Device::Floats towards = device.allocate(count);
+  const Device::Floats rest = device.allocate(count);
+  const auto keep = [&](float* values) {  // values ← towards + 2^-halvings · (values − towards)
+    return move_beyond(device, {.publication = values, .correction = nullptr}, to - from, rate, towards.get(),
+                       rest.get()) &&
+           device.copy(values, towards.get(), count);
+  };
+  return towards != nullptr && rest != nullptr && device.clear(towards.get(), count) && keep(extra) &&
+         device.copy(towards.get(), taken, count) && keep(pushed);
 }
 
 bool PushState::count_part(const Device& device, std::size_t block_count, float ahead, float share) {

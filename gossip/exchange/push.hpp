@@ -36,8 +36,10 @@ class PushState {
   /// Computes z. If b is not known, z is y: before the first push, or if something else than training has changed y
   /// since b was taken over. Null if there is no room, the device fails, or a value is not finite.
   [[nodiscard]] const float* begin(const Device& device, const FragmentBuffers& buffers, float ahead);
-  /// Leaves only these blocks (ascending) in the push. In all other blocks z becomes b, if it differs from y at all.
-  [[nodiscard]] bool keep_only(const Device& device, std::span<const std::uint32_t> blocks, std::size_t block_count);
+  /// Leaves 2^-halvings of the progress in each block of the push, and nothing where that is `left_out`. z moves
+  /// towards b by the rest, which is pushed later.
+  [[nodiscard]] bool keep_parts(const Device& device, std::span<const std::uint8_t> halvings);
+  static constexpr std::uint8_t left_out = 255;
   /// True if there is progress in the push.
   [[nodiscard]] bool has_progress() const { return extra_ != nullptr; }
   /// In place of take(), if the server has moved by this share of what was asked: b ← b + share · (y − b), where y is
@@ -54,7 +56,7 @@ class PushState {
   /// True if nothing but training has changed the fragment since begin().
   [[nodiscard]] bool is_undisturbed(std::uint32_t commits) const { return pushed_commits_ == commits; }
   /// The server's value is taken over. `commits`: the fragment's count of commits after that. b is known from now on if
-  /// the exchange was `undisturbed`, this node `keeps` b, and b is known for the blocks that keep_only() left out.
+  /// the exchange was `undisturbed`, this node `keeps` b, and b is known for the blocks that keep_parts() left out.
   void finish(bool undisturbed, bool keeps, std::uint32_t commits);
   /// Forgets z, because the exchange has failed or is over.
   void abandon() {
@@ -63,6 +65,8 @@ class PushState {
   }
 
  private:
+  [[nodiscard]] bool keep_part(const Device& device, std::size_t from, std::size_t to, std::uint8_t halvings);
+
   Device::Floats taken_;             // b; null: not known
   std::uint32_t taken_commits_ = 0;  // the fragment's count of commits when it was taken over
   Device::Floats pushed_;            // z, while an exchange is under way

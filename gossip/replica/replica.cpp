@@ -456,7 +456,8 @@ bool Replica::take_outer_step(std::uint32_t f, TimeUs now_us, Actions& out) {
   Fragment& fragment = data_.fragments[f];
   const OuterOptions& outer = data_.options.outer;
   if (!outer.on() || data_.finish || !data_.runs() || fragment.is_quarantined()) return false;
-  if (data_.description.keeps && !data_.has_servers()) return false;  // a node that only follows adds nothing
+  // A fragment's server adds the momentum of what all workers push together. Whoever only follows adds none.
+  if (data_.description.keeps ? !data_.is_server_of(f) : data_.server_of(fragment).has_value()) return false;
   if (fragment.buffers.empty() || fragment.buffers.out_of_hand()) return false;
   const LastOuterStep& last = fragment.last_outer;
   if (last.exchanges < outer.least_exchanges || now_us - last.at_us < outer.period_us) return false;

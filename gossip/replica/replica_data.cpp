@@ -14,6 +14,7 @@ namespace {
 constexpr TimeUs turn_periods = 32;         // an exchange counts as a partner's turn for this many periods
 constexpr std::size_t turns_by_chance = 2;  // exchanges that a partner may have beyond its part
 constexpr double growth_max = 64;  // limit on the expected disagreement's growth, for a node that was silent for long
+constexpr float only_factor_most = 4;                // of the link with the only partner
 constexpr double quiet_tolerance = 1e-5;             // share of the norm; rounding leaves a twentieth of this
 constexpr std::uint64_t tracer_seed = 0x7261636572;  // independent of the replica's other random numbers
 
@@ -100,19 +101,25 @@ Witness ReplicaData::witness_for(std::uint32_t f, const NodeId& partner) const {
   Witness witness = fragments[f].distances.witness(partner, neighbours.sponsor_of(partner));
   // Other partners will be met, so a single first partner is not believed.
   if (neighbours.partners() >= witnesses_least) witness.alone = false;
-  // Only the owner is asked for this fragment, so nobody else can confirm its values.
-  if (options.partners.policy == PartnerPolicy::owner && owner(f) == partner) witness.alone = true;
+  if (is_only_partner(f, partner)) witness.alone = true;  // nobody else can confirm its values
   return witness;
+}
+
+bool ReplicaData::is_only_partner(std::uint32_t f, const NodeId& partner) const {
+  return options.partners.policy == PartnerPolicy::owner && owner(f) == partner;
 }
 
 float ReplicaData::clip() const {
   return density.is_dense() ? std::min(options.clip, options.dense_clip) : options.clip;
 }
 
+double ReplicaData::least_usual_distance(const Fragment& fragment) const {
+  return clip() >= loose_clip ? loose_threshold * fragment.norm / clip() : 0;
+}
+
 double ReplicaData::usual_distance(const Fragment& fragment) const {
   const auto median = fragment.distances.median();
-  if (!median) return 0;
-  return clip() >= loose_clip ? std::max<double>(*median, loose_threshold * fragment.norm / clip()) : *median;
+  return median ? std::max<double>(*median, least_usual_distance(fragment)) : 0;
 }
 
 Clip ReplicaData::clip_for(const Fragment& fragment, const NodeId& partner) const {
@@ -123,8 +130,10 @@ Clip ReplicaData::clip_for(const Fragment& fragment, const NodeId& partner) cons
   const Neighbour* neighbour = neighbours.find(partner);
   const int extra = neighbour == nullptr ? 0 : neighbour->clips.extra_shift();
   const float multiple = std::ldexp(clip(), -extra);
-  const auto threshold = static_cast<float>(std::min<double>(multiple * usual, std::numeric_limits<float>::max()));
-  return {.threshold = threshold, .multiple = multiple};
+  const auto times = [multiple](double distance) {
+    return static_cast<float>(std::min<double>(multiple * distance, std::numeric_limits<float>::max()));
+  };
+  return {.threshold = times(usual), .multiple = multiple, .least = times(least_usual_distance(fragment))};
 }
 
 float ReplicaData::factor_for(const Fragment& fragment, const NodeId& partner) const {
@@ -134,7 +143,10 @@ float ReplicaData::factor_for(const Fragment& fragment, const NodeId& partner) c
     growth = std::clamp(since / fragment.exchange_interval, 1.0, growth_max);
   }
   const Neighbour* neighbour = neighbours.find(partner);
-  const float link = neighbour == nullptr ? 1.0F : neighbour->factor.value();
+  float link = neighbour == nullptr ? 1.0F : neighbour->factor.value();
+  // With one partner, the factor and the blocks' estimates tell the same. Left alone, one grows as the other shrinks.
+  if (is_only_partner(fragments.index_of(fragment), partner))
+    link = std::clamp(link, 1 / only_factor_most, only_factor_most);
   return link * static_cast<float>(growth);
 }
 

@@ -105,12 +105,20 @@ struct ReplicaData {
   [[nodiscard]] NodeId owner(std::uint32_t f) const;
   /// The other node that keeps the job and owns the fragment. None: there is none, or Neighbour::over_before holds.
   [[nodiscard]] std::optional<NodeId> server_of(const Fragment& fragment) const;
+  /// True if this node keeps the job and owns the fragment.
+  [[nodiscard]] bool is_server_of(std::uint32_t f) const {
+    return has_servers() && description.keeps && owner(f) == self;
+  }
   /// True if the partner, or all partners of its sponsor together, had their part of the fragment's last exchanges.
   /// This is checked where the sponsor has admitted several partners, or where dense_clip applies.
   [[nodiscard]] bool is_over_share(const Fragment& fragment, const NodeId& partner, TimeUs now_us) const;
   [[nodiscard]] Witness witness_for(std::uint32_t f, const NodeId& partner) const;
+  /// True if the fragment is exchanged with that partner only: it owns the fragment.
+  [[nodiscard]] bool is_only_partner(std::uint32_t f, const NodeId& partner) const;
   /// The limit that holds now: ReplicaOptions::clip or dense_clip.
   [[nodiscard]] float clip() const;
+  /// What counts as the usual distance at least: with a loose clip a part of ‖y‖, once an exchange has told it.
+  [[nodiscard]] double least_usual_distance(const Fragment& fragment) const;
   /// The usual distance to partners. Distances beyond clip() times this are clipped; 0: not known.
   [[nodiscard]] double usual_distance(const Fragment& fragment) const;
   [[nodiscard]] Clip clip_for(const Fragment& fragment, const NodeId& partner) const;

@@ -122,6 +122,9 @@ void Responder::answer(const NodeId& from, ExchangeRequest&& request, int shift,
   data_.neighbours.observe_age(from, request.age);
   // Clipping limits exchanges that move both ends alike. A push does not, and a worker trusts its server.
   const bool pushes = data_.has_servers() && data_.description.keeps;
+  // With the least weight the initiator only takes. A commit of that weight would bring nothing, and worse: a worker
+  // whose values have changed otherwise than by its training does not know its progress any more.
+  const bool only_gives = request.min_shift >= max_shift_bound || data_.only_gives(data_.neighbours.find(from));
   out.run.push_back({f, Actions::Answer{from, place,
                                         AnswerTask{.request = std::move(request),
                                                    .shift = std::min<int>(weight, max_shift_bound),
@@ -129,7 +132,7 @@ void Responder::answer(const NodeId& from, ExchangeRequest&& request, int shift,
                                                    .factor = data_.factor_for(fragment, from),
                                                    .clip = pushes ? Clip{} : data_.clip_for(fragment, from),
                                                    .witness = data_.witness_for(f, from),
-                                                   .only_gives = data_.only_gives(data_.neighbours.find(from))}}});
+                                                   .only_gives = only_gives}}});
 }
 
 RefuseReason Responder::objection(const ExchangeRequest& request) const {

@@ -102,6 +102,9 @@ void write(const ExchangeReply& reply, wire::Header::Builder header, Frames& fra
   write_age(reply.age, out.initAge());
   out.setBlockCount(reply.block_count);
   out.setLimited(reply.limited);
+  if (!reply.halvings.empty()) {
+    out.setHalvings({reinterpret_cast<const kj::byte*>(reply.halvings.data.data()), reply.halvings.size()});
+  }
   write_tracer(reply.tracer, out);
   if (reply.status != ReplyStatus::done) return;
   frames.payload = {reply.wide, reply.asked, reply.differences};
@@ -120,6 +123,9 @@ std::optional<Message> read(wire::ExchangeReply::Reader in, const Frames& frames
   reply.age = read_age(in.getAge());
   reply.block_count = in.getBlockCount();
   reply.limited = in.getLimited();
+  const auto halvings = std::as_bytes(std::span(in.getHalvings().begin(), in.getHalvings().size()));
+  if (halvings.size() > max_fragment_blocks) return std::nullopt;
+  if (!halvings.empty()) reply.halvings = Bytes::adopt(std::vector(halvings.begin(), halvings.end()));
   reply.tracer = read_tracer(in);
   if (frames.payload_count != (reply.status == ReplyStatus::done ? 3u : 0u)) return std::nullopt;
   reply.wide = frames.payload[0];

@@ -82,6 +82,9 @@ Fault check_done(const ExchangeReply& reply) {
   if (reply.differences.size() != reply.block_count * codec_block_bytes(reply.codec)) {
     return "difference frame has a wrong size";
   }
+  if (!reply.halvings.empty() && !(reply.limited && reply.halvings.size() == reply.block_count)) {
+    return "the scaling of limited blocks has a wrong size";
+  }
   const bool lattice = reply.codec != Codec::f32;
   if (lattice && reply.limited) return "a lattice reply has limited differences";
   if (!lattice && !(reply.wide.empty() && reply.asked.empty())) return "an f32 reply has wide blocks";
@@ -103,7 +106,8 @@ Fault check(const ExchangeReply& reply) {
   if (reply.clock > gossip::max_clock_samples) return "clock out of bounds";
   if (reply.status == ReplyStatus::done) return check_done(reply);
   if (reply.status == ReplyStatus::refused && reply.reason == RefuseReason::none) return "refused without a reason";
-  if (!(reply.wide.empty() && reply.asked.empty() && reply.differences.empty()) || reply.limited) {
+  if (!(reply.wide.empty() && reply.asked.empty() && reply.differences.empty()) || reply.limited ||
+      !reply.halvings.empty()) {
     return "a reply that is not done has payload";
   }
   return {};

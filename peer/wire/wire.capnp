@@ -149,6 +149,7 @@ struct ExchangeReply {
   tracerRound @10 :UInt32;
   tracer @11 :List(Float64);
   limited @12 :Bool;        # codec f32: the differences are scaled down
+  halvings @13 :Data;       # if limited: a byte for each block, by how many powers of two; or empty
 }
 
 struct ExchangeAck {

@@ -440,6 +440,22 @@ TEST_CASE("without an attacker a threshold out of reach changes no bit", "[influ
   CHECK_FALSE((run({}) == run({.threshold = 1e-3F, .multiple = 3})));  // a threshold in reach makes a difference
 }
 
+TEST_CASE("a least threshold counts where only the estimates tell one", "[influence]") {
+  const auto shift_with = [](Clip clip) {
+    Random random(19);
+    const auto values = random_values(2, random, 1);
+    End i(values);
+    End j(values);
+    for (int round = 0; round < 40; ++round)  // both learn that they agree
+      exchange(i, j, Codec::f32, {}, random.next());
+    End far(random_values(2, random, 1));
+    return int{answer(j, encode(far, Codec::f32).request, clip).reply.shift};
+  };
+  CHECK(shift_with({.multiple = 8}) > min_shift_bound);
+  CHECK(shift_with({.multiple = 8, .least = 1e6F}) == min_shift_bound);
+  CHECK(shift_with({.threshold = 1e-3F, .multiple = 8, .least = 1e6F}) > min_shift_bound);  // partners tell one
+}
+
 // --- honest nodes that are far apart ------------------------------------------------------------------------------
 
 TEST_CASE("replicas that really are far apart come together in a bounded number of exchanges", "[influence]") {

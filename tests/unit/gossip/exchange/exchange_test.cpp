@@ -300,6 +300,30 @@ TEST_CASE("what a server has not taken of a push because of noise is in the next
   CHECK(pushes() == Approx(0.25 * progress + 2 * 0.75 * progress));
 }
 
+TEST_CASE("what a server has not taken of a push because of its limits is in the next ones", "[exchange]") {
+  constexpr std::size_t blocks = 3;
+  const PushRule rule = push_rule(1);
+  auto [random, begin, server, worker] = AlikePair(blocks, 3);
+  push_to(server, worker, Codec::f32, rule, random.next());  // from now on the worker knows what is progress
+  const std::vector<double> taken = worker.whole();
+  const float limit = std::ldexp(1.0F, server.steps.limit_exponent(default_range, 1, 1) + rule.shift - min_shift_bound);
+  believe_anything(worker);
+  std::vector<float> progress(begin.size());
+  std::fill_n(progress.begin() + block_elements, block_elements, 5 * limit);  // of the second block
+  worker.train(progress);
+  const auto far = push_to(server, worker, Codec::f32, rule, random.next());
+  CHECK(far.measure.limited);
+  CHECK_FALSE(far.took_all);
+  // What the worker has trained is what the server has of it and what the worker still has beside the server's value.
+  const std::size_t in_second = block_elements + 7;
+  CHECK(worker.whole()[in_second] - taken[in_second] == Approx(5 * limit));
+  CHECK(server.whole()[in_second] - taken[in_second] <= Approx(limit));
+  for (int turn = 0; turn < 40; ++turn)
+    push_to(server, worker, Codec::f32, rule, random.next());
+  CHECK(server.whole()[in_second] - taken[in_second] == Approx(5 * limit));
+  CHECK(server.whole()[7] == Approx(taken[7]));
+}
+
 TEST_CASE("a worker knows whether the server took all of what it pushed", "[exchange]") {
   const Codec codec = GENERATE(Codec::f32, Codec::q8, Codec::q4);
   CAPTURE(codec_name(codec));

@@ -1679,6 +1679,102 @@ TEST_CASE("a server that leaves hands its model over, and does not only follow",
   CHECK(requests[0].second.min_shift == min_shift_bound);
 }
 
+namespace {
+
+/// Lets the replica begin exchanges with a neighbour whose fragment is 1. Returns how many outer steps it takes.
+std::size_t outer_steps_after_exchanges(Lone& lone) {
+  std::size_t steps = 0;
+  for (int i = 0; i < 6; ++i) {
+    lone.publish(lone.replica->clock() + 1);
+    lone.tick(us_per_s);
+    lone.work();
+    for (const auto& [to, request] : lone.sent<ExchangeRequest>())
+      lone.hear(to, Lone::reply_to(request));
+    lone.recall();
+    lone.work();
+    steps += lone.begun<OuterTask>().size();
+    lone.run_all<OuterTask>();
+  }
+  return steps;
+}
+
+/// The same, but the neighbour begins.
+std::size_t outer_steps_after_answers(Lone& lone) {
+  std::size_t steps = 0;
+  for (int i = 0; i < 6; ++i) {
+    if (!lone.answers(1)) continue;
+    lone.tick(us_per_s);
+    steps += lone.begun<OuterTask>().size();
+    lone.run_all<OuterTask>();
+  }
+  return steps;
+}
+
+}  // namespace
+
+TEST_CASE("a fragment's server takes the outer steps, and its workers take none", "[replica]") {
+  const ReplicaOptions options{.outer = {.momentum = 0.5F, .rate = 1, .period_us = us_per_s},
+                               .partners = {.policy = PartnerPolicy::owner}};
+  Lone peer(options);
+  peer.meet(1);
+  CHECK(outer_steps_after_exchanges(peer) > 0);
+
+  JobInfo keeper = Lone::info(ReplicaState::running);
+  keeper.keeps = true;
+  Lone worker(options);
+  worker.replica->link_up(node_id(1), worker.out);
+  worker.hear(1, keeper);
+  CHECK(outer_steps_after_exchanges(worker) == 0);
+
+  Lone server(options);
+  server.replica->set_keeps(true, server.now_us, server.out);
+  server.meet(1);
+  CHECK(outer_steps_after_answers(server) > 0);
+}
+
+TEST_CASE("a request of the least weight takes the model, and leaves it as it is", "[replica]") {
+  const auto weight = GENERATE(max_shift_bound, static_cast<std::uint8_t>(max_shift_bound - 1));
+  Lone lone({.in_flight = 0});
+  lone.meet(1);
+  lone.publish(1);
+  ExchangeRequest request = lone.request();
+  request.min_shift = weight;
+  const float before = lone.y();
+  lone.ask(1, std::move(request));
+  lone.recall();
+  lone.work();
+  const auto replies = lone.sent<ExchangeReply>();
+  REQUIRE(replies.size() == 1);
+  REQUIRE(replies[0].second.status == ReplyStatus::done);
+  CHECK((lone.y() == before) == (weight == max_shift_bound));
+}
+
+TEST_CASE("a replica that is far off comes closer, though its estimates say that all agree", "[replica]") {
+  Lone lone({});
+  for (std::uint8_t number = 1; number <= 4; ++number)
+    lone.meet(number);
+  for (auto& buffer : lone.memory[0])
+    std::ranges::fill(buffer, 100.0F);
+  std::vector<Clip> clips;
+  while (clips.size() < 2) {
+    lone.tick(us_per_s);
+    lone.publish(lone.replica->clock() + 1);
+    for (const auto& [fragment, task] : lone.begun<EncodeTask>())
+      clips.push_back(task.clip);
+    lone.work();
+    for (const auto& [to, request] : lone.sent<ExchangeRequest>())
+      lone.hear(to, Lone::reply_to(request));
+    lone.recall();
+    lone.work();
+  }
+  for (const Clip& clip : clips) {
+    CHECK(clip.threshold == 0);  // of two partners there is no median
+    CHECK(clip.multiple > 0);
+  }
+  CHECK(clips[0].least == 0);
+  CHECK(clips[1].least > 0);  // a part of ‖y‖, once an exchange has told it
+}
+
 TEST_CASE("a leaver waits for the client's training, but not for ever", "[replica]") {
   const bool publishes = GENERATE(true, false);
   Lone lone({});

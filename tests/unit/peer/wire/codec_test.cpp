@@ -410,6 +410,15 @@ TEST_CASE("replies against the rules are refused") {
   ExchangeReply limited = a_reply(Codec::f32);
   limited.limited = true;
   CHECK_FALSE(fault_of(Message(limited)));
+  limited.halvings = filled(limited.block_count, 9);
+  CHECK_FALSE(fault_of(Message(limited)));
+  CHECK(std::get<ExchangeReply>(std::get<Message>(*decode(encode(Message(limited))))).halvings.size() ==
+        limited.block_count);
+  limited.limited = false;
+  CHECK(fault_of(Message(limited)));
+  limited.limited = true;
+  limited.halvings = filled(limited.block_count + 1, 9);
+  CHECK(fault_of(Message(limited)));
   ExchangeReply refused;
   refused.status = ReplyStatus::refused;
   CHECK(fault_of(Message(refused)));

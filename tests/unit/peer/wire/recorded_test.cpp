@@ -36,7 +36,7 @@ const std::vector<Recording> files{
     {"version-1", 32},           {"version-1-agreement", 46},    {"version-1-summaries", 48}, {"version-1-tracer", 51},
     {"version-1-outcome", 54},   {"version-1-settings", 55},     {"version-1-keeping", 58},   {"version-1-limited", 59},
     {"version-1-authority", 61}, {"version-1-certificates", 65}, {"version-1-deputies", 67},  {"version-1-linked", 68},
-    {"version-1-hello", 71}};
+    {"version-1-hello", 71},     {"version-1-scaled", 72}};
 
 Bytes filled(std::size_t size, std::uint8_t value) {
   return Bytes::adopt(std::vector<std::uint8_t>(size, value));
@@ -134,6 +134,17 @@ Frames limited_reply() {
                         .block_count = 1,
                         .limited = true};
   message.differences = filled(codec_block_bytes(Codec::f32), 0xa5);
+  return encode(Message(message));
+}
+Frames scaled_reply() {
+  ExchangeReply message{.counter = 72,
+                        .job = {11, 12},
+                        .status = ReplyStatus::done,
+                        .codec = Codec::f32,
+                        .block_count = 2,
+                        .limited = true,
+                        .halvings = Bytes::adopt(std::vector<std::uint8_t>{0, 9})};
+  message.differences = filled(2 * codec_block_bytes(Codec::f32), 0xa5);
   return encode(Message(message));
 }
 Frames traced_summaries() {
@@ -328,6 +339,7 @@ std::map<std::string, Frames> samples() {
       {"exchangeRequest.tracer", traced_request()},
       {"exchangeReply.tracer", traced_reply()},
       {"exchangeReply.limited", limited_reply()},
+      {"exchangeReply.scaled", scaled_reply()},
       {"jobQuery", encode(Message(JobQuery{{1, 2}}))},
       {"pullRequest", encode(Message(PullRequest{{1, 2}, 3}))},
       {"pullReply", pull_reply()},

@@ -190,10 +190,14 @@ Status all_reduce(Communicator* communicator, float* const* device_values, std::
 
 void abandon(Communicator* communicator) {
   if (communicator == nullptr) return;
+  // Errors are ignored, because nothing more is done with it. A rank that is not aborted yet may still wait for the
+  // work on another one's stream.
   for (const NcclRank& rank : communicator->ranks) {
-    // Errors are ignored, because nothing more is done with it.
     (void)cudaSetDevice(rank.device);
     if (rank.comm != nullptr) (void)library().abort(rank.comm);
+  }
+  for (const NcclRank& rank : communicator->ranks) {
+    (void)cudaSetDevice(rank.device);
     if (rank.stream != nullptr) (void)cudaStreamDestroy(rank.stream);
   }
   delete communicator;

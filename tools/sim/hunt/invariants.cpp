@@ -20,8 +20,10 @@ constexpr double deviations = 12;
 constexpr int losses_to_outlive = 3;
 /// While the first nodes meet, in samples: of two, nobody can tell which one lies.
 constexpr std::uint64_t believed_samples = 200;
-/// At the end of a run a claim may be followed for as long as reports take, at the speed so far.
+/// At the end of a run a claim may be followed for as long as reports take, at the highest speed so far, which is
+/// measured in times of speed_us.
 constexpr double believed_us = 4e6;
+constexpr TimeUs speed_us = us_per_s / 2;
 const double rounding_unit = std::ldexp(1.0, -24);
 
 double tolerance(double square) {
@@ -242,18 +244,32 @@ void Invariants::turned(std::size_t i) {
   check_lone_halves(cluster_.now_us());
 }
 
+void Invariants::measure_speed(std::size_t i) {
+  NodeState& state = nodes_[i];
+  const TimeUs now_us = cluster_.now_us();
+  const std::uint64_t clock = cluster_.node(i).client.clock;  // without what it has taken over from others
+  if (clock < state.paced_clock) state.paced_us = now_us;     // a new client
+  if (clock >= state.paced_clock && now_us - state.paced_us < speed_us) return;
+  if (clock > state.paced_clock && now_us > state.paced_us)
+    fastest_ = std::max(fastest_,
+                        static_cast<double>(clock - state.paced_clock) / static_cast<double>(now_us - state.paced_us));
+  state.paced_clock = clock;
+  state.paced_us = now_us;
+}
+
 void Invariants::check_job_clock(std::size_t i) {
   const gossip::Replica& replica = *cluster_.node(i).replica;
   if (replica.state() != ReplicaState::joining && replica.clock() > furthest_clock_) {
     furthest_clock_ = replica.clock();
     furthest_us_ = cluster_.now_us();
   }
+  measure_speed(i);
   std::uint64_t most = furthest_clock_;
   if (lies_) {
     if (lies_(i)) return;
     // Who has ended and waits for others counts as training on.
-    const double time_us = static_cast<double>(cluster_.now_us()) + believed_us;
-    const double trained = static_cast<double>(furthest_clock_) * time_us / static_cast<double>(furthest_us_ + 1);
+    const double time_us = static_cast<double>(cluster_.now_us() - furthest_us_) + believed_us;
+    const double trained = static_cast<double>(furthest_clock_) + fastest_ * time_us;
     most = static_cast<std::uint64_t>(gossip::default_clock_pace * trained) + believed_samples;
   }
   if (replica.job_clock().value() <= most) return;

@@ -100,6 +100,8 @@ class Invariants {
     TimeUs resumed_us = 0;
     JobSettings settings = {};  ///< the newest settings since its client began
     std::uint64_t clock_base = 0;
+    std::uint64_t paced_clock = 0;                  ///< its clock when its speed was last measured
+    TimeUs paced_us = 0;                            ///< when that was
     std::vector<std::uint64_t> donors_clocks = {};  ///< of the fragments pulled since it began to join
   };
   struct Exchange {
@@ -144,6 +146,7 @@ class Invariants {
   /// Updates the ledger for a fragment that NaN adds or removes, or that changes otherwise than by an exchange.
   void account(const Parts& before, const Parts& after);
   void turned(std::size_t i);
+  void measure_speed(std::size_t i);
   void check_job_clock(std::size_t i);
   void check_bounds(std::size_t i) const;
   void check_finite(std::size_t i, std::uint32_t f, const Parts& parts) const;
@@ -172,6 +175,7 @@ class Invariants {
   std::function<bool(std::size_t)> lies_;  ///< whether the node lies about its clock; empty: nobody does
   std::uint64_t furthest_clock_ = 0;       ///< the furthest clock that a replica with a model of the job has had
   TimeUs furthest_us_ = 0;                 ///< when it came to that
+  double fastest_ = 0;                     ///< the highest speed of training so far, in samples a microsecond
   double ledger_ = 0;                      ///< the expected sum over nodes, without lone halves
   double rounding_ = 0;                    ///< sum of squared roundings that exchanges may have caused
   std::uint64_t unresolved_ = 0;           ///< counted by daemons that died

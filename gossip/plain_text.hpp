@@ -61,7 +61,7 @@ namespace gossamer {
   return true;
 }
 
-/// What is_plain_text() asks for, for error messages.
+/// The rule of is_plain_text() in words, for error messages.
 [[nodiscard]] inline std::string plain_text_rule(std::size_t max_bytes) {
   return "at most " + std::to_string(max_bytes) + " bytes of UTF-8 without control or invisible characters";
 }

@@ -136,12 +136,13 @@ void scale(std::span<float> differences, int halvings) {
     difference *= weight;
 }
 
-/// Scales f32 blocks whose differences exceed either end's limit down by powers of two, and updates their outcomes. The
-/// reply tells how many each. The responder's limit is for a weight of one half, and is larger if the
-/// initiator leaves it a smaller weight: a node that only follows may be far away after a long time out of reach.
-void limit_differences(const AnswerTask& task, HeldFragment fragment, std::span<const std::uint32_t> blocks,
-                       std::span<const std::int8_t> limits, std::span<float> differences,
-                       std::span<BlockOutcome> outcomes, ExchangeReply& reply) {
+/// Scales f32 blocks whose differences exceed either end's limit down by powers of two, and updates their outcomes.
+/// Returns how many for each block; empty if there are no such blocks. The responder's limit is for a weight of one
+/// half, and is larger if the initiator leaves it a smaller weight: a node that only follows may be far away after a
+/// long time out of reach.
+std::vector<std::uint8_t> limit_differences(const AnswerTask& task, HeldFragment fragment,
+                                            std::span<const std::uint32_t> blocks, std::span<const std::int8_t> limits,
+                                            std::span<float> differences, std::span<BlockOutcome> outcomes) {
   std::vector<std::uint8_t> halvings;
   for (std::size_t i = 0; i < blocks.size(); ++i) {
     const int own = fragment.steps.limit_exponent(task.range, task.factor, blocks[i]);
@@ -157,8 +158,7 @@ void limit_differences(const AnswerTask& task, HeldFragment fragment, std::span<
     halvings.resize(blocks.size());
     halvings[i] = static_cast<std::uint8_t>(std::min<int>(exponent - limit, PushState::left_out));
   }
-  reply.limited = !halvings.empty();
-  reply.halvings = Bytes::adopt(std::move(halvings));
+  return halvings;
 }
 
 /// False if the responder sent more than the request allowed: a block beyond its limit, or a norm beyond `clip`.
@@ -531,7 +531,9 @@ AnswerTask::Result AnswerTask::run(HeldFragment fragment) && {
   const float threshold = threshold_of(clip, fragment.steps, factor, blocks);
   if (request.codec == Codec::f32) {
     moved = outcomes;
-    limit_differences(*this, fragment, blocks, side.exponents, differences.as<float>(), moved, reply);
+    reply.halvings =
+        Bytes::adopt(limit_differences(*this, fragment, blocks, side.exponents, differences.as<float>(), moved));
+    reply.limited = !reply.halvings.empty();
     shift = std::max(shift, clip_shift_of(*this, threshold, differences.bytes(), moved, coarse, reply.limited));
   } else {
     auto [refused, coarsest] =

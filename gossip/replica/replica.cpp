@@ -456,11 +456,11 @@ bool Replica::take_outer_step(std::uint32_t f, TimeUs now_us, Actions& out) {
   Fragment& fragment = data_.fragments[f];
   const OuterOptions& outer = data_.options.outer;
   if (!outer.on() || data_.finish || !data_.runs() || fragment.is_quarantined()) return false;
-  // A fragment's server adds the momentum of what all workers push together. Whoever only follows adds none.
-  if (data_.description.keeps ? !data_.is_server_of(f) : data_.server_of(fragment).has_value()) return false;
   if (fragment.buffers.empty() || fragment.buffers.out_of_hand()) return false;
   const LastOuterStep& last = fragment.last_outer;
   if (last.exchanges < outer.least_exchanges || now_us - last.at_us < outer.period_us) return false;
+  // A fragment's server adds the momentum of what all workers push together. Whoever only follows adds none.
+  if (data_.description.keeps ? !data_.is_server_of(f) : data_.server_of(fragment).has_value()) return false;
   fragment.last_outer = {.at_us = now_us};
   fragment.hold(stage::TakingOuterStep{});
   out.run.push_back({f, OuterTask{outer}});

@@ -102,9 +102,7 @@ void write(const ExchangeReply& reply, wire::Header::Builder header, Frames& fra
   write_age(reply.age, out.initAge());
   out.setBlockCount(reply.block_count);
   out.setLimited(reply.limited);
-  if (!reply.halvings.empty()) {
-    out.setHalvings({reinterpret_cast<const kj::byte*>(reply.halvings.data.data()), reply.halvings.size()});
-  }
+  if (!reply.halvings.empty()) out.setHalvings(data_of(reply.halvings.data));
   write_tracer(reply.tracer, out);
   if (reply.status != ReplyStatus::done) return;
   frames.payload = {reply.wide, reply.asked, reply.differences};
@@ -123,9 +121,9 @@ std::optional<Message> read(wire::ExchangeReply::Reader in, const Frames& frames
   reply.age = read_age(in.getAge());
   reply.block_count = in.getBlockCount();
   reply.limited = in.getLimited();
-  const auto halvings = std::as_bytes(std::span(in.getHalvings().begin(), in.getHalvings().size()));
-  if (halvings.size() > max_fragment_blocks) return std::nullopt;
-  if (!halvings.empty()) reply.halvings = Bytes::adopt(std::vector(halvings.begin(), halvings.end()));
+  std::vector<std::byte> halvings;
+  if (!read_bytes(in.getHalvings(), max_fragment_blocks, halvings)) return std::nullopt;
+  if (!halvings.empty()) reply.halvings = Bytes::adopt(std::move(halvings));
   reply.tracer = read_tracer(in);
   if (frames.payload_count != (reply.status == ReplyStatus::done ? 3u : 0u)) return std::nullopt;
   reply.wide = frames.payload[0];
@@ -302,9 +300,7 @@ void write(const PullReply& reply, wire::Header::Builder header, Frames& frames)
   out.setReason(static_cast<std::uint8_t>(reply.reason));
   out.setClock(reply.clock);
   out.setHash(reply.hash);
-  if (!reply.cursor.empty()) {
-    out.setCursor({reinterpret_cast<const kj::byte*>(reply.cursor.data()), reply.cursor.size()});
-  }
+  if (!reply.cursor.empty()) out.setCursor(data_of(reply.cursor));
   frames.payload[0] = reply.values;
   frames.payload_count = 1;
 }
@@ -317,9 +313,7 @@ std::optional<Message> read(wire::PullReply::Reader in, const Frames& frames) {
   reply.clock = in.getClock();
   reply.hash = in.getHash();
   reply.values = frames.payload[0];
-  const auto cursor = std::as_bytes(std::span(in.getCursor().begin(), in.getCursor().size()));
-  if (cursor.size() > max_cursor_bytes) return std::nullopt;
-  reply.cursor.assign(cursor.begin(), cursor.end());
+  if (!read_bytes(in.getCursor(), max_cursor_bytes, reply.cursor)) return std::nullopt;
   return reply;
 }
 
@@ -414,22 +408,22 @@ void write(const BulkPart& part, wire::Header::Builder header, Frames& frames) {
     auto sizes = out.initFrameBytes(size_of(part.frame_bytes));
     for (unsigned i = 0; i < sizes.size(); ++i)
       sizes.set(i, part.frame_bytes[i]);
-    out.setHeader({reinterpret_cast<const kj::byte*>(part.header.data.data()), part.header.size()});
+    out.setHeader(data_of(part.header.data));
   }
   frames.payload = part.slices;
   frames.payload_count = part.slice_count;
 }
 std::optional<BulkPart> read(wire::BulkPart::Reader in, const Frames& frames) {
   const auto sizes = in.getFrameBytes();
-  const auto header = in.getHeader();
-  if (sizes.size() > max_payload_frames || header.size() > max_cut_header_bytes) return std::nullopt;
+  std::vector<std::byte> header;
+  if (sizes.size() > max_payload_frames || !read_bytes(in.getHeader(), max_cut_header_bytes, header))
+    return std::nullopt;
   BulkPart part;
   part.message = in.getMessage();
   part.offset = in.getOffset();
   for (const std::uint32_t bytes : sizes)
     part.frame_bytes.push_back(bytes);
-  const auto* begin = reinterpret_cast<const std::byte*>(header.begin());
-  part.header = Bytes::adopt(std::vector<std::byte>(begin, begin + header.size()));
+  part.header = Bytes::adopt(std::move(header));
   part.slices = frames.payload;
   part.slice_count = frames.payload_count;
   return part;

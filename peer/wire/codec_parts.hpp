@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <optional>
+#include <span>
+#include <vector>
 
 #include "gossip/average_messages.hpp"
 #include "gossip/membership/membership_messages.hpp"
@@ -17,6 +19,9 @@ namespace gossamer::peer {
 template <std::size_t n>
 capnp::Data::Reader data_of(const std::array<std::uint8_t, n>& bytes) {
   return {bytes.data(), bytes.size()};
+}
+inline capnp::Data::Reader data_of(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const kj::byte*>(bytes.data()), bytes.size()};
 }
 inline capnp::Text::Reader text_of(const std::string& text) {
   return {text.c_str(), text.size()};
@@ -34,6 +39,12 @@ template <std::size_t n>
 [[nodiscard]] bool read_optional(capnp::Data::Reader data, std::optional<std::array<std::uint8_t, n>>& bytes) {
   if (data.size() == 0) return true;
   return read_data(data, bytes.emplace());
+}
+[[nodiscard]] inline bool read_bytes(capnp::Data::Reader data, std::size_t max_bytes, std::vector<std::byte>& bytes) {
+  if (data.size() > max_bytes) return false;
+  const auto read = std::as_bytes(std::span(data.begin(), data.size()));
+  bytes.assign(read.begin(), read.end());
+  return true;
 }
 [[nodiscard]] inline bool read_text(capnp::Text::Reader text, std::size_t max_bytes, std::string& out) {
   if (text.size() > max_bytes) return false;

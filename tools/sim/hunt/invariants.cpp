@@ -246,15 +246,14 @@ void Invariants::turned(std::size_t i) {
 
 void Invariants::measure_speed(std::size_t i) {
   NodeState& state = nodes_[i];
-  const TimeUs now_us = cluster_.now_us();
+  const TimeUs time_us = cluster_.now_us() - state.paced_us;
   const std::uint64_t clock = cluster_.node(i).client.clock;  // without what it has taken over from others
-  if (clock < state.paced_clock) state.paced_us = now_us;     // a new client
-  if (clock >= state.paced_clock && now_us - state.paced_us < speed_us) return;
-  if (clock > state.paced_clock && now_us > state.paced_us)
-    fastest_ = std::max(fastest_,
-                        static_cast<double>(clock - state.paced_clock) / static_cast<double>(now_us - state.paced_us));
+  const bool is_new = clock < state.paced_clock;              // the client is
+  if (!is_new && time_us < speed_us) return;
+  if (!is_new)
+    fastest_ = std::max(fastest_, static_cast<double>(clock - state.paced_clock) / static_cast<double>(time_us));
   state.paced_clock = clock;
-  state.paced_us = now_us;
+  state.paced_us = cluster_.now_us();
 }
 
 void Invariants::check_job_clock(std::size_t i) {
@@ -263,9 +262,9 @@ void Invariants::check_job_clock(std::size_t i) {
     furthest_clock_ = replica.clock();
     furthest_us_ = cluster_.now_us();
   }
-  measure_speed(i);
   std::uint64_t most = furthest_clock_;
   if (lies_) {
+    measure_speed(i);
     if (lies_(i)) return;
     // Who has ended and waits for others counts as training on.
     const double time_us = static_cast<double>(cluster_.now_us() - furthest_us_) + believed_us;

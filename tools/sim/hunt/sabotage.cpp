@@ -332,7 +332,7 @@ Sabotage server_as_peer(const Swarm&) {
 Sabotage keeper_as_peer(const Swarm&) {
   return {.tamper = [](std::size_t, std::size_t, Message& message) {
     if (auto* info = std::get_if<JobInfo>(&message)) info->keeps = false;
-    // Nor does the weight of its requests say that it only takes.
+    // A request of the least weight would tell that its sender only takes.
     auto* const request = std::get_if<ExchangeRequest>(&message);
     if (request != nullptr && request->min_shift == max_shift_bound) --request->min_shift;
     return true;

@@ -20,7 +20,7 @@ struct ExchangeId {
   friend auto operator<=>(const ExchangeId&, const ExchangeId&) = default;
 };
 
-/// Weights are powers of two: an exchange moves both ends by 2^-shift of their difference.
+/// Weights are powers of two: an exchange moves an end by 2^-shift of the difference.
 inline constexpr std::uint8_t min_shift_bound = 1;
 inline constexpr std::uint8_t max_shift_bound = 12;
 
@@ -55,6 +55,8 @@ struct ExchangeRequest {
   std::uint64_t clock = 0;     ///< the initiator's training progress in samples
   Age age = {};
   float clip = 0;  ///< the initiator moves by at most half of this (2-norm over all blocks); 0: any distance
+  float weight =
+      0;  ///< where replicas weigh by their samples, those of the initiator's steps; 0: it has trained nothing
   std::uint32_t block_count = 0;  ///< blocks included (n)
   Bytes blocks = {};              ///< bitmap of included blocks, bit b of byte b/8; empty: all of them
   Bytes side = {};
@@ -92,7 +94,7 @@ struct ExchangeReply {
   ReplyStatus status = ReplyStatus::busy;
   RefuseReason reason = RefuseReason::none;
   Codec codec = Codec::q8;
-  std::uint8_t shift = 1;  ///< both commit 2^-shift · s · D
+  std::uint8_t shift = 1;  ///< the initiator commits 2^-shift · s · D, and the responder the same or by its own weight
   std::uint64_t clock = 0;
   Age age = {};
   std::uint32_t block_count = 0;
@@ -101,7 +103,7 @@ struct ExchangeReply {
   Bytes differences = {};
   bool limited = false;  ///< f32: the ends are further apart than the differences say, which are scaled down
   Bytes halvings = {};   ///< if limited, for each block: how many powers of two. Empty: an older build does not tell
-  std::optional<TracerValues> tracer = {};  ///< the responder's numbers, before both commit 2^-shift of the difference
+  std::optional<TracerValues> tracer = {};  ///< the responder's numbers, before both commit their shares of them
 };
 
 /// The state of the initiator's half of an exchange whose other half the responder has committed.

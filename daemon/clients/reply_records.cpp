@@ -18,6 +18,7 @@ struct RecordEntry {
   std::uint32_t bitmap_bytes;  ///< 0: the exchange was of all blocks
   std::uint8_t codec;
   std::uint8_t shift;
+  std::uint8_t own_shift;  ///< AnsweredHalf::shift; 0, from older builds: the reply's
 };
 
 /// How a count of commits is stored: never as 0, which means that there is none.
@@ -41,7 +42,8 @@ struct Parts {
 /// Whether a daemon can have written this record of a fragment of so many blocks.
 bool sound(const ReplyRecord& record, std::uint32_t blocks) {
   const ExchangeReply& reply = record.reply;
-  if (reply.shift < min_shift_bound || reply.shift > max_shift_bound) return false;
+  const auto allowed = [](int shift) { return shift >= min_shift_bound && shift <= max_shift_bound; };
+  if (!allowed(reply.shift) || !allowed(record.half.shift)) return false;
   if (gossip::blocks_of(record.half.blocks.data, blocks).size() != reply.block_count) return false;
   return std::ranges::all_of(record.half.exponents,
                              [](std::int8_t e) { return e >= min_step_exponent && e <= max_step_exponent; });
@@ -68,6 +70,7 @@ bool write_record(const NodeMemory& memory, std::uint32_t place, const NodeId& i
   entry.bitmap_bytes = static_cast<std::uint32_t>(parts.bitmap_bytes);
   entry.codec = static_cast<std::uint8_t>(reply.codec);
   entry.shift = reply.shift;
+  entry.own_shift = static_cast<std::uint8_t>(half.shift);
   std::byte* to = room.data() + sizeof(RecordEntry);
   const auto append = [&](const void* from, std::size_t bytes) {
     if (bytes > 0) std::memcpy(to, from, bytes);
@@ -109,6 +112,7 @@ std::optional<ReplyRecord> read_record(const NodeMemory& memory, std::uint32_t p
   record.reply.status = ReplyStatus::done;
   record.reply.codec = static_cast<Codec>(entry.codec);
   record.reply.shift = entry.shift;
+  record.half.shift = entry.own_shift == 0 ? entry.shift : entry.own_shift;
   record.reply.block_count = entry.block_count;
   const std::uint32_t bitmap_bytes = entry.bitmap_bytes;
   std::atomic_signal_fence(std::memory_order_seq_cst);  // the checks below read the copy

@@ -67,6 +67,9 @@ inline constexpr double bytes_per_mbit = 1e6 / 8;
 /// The codec of exact averages of gradients.
 enum class AverageCodec : std::uint8_t { f32, q8 };
 
+/// What a replica's progress counts for in exchanges: each step alike, or by the samples of a step.
+enum class Weights : std::uint8_t { equal, samples };
+
 struct GossipOptions {
   Profile profile = Profile::lan;
   layout::Method method = layout::Method::gossip;
@@ -80,6 +83,7 @@ struct GossipOptions {
   std::int64_t exchange_lifetime_ms = 10'000;
   double range = 12.0;
   gossip::PartnerPolicy partners = gossip::PartnerPolicy::random;
+  Weights weights = Weights::equal;
   double time_share = 0.02;
   double bandwidth_share = 0.5;  ///< share of the fastest link's measured goodput; 0: no limit
   double max_mbit_s = 0;         ///< over all jobs and links; 0: no limit

@@ -250,6 +250,15 @@ constexpr Option gossip_options[] = {
      .text = "Whom a fragment is averaged with next. random holds up best when nodes come and go; weighted prefers "
              "neighbours with fast links, and leaves none out; the schedules (hypercube, base, one-peer-exponential, "
              "ring, torus, regular) suit a fixed set of equals that all see each other; hub sends everyone to one."},
+    {.key = "weights",
+     .field = [](Config& c) -> OptionField { return &c.gossip.weights; },
+     .reloads = true,
+     .shared = true,
+     .text =
+         "What a replica's training counts for in the mean. equal: each training step alike. samples: by the samples "
+         "of a step, as the programs count them, so that a node with a batch of 8 does not move one with a batch of "
+         "256 as far as itself; ratios beyond 64 count as 64. For optimizers such as Adam, whose steps are as long "
+         "whatever the batch, and for experts of a mixture. Without effect on exact averages and servers."},
     {.key = "clip",
      .field = [](Config& c) -> OptionField { return &c.gossip.clip; },
      .bounds = {0, 1000},

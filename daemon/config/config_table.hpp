@@ -16,7 +16,7 @@ namespace gossamer::daemon {
 /// A pointer to an option's value in a Config. The variant's alternative tells the option's type.
 using OptionField = std::variant<std::string*, std::filesystem::path*, std::int64_t*, double*, bool*,
                                  std::vector<std::string>*, CodecChoice*, LogLevel*, gossip::PartnerPolicy*, Profile*,
-                                 Restore*, LogFormat*, layout::Method*, AverageCodec*, peer::BulkProtection*>;
+                                 Restore*, LogFormat*, layout::Method*, AverageCodec*, peer::BulkProtection*, Weights*>;
 
 /// The form that a string must have.
 enum class TextForm : std::uint8_t {
@@ -63,6 +63,7 @@ inline constexpr const char* profile_names[] = {"lan", "internet"};
 inline constexpr const char* restore_names[] = {"imported", "latest"};
 inline constexpr const char* method_names[] = {"gossip", "average", "server"};
 inline constexpr const char* average_codec_names[] = {"f32", "q8"};
+inline constexpr const char* weights_names[] = {"equal", "samples"};
 inline constexpr const char* codec_names[] = {"f32", "q8", "q4", "auto"};
 [[nodiscard]] constexpr std::span<const char* const> names_of(LogLevel) {
   return log_level_names;
@@ -84,6 +85,9 @@ inline constexpr const char* codec_names[] = {"f32", "q8", "q4", "auto"};
 }
 [[nodiscard]] constexpr std::span<const char* const> names_of(peer::BulkProtection) {
   return peer::bulk_protection_names;
+}
+[[nodiscard]] constexpr std::span<const char* const> names_of(Weights) {
+  return weights_names;
 }
 [[nodiscard]] constexpr std::span<const char* const> names_of(CodecChoice) {
   return codec_names;

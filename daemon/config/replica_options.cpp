@@ -11,6 +11,7 @@ gossip::ReplicaOptions replica_options(const GossipOptions& options) {
           .mixing_budget = static_cast<float>(options.mixing_budget),
           .lifetime_us = options.exchange_lifetime_ms * us_per_ms,
           .range = static_cast<float>(options.range),
+          .weigh_samples = options.weights == Weights::samples,
           .outer = {.momentum = static_cast<float>(options.outer_momentum),
                     .period_us = options.outer_period_ms * us_per_ms},
           .partners = {.policy =

@@ -517,6 +517,14 @@ TimeUs Job::longest_step_us() const {
   return longest_us;
 }
 
+/// The node's replica is the mean of its clients' models, which together have trained on so much in a step.
+double Job::step_samples() const {
+  double samples = 0;
+  for (const auto& client : clients_)
+    samples += client->keeps() ? 0 : client->step_samples();
+  return samples;
+}
+
 std::string Job::handover_text() const {
   if (!leaving_) return {};
   return fmt::format("handed over {} of {} fragments{}", replica_.fragments().handed_over(),
@@ -767,6 +775,7 @@ void Job::measure_time_taken(TimeUs now_us) {
   taken_us += static_cast<TimeUs>(device_us - std::exchange(device_taken_us_, device_us));
   replica_.add_time_taken(taken_us);
   replica_.set_step_time(longest_step_us());
+  replica_.set_step_samples(step_samples());
   replica_.set_capacity(host_.capacity_bytes_s());
   replica_.set_certified_members(host_.certified_members());
   time_taken_at_us_ = now_us;

@@ -111,6 +111,7 @@ class Job : public std::enable_shared_from_this<Job>,
   void leave(TimeUs deadline_us);
   /// The step time of the client whose steps take longest; 0: not known.
   [[nodiscard]] TimeUs longest_step_us() const;
+  [[nodiscard]] double step_samples() const;
   /// How far the handover has come, for people; empty without one.
   [[nodiscard]] std::string handover_text() const;
   [[nodiscard]] bool done() const;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "gossip/smoothed.hpp"
+
 namespace gossamer::daemon {
 
 namespace {
@@ -39,7 +41,8 @@ JobClient::JobClient(std::shared_ptr<ClientSession> session, TimeUs now_us)
       time_taken_at_us_(now_us),
       serving_ns_then_(memory().serving_ns()),
       stepped_us_(now_us),
-      steps_then_(memory().steps()) {
+      steps_then_(memory().steps()),
+      clock_then_(memory().clock()) {
   std::vector<gossip::FragmentParts> words;
   for (const std::uint64_t bits : words_found_)
     words.push_back(parts_of(layout::Word::unpack(bits)));
@@ -101,6 +104,11 @@ TimeUs JobClient::take_time_taken(TimeUs now_us) {
   const std::uint64_t then_ns = std::exchange(serving_ns_then_, now_ns);
   // The client may write any number as steps() and serving_ns(): at worst its own gossip slows to the longest period.
   if (const std::uint64_t steps = memory().steps(); steps > steps_then_) {
+    const std::uint64_t clock = memory().clock();
+    const std::uint64_t trained = clock - std::min(clock, clock_then_);
+    step_samples_ =
+        gossip::smoothed(step_samples_, static_cast<double>(trained) / static_cast<double>(steps - steps_then_));
+    clock_then_ = clock;
     step_us_ = (now_us - stepped_us_) / static_cast<TimeUs>(std::min<std::uint64_t>(steps - steps_then_, us_per_s));
     stepped_us_ = now_us;
     steps_then_ = steps;

@@ -67,6 +67,8 @@ class JobClient : public gossip::Member {
   [[nodiscard]] TimeUs take_time_taken(TimeUs now_us);
   /// How long a step took lately, as of the last take_time_taken(); 0: there was none.
   [[nodiscard]] TimeUs step_us() const { return step_us_; }
+  /// How many samples a step had lately, as of the last take_time_taken(); 0: none was made.
+  [[nodiscard]] double step_samples() const { return step_samples_; }
   /// When the client's count of steps was last seen to rise; before that, when it attached.
   [[nodiscard]] TimeUs stepped_us() const { return stepped_us_; }
   /// When the client last published; before its first publication, when it attached.
@@ -102,7 +104,9 @@ class JobClient : public gossip::Member {
   std::uint64_t serving_ns_then_;
   TimeUs stepped_us_;  // see stepped_us()
   std::uint64_t steps_then_;
+  std::uint64_t clock_then_;
   TimeUs step_us_ = 0;
+  double step_samples_ = 0;
 };
 
 }  // namespace gossamer::daemon

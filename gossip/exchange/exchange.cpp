@@ -544,10 +544,13 @@ AnswerTask::Result AnswerTask::run(HeldFragment fragment) && {
     describe_wide(*this, fragment, blocks, side.exponents, outcomes, coarse, coarsest, reply);
   }
   reply.status = ReplyStatus::done;
-  reply.shift = static_cast<std::uint8_t>(std::clamp<int>(shift, request.min_shift, max_shift_bound));
+  const auto weighted = [&](int more) { return std::clamp<int>(shift + more, request.min_shift, max_shift_bound); };
+  reply.shift = static_cast<std::uint8_t>(weighted(weights.initiator));
+  result.half.shift = weighted(weights.responder);
   const double magnitude = magnitude_of(fragment);
   result.commit = !only_gives && differs(outcomes);
-  if (result.commit && !commit(fragment, request.codec, reply.shift, -1, blocks, side.exponents, differences.bytes())) {
+  if (result.commit &&
+      !commit(fragment, request.codec, result.half.shift, -1, blocks, side.exponents, differences.bytes())) {
     result.commit = false;
     result.own_not_finite = true;
     reply.status = ReplyStatus::refused;
@@ -561,15 +564,15 @@ AnswerTask::Result AnswerTask::run(HeldFragment fragment) && {
   result.measure.ratio = observe(fragment.steps, blocks, outcomes, coarse, factor, witness);
   reply.differences = std::move(differences).share();
   if (result.commit) {
-    result.half = {.blocks = std::move(request.blocks),
-                   .exponents = std::vector<std::int8_t>(side.exponents.begin(), side.exponents.end())};
+    result.half.blocks = std::move(request.blocks);
+    result.half.exponents.assign(side.exponents.begin(), side.exponents.end());
   }
   return result;
 }
 
 UndoTask::Result UndoTask::run(HeldFragment fragment) const {
   const auto blocks = blocks_of(half.blocks.data, fragment.buffers.block_count());
-  return {.commit = commit(fragment, reply.codec, reply.shift, +1, blocks, half.exponents, reply.differences.data)};
+  return {.commit = commit(fragment, reply.codec, half.shift, +1, blocks, half.exponents, reply.differences.data)};
 }
 
 LookTask::Result LookTask::run(HeldFragment fragment) const {

@@ -8,6 +8,7 @@
 
 #include "gossip/exchange/device.hpp"
 #include "gossip/exchange/fragment_buffers.hpp"
+#include "gossip/exchange/mixing.hpp"
 #include "gossip/exchange/outer.hpp"
 #include "gossip/exchange/push.hpp"
 #include "gossip/exchange/steps.hpp"
@@ -77,7 +78,8 @@ struct EncodeTask {
 
 /// The data for undoing a responder's half, kept beside its reply.
 struct AnsweredHalf {
-  Bytes blocks = {};                        ///< as in the request
+  int shift = 1;      ///< the responder's: another than the reply's where replicas weigh by their samples
+  Bytes blocks = {};  ///< as in the request
   std::vector<std::int8_t> exponents = {};  ///< the steps of its blocks; empty: nothing was committed
 };
 
@@ -89,6 +91,7 @@ struct AnswerTask {
   float factor = 1;
   Clip clip = {};
   Witness witness = {};
+  WeightShifts weights = {};
   bool only_gives = false;  ///< the initiator takes y over, and the responder commits nothing
 
   struct Result {

@@ -62,4 +62,14 @@ int noise_shift(double noise, double square, double normal) {
   return 3 * variance <= 13 * signal ? 2 : 3;
 }
 
+WeightShifts weight_shifts(double initiator, double responder, double chance) {
+  const auto [less, more] = std::minmax(initiator, responder);
+  if (!(more > 0)) return {};
+  const double ratio = std::max(less / more, std::ldexp(1.0, -most_weight_shift));
+  const int coarse = -std::ilogb(ratio);  // 2^-coarse ≤ ratio < 2^(1 - coarse)
+  const bool rounds_up = chance < std::ldexp(ratio, coarse) - 1;
+  const int shift = coarse - (rounds_up ? 1 : 0);
+  return initiator > responder ? WeightShifts{.initiator = shift} : WeightShifts{.responder = shift};
+}
+
 }  // namespace gossamer::gossip

@@ -3,7 +3,8 @@
 // Averaging with several partners from one old state overshoots, because the moves add up. So each fragment has a
 // budget: the weights of its overlapping exchanges sum to at most `budget` (1 on a LAN, ½ on a WAN). An old state
 // weighs less, and so does a block whose quantisation noise comes near to what averaging removes. The responder
-// decides; the initiator only says what is left of its budget.
+// decides; the initiator only says what is left of its budget. Both ends move alike, unless replicas weigh by their
+// samples.
 //
 // This is pure arithmetic; any thread.
 
@@ -52,5 +53,19 @@ class MixingBudget {
 /// All arguments are sums over elements. `square` = (s·D)², which is signal plus noise. `noise` = s·|s·D|, a bound on
 /// the variance. `normal` = π/2 · (mean |s·D|)², the signal if differences are normal (heavier tails have more).
 [[nodiscard]] int noise_shift(double noise, double square, double normal);
+
+/// What each end adds to the shift where replicas weigh by their samples.
+struct WeightShifts {
+  int initiator = 0;
+  int responder = 0;
+};
+
+/// The ratio of two replicas' samples counts for 2^most_weight_shift at most.
+inline constexpr int most_weight_shift = 6;
+
+/// The end with more samples a step moves less, by the ratio of both. So the mean that replicas come to is weighted by
+/// these numbers: π_i·w_ij = π_j·w_ji holds for π in proportion to them. Shifts are whole: `chance`, in [0, 1), decides
+/// between the two next to the ratio, so that its mean is right. 0: this end has trained nothing, and only follows.
+[[nodiscard]] WeightShifts weight_shifts(double initiator, double responder, double chance);
 
 }  // namespace gossamer::gossip

@@ -3,9 +3,9 @@
 // An exchange with weight 2^-shift moves that share of the leaver's difference to its partner. With n replicas, the
 // leaver's share in their mean is 1/n. Once the leaver alone has no more than 1/n of its difference left, the mean of
 // the replicas that stay is the former mean of all. If those mix in the meantime, this is only nearly exact: a later
-// partner then has a part of the difference already. A handover takes log2(n) exchanges of weight ½, each with a new
-// partner. A second exchange with the same partner is worth it only after a smaller weight; otherwise it finds nothing
-// to move.
+// partner then has a part of the difference already. So it is where replicas weigh by their samples. A handover takes
+// log2(n) exchanges of weight ½, each with a new partner. A second exchange with the same partner is worth it only
+// after a smaller weight; otherwise it finds nothing to move.
 //
 // This is pure book-keeping, owned by gossip/replica/replica.hpp.
 
@@ -24,7 +24,7 @@ class Handover {
   /// Most exchanges for one fragment. Beyond 2^max_exchanges replicas a little more of the leaver's training is lost.
   static constexpr std::size_t max_exchanges = 10;
 
-  /// An exchange was concluded: both ends moved by 2^-shift of their difference.
+  /// An exchange was concluded: this end moved by 2^-shift of the difference.
   void exchanged(const NodeId& partner, int shift) {
     kept_ *= 1 - std::ldexp(1.0, -shift);
     ++exchanges_;

@@ -62,6 +62,7 @@ struct ReplicaData {
   ReplicaCounters counters;
   std::uint64_t clock = 0;  ///< samples that this replica has seen
   TimeUs step_us = 0;       ///< time between two of the client's steps; 0: not known
+  double step_samples = 0;  ///< samples of a step; 0: none was made yet
   Density density;
   std::optional<Leaving> leaving;
   std::optional<Finish> finish;

@@ -20,6 +20,7 @@ struct ReplicaOptions {
   TimeUs info_period_us = 1 * us_per_s;  ///< how often neighbours are told the clock
   float range = default_range;           ///< see gossip/exchange/steps.hpp
   bool age_damping = true;      ///< values from an old state weigh less (age_shift(), gossip/exchange/mixing.hpp)
+  bool weigh_samples = false;   ///< who trains more samples a step counts for more (gossip/exchange/mixing.hpp)
   OuterOptions outer = {};      ///< see gossip/exchange/outer.hpp
   PartnerRule partners = {};    ///< see gossip/replica/partners.hpp
   double bytes_per_s = 0;       ///< most bytes that this replica sends as requests and replies; 0: no limit

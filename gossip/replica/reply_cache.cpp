@@ -33,6 +33,10 @@ const ExchangeReply& ReplyCache::reply(const ExchangeId& id) const {
   return initiators_.at(id.initiator).entries.at(id.counter).reply;
 }
 
+const AnsweredHalf& ReplyCache::half(const ExchangeId& id) const {
+  return initiators_.at(id.initiator).entries.at(id.counter).half;
+}
+
 ReplyCache::Initiator& ReplyCache::initiator_of(const NodeId& id) {
   if (initiators_.size() >= max_initiators && !initiators_.contains(id)) {
     auto oldest = initiators_.end();

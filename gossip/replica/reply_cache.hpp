@@ -45,6 +45,8 @@ class ReplyCache {
   [[nodiscard]] Standing standing(const ExchangeId& id) const;
   /// The reply kept for an `answered` exchange.
   [[nodiscard]] const ExchangeReply& reply(const ExchangeId& id) const;
+  /// The half that is kept beside it.
+  [[nodiscard]] const AnsweredHalf& half(const ExchangeId& id) const;
 
   /// Replies are kept in `capacity` numbered places, one each, so that a record of each can outlive the daemon. When no
   /// place is left, standing() is `full`. Call it before anything else.

@@ -125,6 +125,10 @@ void Responder::answer(const NodeId& from, ExchangeRequest&& request, int shift,
   // With the least weight the initiator only takes. A commit of that weight would bring nothing, and worse: a worker
   // whose values have changed otherwise than by its training does not know its progress any more.
   const bool only_gives = request.min_shift >= max_shift_bound || data_.only_gives(data_.neighbours.find(from));
+  // Servers add what is pushed, and followers move nobody: weights are for exchanges that move both ends.
+  const bool weighs = data_.options.weigh_samples && !data_.has_servers();
+  const WeightShifts weights =
+      weighs ? weight_shifts(request.weight, data_.step_samples, data_.random.uniform()) : WeightShifts{};
   out.run.push_back({f, Actions::Answer{from, place,
                                         AnswerTask{.request = std::move(request),
                                                    .shift = std::min<int>(weight, max_shift_bound),
@@ -132,6 +136,7 @@ void Responder::answer(const NodeId& from, ExchangeRequest&& request, int shift,
                                                    .factor = data_.factor_for(fragment, from),
                                                    .clip = pushes ? Clip{} : data_.clip_for(fragment, from),
                                                    .witness = data_.witness_for(f, from),
+                                                   .weights = weights,
                                                    .only_gives = only_gives}}});
 }
 
@@ -226,7 +231,7 @@ void Responder::answered(std::uint32_t f, const stage::Answering& at, AnswerTask
   reply.clock = data_.clock;
   reply.age = data_.age_of(fragment);
   if (reply.status == ReplyStatus::done) {
-    fragment.budget.answered(reply.shift);
+    fragment.budget.answered(result.half.shift);
     ++data_.counters.answered;
     data_.pace.add_work(at.part == ExchangePart::proper ? ExchangeCost::Work{.exchanges = 1}
                                                         : ExchangeCost::Work{.follow_ups = 1});
@@ -241,10 +246,10 @@ void Responder::answered(std::uint32_t f, const stage::Answering& at, AnswerTask
     // A node that only follows may be far from this node because it has followed others. Its distance is no sign of
     // training.
     if (!agrees(result.measure) && !data_.only_gives(initiator)) ++data_.stir;
-    data_.learn(fragment, at.initiator, result.measure, reply.shift, true);
+    data_.learn(fragment, at.initiator, result.measure, result.half.shift, true);
     const bool latest = initiator == nullptr || initiator->info.keeps || at.values_clock >= initiator->info.clock;
     data_.note_agreement(fragment, at.initiator, result.measure, latest);
-    if (f == 0) reply.tracer = data_.tracer.answer(at.asked, reply.shift, now_us);
+    if (f == 0) reply.tracer = data_.tracer.answer(at.asked, result.half.shift, now_us);
     if (!replies.store(id, reply, std::move(result.half), now_us)) {
       replies.leave_place(at.place);
       data_.count_unresolved(at.initiator);

@@ -63,6 +63,7 @@ void write(const ExchangeRequest& request, wire::Header::Builder header, Frames&
   out.setClock(request.clock);
   write_age(request.age, out.initAge());
   out.setClip(request.clip);
+  out.setWeight(request.weight);
   out.setBlockCount(request.block_count);
   write_tracer(request.tracer, out);
   frames.payload = {request.blocks, request.side, request.values};
@@ -81,6 +82,7 @@ std::optional<Message> read(wire::ExchangeRequest::Reader in, const Frames& fram
   request.clock = in.getClock();
   request.age = read_age(in.getAge());
   request.clip = in.getClip();
+  request.weight = in.getWeight();
   request.block_count = in.getBlockCount();
   request.tracer = read_tracer(in);
   request.blocks = frames.payload[0];

@@ -133,6 +133,7 @@ struct ExchangeRequest {
   tracerRound @10 :UInt32;
   tracer @11 :List(Float64);
   pushes @12 :Bool;         # the initiator takes the responder's value over
+  weight @13 :Float32;      # weights = "samples": samples of the initiator's steps
 }
 
 struct ExchangeReply {

@@ -213,6 +213,49 @@ TEST_CASE("Servers hold the mean of what late and unequal workers have trained")
     CHECK(end[e] - begun[e] == Approx(expected).epsilon(0.05));
 }
 
+TEST_CASE("Replicas that weigh by their samples follow the weighted mean of what they train") {
+  const Codec codec = GENERATE(Codec::f32, Codec::q8);
+  const bool weighs = GENERATE(true, false);
+  CAPTURE(codec_name(codec), weighs);
+  constexpr std::uint64_t samples[] = {3, 10, 40, 100};
+  World world(std::size(samples), 32, {.codec = codec, .period_us = 5'000, .weigh_samples = weighs},
+              {.latency_us = 1'000, .loss = 0.02, .duplicate = 0.02});
+  bool trains = false;
+  std::uint64_t steps = 0;
+  for (std::size_t i = 0; i < std::size(samples); ++i) {
+    world.cluster.node(i).client.train = [&, i, own = samples[i]](std::span<float> model) {
+      model[i] += trains ? 1e-3F : 0;  // an element of its own
+      steps += trains ? 1 : 0;
+      return own;
+    };
+  }
+  world.cluster.run_until(10 * us_per_s);
+  REQUIRE(world.cluster.distance() < 1e-4);
+  const std::vector<double> begun = world.cluster.whole(0);
+  trains = true;
+  world.cluster.run_until(30 * us_per_s);
+  trains = false;
+  world.cluster.run_until(40 * us_per_s);
+  REQUIRE(world.cluster.distance() < 1e-4);
+  const std::vector<double> end = world.cluster.whole(0);
+  const double trained = 1e-3 * static_cast<double>(steps) / std::size(samples);
+  for (std::size_t i = 0; i < std::size(samples); ++i) {
+    CAPTURE(i);
+    const double share = weighs ? static_cast<double>(samples[i]) / (3 + 10 + 40 + 100) : 0.25;
+    CHECK((end[i] - begun[i]) / trained == Approx(share).epsilon(0.1).margin(0.004));
+  }
+}
+
+TEST_CASE("A replica that has trained nothing yet moves others hardly, and comes to them") {
+  World world(2, 33, {.codec = Codec::f32, .period_us = 5'000, .weigh_samples = true});
+  world.cluster.node(0).replica->set_step_samples(1);
+  world.cluster.node(1).client.train = [](std::span<float>) { return std::uint64_t{0}; };
+  const std::vector<double> before = world.cluster.whole(0);
+  world.cluster.run_until(us_per_s);
+  CHECK(world.cluster.distance() < 1e-4);
+  CHECK(largest_change(before, world.cluster.whole(0)) < 0.05);
+}
+
 namespace {
 
 /// How long it takes until every fragment has been exchanged, at most `limit_us`.

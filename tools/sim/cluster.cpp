@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "gossip/check.hpp"
+#include "gossip/smoothed.hpp"
 #include "sdk/cuda/element.hpp"
 #include "tools/sim/draw.hpp"
 
@@ -377,6 +378,7 @@ void Cluster::attach(std::size_t i, bool joins) {
   node.followed = {};
   replace_replica(i, std::make_unique<Replica>(options_.replica, id_of(i), description(node), std::move(fragments),
                                                *node.counter, gossip::Random(random_.next())));
+  node.replica->set_step_samples(node.client.step_samples);
   for (std::uint32_t f = 0; f < fragments_; ++f)
     node.replica->outer_state(f).leave_out(buffers_in(f));
   if (options_.lean_window > 0) {
@@ -712,13 +714,18 @@ void Cluster::train(std::size_t i) {
     }
   } else if (client.train) {
     say({.kind = Event::Kind::training, .node = i});
-    client.clock += client.train(client.model);
+    const std::uint64_t samples = client.train(client.model);
+    client.clock += samples;
+    client.step_samples = gossip::smoothed(client.step_samples, static_cast<double>(samples));
     say({.kind = Event::Kind::trained, .node = i});
   } else {
     client.clock += 1;
+    client.step_samples = 1;
   }
   ++client.steps;
-  if (node.replica && !node.paused) node.replica->set_clock(client.clock_base + client.clock);
+  if (!node.replica || node.paused) return;
+  node.replica->set_clock(client.clock_base + client.clock);
+  node.replica->set_step_samples(client.step_samples);
 }
 
 TimeUs Cluster::serve_due(std::size_t i) {

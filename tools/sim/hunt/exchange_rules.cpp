@@ -104,7 +104,9 @@ void ExchangeRules::left(const Cluster::Event& event, const ExchangeReply& reply
   }
   Own* own = open(event.node, reply.fragment);
   if (own == nullptr) return;
-  own->answers += weight;
+  const gossip::ReplyCache& replies = cluster_.node(event.node).replica->book().replies();
+  const bool kept = replies.standing(id) == gossip::ReplyCache::Standing::answered;
+  own->answers += kept ? weight_of(replies.half(id).shift) : weight;
   const double all = own->answers + (own->partner == event.other ? 0 : own->weight);  // the partner refuses ours
   if (all <= options_.mixing_budget) return;
   throw Violation({.node = event.node, .other = event.other, .fragment = reply.fragment, .exchange = id},

@@ -329,14 +329,34 @@ void Invariants::concluded(const Cluster::Event& event) {
     ledger_ += *exchange.given + *change;  // a push moves both ends differently (gossip/exchange/push.hpp)
     return;
   }
-  const double expected = -*exchange.given;
-  const double allowed = rounding + exchange.rounding;
+  const double times = weighing(exchange, *change);
+  const double expected = -times * *exchange.given;
+  const double allowed = rounding + std::max(1.0, times) * exchange.rounding;
   rounding_ += allowed * allowed;
+  ledger_ += *exchange.given + expected;
   if (std::fabs(*change - expected) <= allowed) return;
   fail(event,
        "exactly once: exchange {} changed its responder, node {}, by {:.9g} and its initiator, node {}, by "
        "{:.9g}; expected {:.9g} to within {:.3g}",
        name, exchange.responder, *exchange.given, event.node, *change, expected, allowed);
+}
+
+/// How many times as far as its responder an exchange moves its initiator, where replicas weigh by their samples. The
+/// exact ratio lies between two powers of two, and the one that is nearer to the `change` found is taken.
+double Invariants::weighing(const Exchange& exchange, double change) const {
+  if (!options_.weigh_samples || *exchange.given == 0) return 1;
+  const auto samples = [&](std::size_t i) { return cluster_.node(i).client.step_samples; };
+  const double less = std::min(samples(exchange.initiator), samples(exchange.responder));
+  const double more = std::max(samples(exchange.initiator), samples(exchange.responder));
+  if (more == 0) return 1;
+  const bool moves_less = samples(exchange.initiator) == more;
+  const double ratio = std::max(less / more, std::ldexp(1.0, -gossip::most_weight_shift));
+  const double low = std::ldexp(1.0, std::ilogb(ratio));
+  const double found = std::fabs(change / *exchange.given);
+  const auto turned = [&](double part) { return moves_less ? part : 1 / part; };
+  const double high = low < 1 ? 2 * low : low;
+  const bool is_high = std::fabs(std::log(found / turned(high))) < std::fabs(std::log(found / turned(low)));
+  return turned(is_high ? high : low);
 }
 
 void Invariants::undone(const Cluster::Event& event) {

@@ -2,11 +2,13 @@
 //
 //   attribution   A node's model, with the corrections on their way to it, changes only by training, by its half of a
 //                 named exchange, and by taking a joined model over, apart from fp32 rounding.
-//   exactly once  Each end of an exchange commits at most once, the responder first, by opposite amounts. One end
-//                 commits alone only if something happened that may part the two. Its half is then undone, even if
-//                 daemons died. If a client has died, the half may stay, and the survivor counts it.
+//   exactly once  Each end of an exchange commits at most once, the responder first, by opposite amounts. These
+//                 are equal, or in the ratio of the ends' samples where replicas weigh by them. One end commits alone
+//                 only if something happened that may part the two. Its half is then undone, even if daemons died. If a
+//                 client has died, the half may stay, and the survivor counts it.
 //   the ledger    The sum over the living nodes is that of their first models, their training, the lone halves, and the
-//                 changes by pushes to servers. These changes are measured, not computed in advance.
+//                 changes by pushes to servers and by exchanges that weigh. These changes are measured, not computed in
+//                 advance.
 //   bounds        A replica's tables stay within their named bounds.
 //   partners      Nobody asks or answers a node that it was told is dead. A draining node answers nothing new.
 //   numbers       NaN appears only where it was put.
@@ -127,6 +129,7 @@ class Invariants {
   void training_over(std::size_t i);
   void answered(const Cluster::Event& event);
   void concluded(const Cluster::Event& event);
+  [[nodiscard]] double weighing(const Exchange& exchange, double change) const;
   void undone(const Cluster::Event& event);
   void adopted(const Cluster::Event& event);
   void check_adopted(const Cluster::Event& event) const;

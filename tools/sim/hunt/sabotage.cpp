@@ -89,6 +89,15 @@ void with_server(Swarm& swarm) {
   swarm.cluster.replica.partners.policy = gossip::PartnerPolicy::owner;
 }
 
+void with_weights(Swarm& swarm) {
+  calm(swarm);
+  swarm.keepers = 0;
+  swarm.cluster.replica.partners.policy = gossip::PartnerPolicy::random;
+  swarm.cluster.replica.exchanges = true;
+  swarm.cluster.replica.weigh_samples = true;
+  swarm.step_samples = 200;
+}
+
 void with_many(Swarm& swarm) {
   calm(swarm);
   swarm.nodes = 8;
@@ -339,6 +348,15 @@ Sabotage keeper_as_peer(const Swarm&) {
   }};
 }
 
+/// Who counts for more counts for less.
+Sabotage turned_weights(const Swarm&) {
+  return {.tamper = [](std::size_t, std::size_t, Message& message) {
+    auto* const request = std::get_if<ExchangeRequest>(&message);
+    if (request != nullptr && request->weight > 0) request->weight = 1e3F / request->weight;
+    return true;
+  }};
+}
+
 Sabotage trusted_models(const Swarm&) {
   return {.options = [](ClusterOptions& options) { options.trusts_saved = true; }};
 }
@@ -433,6 +451,7 @@ constexpr SabotageRule rules[] = {
      server_as_peer},
     {"keeper-as-peer", "a node that keeps the job is taken for one that trains", "keepers", with_keeper,
      keeper_as_peer},
+    {"turned-weights", "replicas with more samples count for less", "exactly once", with_weights, turned_weights},
     {"damaged-model", "saved models are taken over unchecked", "restoring", with_saved, trusted_models},
     {"crossing", "two nodes that ask each other both answer", "crossing", with_many, both_answer},
     {"mixing-budget", "overlapping exchanges have no budget", "mixing budget", as_drawn, no_mixing_budget},

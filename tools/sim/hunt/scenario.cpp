@@ -150,6 +150,13 @@ void draw_end(gossip::Random random, Swarm& swarm) {
   if (swarm.finishes && swarm.nodes > 2 && chance(random, 0.3)) swarm.ends_with_nan = 1 + random.below(swarm.nodes - 2);
 }
 
+/// Draws, from its own seed, whether replicas weigh by their samples.
+void draw_weights(gossip::Random random, Swarm& swarm) {
+  if (swarm.cluster.replica.partners.policy == gossip::PartnerPolicy::owner || !chance(random, 0.15)) return;
+  swarm.cluster.replica.weigh_samples = true;
+  swarm.step_samples = std::uint64_t{1} << (1 + random.below(8));
+}
+
 /// Draws, from its own seed, whether a third of the nodes lie about their clocks. The others must see each other: among
 /// two nobody can tell who lies.
 void draw_liars(gossip::Random random, Swarm& swarm) {
@@ -205,6 +212,7 @@ Swarm draw_swarm(std::uint64_t seed) {
   draw_sponsors(gossip::Random(seed ^ 0x5b05ULL), swarm);
   draw_end(gossip::Random(seed ^ 0xe4dULL), swarm);
   draw_keepers(gossip::Random(seed ^ 0x4ee9ULL), swarm);
+  draw_weights(gossip::Random(seed ^ 0x3e19ULL), swarm);
   draw_liars(gossip::Random(seed ^ 0x11a5ULL), swarm);
   return swarm;
 }
@@ -238,6 +246,7 @@ std::string describe(const Swarm& swarm) {
   say(swarm.one_stays_dead, "one stays dead;");
   say(swarm.finishes, "programs that finish;");
   if (swarm.ends_with_nan > 0) deeds += fmt::format(" {} of them with NaN;", swarm.ends_with_nan);
+  if (swarm.step_samples > 1) deeds += fmt::format(" steps of 1 to {} samples, which weigh;", swarm.step_samples);
   if (swarm.liars > 0) deeds += fmt::format(" {} that lie about their clocks;", swarm.liars);
   if (swarm.sponsors > 0) deeds += fmt::format(" {} that have admitted the nodes;", swarm.sponsors);
   if (swarm.keepers > 0) deeds += fmt::format(" {} that keep the job;", swarm.keepers);
@@ -325,6 +334,10 @@ class World {
   void come_together();
   void finish();
   [[nodiscard]] bool has_ended(std::size_t i) const;
+  /// The samples of each of node i's steps.
+  [[nodiscard]] std::uint64_t samples_of(std::size_t i) const {
+    return swarm_.step_samples > 1 ? 1 + gossip::Random(swarm_.seed + i).below(swarm_.step_samples) : 1;
+  }
   [[nodiscard]] bool is_liar(std::size_t i) const { return i < swarm_.nodes && i + swarm_.liars >= swarm_.nodes; }
   void tell_another_clock(std::size_t i, Message& message) const;
   void stop_program(std::size_t i);
@@ -461,6 +474,7 @@ std::size_t World::add_node() {
   cluster_.set_all_dialled(false);
   const std::size_t added = cluster_.add_node(
       model(), [this, i](std::span<float> values) { return train(i, values); }, speed);
+  cluster_.node(added).client.step_samples = static_cast<double>(samples_of(i));  // known, so that weights are
   if (swarm_.sponsors > 0) cluster_.node(added).sponsor = static_cast<Sponsor>(1 + i % swarm_.sponsors);
   return added;
 }
@@ -469,7 +483,7 @@ std::uint64_t World::train(std::size_t i, std::span<float> values) {
   Trainer& trainer = trainers_[i];
   if (!trainer.well) {
     values[random_.below(values.size())] = std::numeric_limits<float>::quiet_NaN();
-    return 1;
+    return samples_of(i);
   }
   if (!trainer.before_nan.empty()) {  // the client goes back to its model before NaN
     std::copy(trainer.before_nan.begin(), trainer.before_nan.end(), values.begin());
@@ -478,12 +492,12 @@ std::uint64_t World::train(std::size_t i, std::span<float> values) {
     progress_.set_finite(i, true);
   }
   if (last_ && last_->node == i) learn_last(values);
-  if (calm_ || swarm_.learning == 0) return 1;
+  if (calm_ || swarm_.learning == 0) return samples_of(i);
   for (std::size_t n = 0; n < std::min(trained_elements, values.size()); ++n) {
     values[trainer.next] += static_cast<float>(swarm_.learning * (random_.uniform() - 0.5));
     trainer.next = (trainer.next + 1) % values.size();
   }
-  return 1;
+  return samples_of(i);
 }
 
 void World::populate() {
@@ -494,6 +508,7 @@ void World::populate() {
   }
   for (std::size_t i = 0; i < swarm_.nodes; ++i) {
     cluster_.node(i).keeps = i > 0 && i <= swarm_.keepers;
+    if (cluster_.node(i).keeps) cluster_.node(i).client.step_samples = 0;
     cluster_.set_all_dialled(i, !swarm_.founders_join);
     joins_[i] = swarm_.founders_join;
     if (joins_[i]) prepare_to_join(i);
@@ -875,16 +890,17 @@ void World::check_last_step() const {
   // Other changes of the model meanwhile look by chance like a part of that step.
   const double others = std::max(moved_square - share * along, 0.0);
   const double deviation = std::sqrt(others / square / static_cast<double>(change.size()));
-  std::size_t sharing = 0;
+  double sharing = 0;
   for (std::size_t i = 0; i < cluster_.size(); ++i) {
     // In lean memory workers do not push, so that they and the servers count alike.
-    sharing += cluster_.node(i).keeps && swarm_.cluster.lean_window == 0 ? 0 : 1;
+    const bool shares = !cluster_.node(i).keeps || swarm_.cluster.lean_window > 0;
+    if (shares) sharing += static_cast<double>(samples_of(i)) / static_cast<double>(samples_of(node));
     // Workers that do not reach a server believe that other nodes own its fragments, so nothing can be checked.
     for (std::size_t j = 0; j < i; ++j) {
       if (cluster_.node(i).keeps != cluster_.node(j).keeps && !cluster_.linked(i, j)) return;
     }
   }
-  const double least = least_share / static_cast<double>(sharing) - by_chance * deviation;
+  const double least = least_share / sharing - by_chance * deviation;
   if (share >= least) return;
   throw Violation({.node = node},
                   "the end: of what node {} learned in its last step, {:.3g} is in the model that was agreed on, of at "

@@ -50,7 +50,7 @@ ExchangeReply reply() {
 constexpr std::size_t entry_bytes = 56;  ///< bytes of a record before its parts
 
 gossip::AnsweredHalf half() {
-  return {.exponents = {-4}};
+  return {.shift = 5, .exponents = {-4}};
 }
 
 }  // namespace
@@ -75,6 +75,7 @@ TEST_CASE("a record counts from the commit that it names until it is undone or c
     CHECK(found->reply.codec == Codec::q8);
     CHECK(found->reply.shift == 3);
     CHECK(found->reply.differences.data[100] == std::byte{5});
+    CHECK(found->half.shift == 5);
     CHECK(found->half.exponents == half().exponents);
     note_undone(*memory.node, 2, 11);
     CHECK(memory.read(2));

@@ -90,6 +90,7 @@ denied = ["000102030405060708090a0b0c0d0e0f"]
     average_steps = 16
     average_members = 4
     average_codec = "q8"
+    weights = "samples"
     codec = "q4"
     partners = "one-peer-exponential"
     time_share = 0.1
@@ -163,6 +164,7 @@ denied = ["000102030405060708090a0b0c0d0e0f"]
   CHECK(config->gossip.average_steps == 16);
   CHECK(config->gossip.average_members == 4);
   CHECK(config->gossip.average_codec == AverageCodec::q8);
+  CHECK(config->gossip.weights == Weights::samples);
   CHECK(config->gossip.codec == CodecChoice::q4);
   CHECK(config->gossip.partners == gossip::PartnerPolicy::one_peer_exponential);
   CHECK(config->gossip.time_share == 0.1);

@@ -131,9 +131,9 @@ EncodeTask::Result encode(End& initiator, const Ask& ask) {
       .exponents = ask.exponents}
       .run(initiator.held());
 }
-AnswerTask::Result answer(End& responder, const ExchangeRequest& request, int shift = 1) {
+AnswerTask::Result answer(End& responder, const ExchangeRequest& request, int shift = 1, WeightShifts weights = {}) {
   REQUIRE(fits(request, responder.blocks));
-  auto result = AnswerTask{.request = request, .shift = shift}.run(responder.held());
+  auto result = AnswerTask{.request = request, .shift = shift, .weights = weights}.run(responder.held());
   if (result.commit) responder.buffers.finish_commit();
   return result;
 }
@@ -635,8 +635,10 @@ TEST_CASE("a half that its initiator never takes is undone, exactly, whatever ca
     const auto sent = encode(
         i, {.codec = codec, .blocks = subset, .exponents = std::vector<std::int8_t>(count, -7), .seed = random.next()});
     const std::vector<double> before = j.whole();
-    const auto answered = answer(j, sent.request);
+    const WeightShifts weights{.responder = static_cast<int>(random.below(3))};
+    const auto answered = answer(j, sent.request, 1, weights);
     REQUIRE(answered.reply.status == ReplyStatus::done);
+    CHECK(answered.half.shift >= answered.reply.shift + weights.responder);
     if (!answered.commit) continue;
     const std::vector<double> given = j.whole();
     // Meanwhile the responder exchanges with others, and its client trains and publishes.
@@ -655,6 +657,19 @@ TEST_CASE("a half that its initiator never takes is undone, exactly, whatever ca
       REQUIRE(after[e] - then[e] == Approx(before[e] - given[e]).margin(codec == Codec::f32 ? 1e-5 : 0));
   }
   CHECK(undone > 50);
+}
+
+TEST_CASE("each end moves by its own weight", "[exchange]") {
+  End i(1);
+  End j(1);
+  i.set(std::vector<float>(block_elements, 1.0F));
+  j.set(std::vector<float>(block_elements, 3.0F));
+  const auto [initiator, responder] = GENERATE(std::pair{0, 2}, std::pair{2, 0}, std::pair{30, 1});
+  const auto sent = encode(i, {.codec = Codec::f32});
+  const auto answered = answer(j, sent.request, 1, {.initiator = initiator, .responder = responder});
+  REQUIRE(conclude(i, sent, answered.reply).commit);
+  CHECK(i.whole()[7] == 1 + std::ldexp(2.0, -std::min(1 + initiator, int{max_shift_bound})));
+  CHECK(j.whole()[7] == 3 - std::ldexp(2.0, -(1 + responder)));
 }
 
 TEST_CASE("training during an exchange is kept", "[exchange]") {

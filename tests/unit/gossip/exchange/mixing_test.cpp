@@ -135,3 +135,33 @@ TEST_CASE("overlapping exchanges never exceed the budget", "[mixing]") {
     REQUIRE(used <= limit);
   }
 }
+TEST_CASE("the end with more samples moves less, by the ratio of both", "[mixing]") {
+  struct Row {
+    double initiator, responder, chance;
+    int of_initiator, of_responder;
+  };
+  const Row row = GENERATE(values<Row>({{8, 8, 0.99, 0, 0},
+                                        {0, 0, 0, 0, 0},
+                                        {16, 4, 0.5, 2, 0},
+                                        {4, 16, 0.5, 0, 2},
+                                        {6, 8, 0.49, 0, 0},
+                                        {6, 8, 0.51, 0, 1},
+                                        {1e9, 1, 0.5, most_weight_shift, 0},
+                                        {0, 3, 0.5, 0, most_weight_shift},
+                                        {3, 0, 0.5, most_weight_shift, 0}}));
+  CAPTURE(row.initiator, row.responder, row.chance);
+  const WeightShifts shifts = weight_shifts(row.initiator, row.responder, row.chance);
+  CHECK(shifts.initiator == row.of_initiator);
+  CHECK(shifts.responder == row.of_responder);
+}
+
+TEST_CASE("weights are right on average, whatever the ratio", "[mixing]") {
+  Random random(8);
+  const double ratio = GENERATE(0.9, 0.7, 0.5, 0.3, 0.11, 0.03);
+  CAPTURE(ratio);
+  constexpr int draws = 20'000;
+  double sum = 0;
+  for (int i = 0; i < draws; ++i)
+    sum += std::ldexp(1.0, -weight_shifts(ratio, 1, random.uniform()).responder);
+  CHECK(sum / draws == Approx(ratio).epsilon(0.02));
+}

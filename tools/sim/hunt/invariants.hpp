@@ -2,10 +2,11 @@
 //
 //   attribution   A node's model, with the corrections on their way to it, changes only by training, by its half of a
 //                 named exchange, and by taking a joined model over, apart from fp32 rounding.
-//   exactly once  Each end of an exchange commits at most once, the responder first, by opposite amounts. These
-//                 are equal, or in the ratio of the ends' samples where replicas weigh by them. One end commits alone
-//                 only if something happened that may part the two. Its half is then undone, even if daemons died. If a
-//                 client has died, the half may stay, and the survivor counts it.
+//   exactly once  Each end of an exchange commits at most once, the responder first, by opposite amounts, each
+//                 with the share that the responder has chosen for it. One end commits alone only if something happened
+//                 that may part the two. Its half is then undone, even if daemons died. If a client has died, the half
+//                 may stay, and the survivor counts it.
+//   weights       Both shares are equal, or in the ratio of the ends' samples a step where replicas weigh by these.
 //   the ledger    The sum over the living nodes is that of their first models, their training, the lone halves, and the
 //                 changes by pushes to servers and by exchanges that weigh. These changes are measured, not computed in
 //                 advance.
@@ -120,6 +121,7 @@ class Invariants {
     std::optional<double> given = {};  ///< change of the responder's projection; nothing if it was out of the sum
     std::optional<double> taken = {};  ///< change of the initiator's projection
     double rounding = 0;               ///< the rounding to expect in `given`
+    std::optional<std::pair<int, int>> shifts = {};  ///< the initiator's and the responder's, as the responder says
   };
   /// Times of events, ascending.
   using Times = std::vector<TimeUs>;
@@ -129,7 +131,7 @@ class Invariants {
   void training_over(std::size_t i);
   void answered(const Cluster::Event& event);
   void concluded(const Cluster::Event& event);
-  [[nodiscard]] double weighing(const Exchange& exchange, double change) const;
+  void check_shares(const Cluster::Event& event, const Exchange& exchange) const;
   void undone(const Cluster::Event& event);
   void adopted(const Cluster::Event& event);
   void check_adopted(const Cluster::Event& event) const;

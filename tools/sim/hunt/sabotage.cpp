@@ -451,7 +451,7 @@ constexpr SabotageRule rules[] = {
      server_as_peer},
     {"keeper-as-peer", "a node that keeps the job is taken for one that trains", "keepers", with_keeper,
      keeper_as_peer},
-    {"turned-weights", "replicas with more samples count for less", "exactly once", with_weights, turned_weights},
+    {"turned-weights", "replicas with more samples count for less", "weights", with_weights, turned_weights},
     {"damaged-model", "saved models are taken over unchecked", "restoring", with_saved, trusted_models},
     {"crossing", "two nodes that ask each other both answer", "crossing", with_many, both_answer},
     {"mixing-budget", "overlapping exchanges have no budget", "mixing budget", as_drawn, no_mixing_budget},

@@ -313,6 +313,13 @@ std::map<NodeId, TimeUs> Node::round_trips_us() const {
   return round_trips;
 }
 
+std::uint64_t Node::serving_ns_of(pid_t process) const {
+  std::uint64_t total_ns = 0;
+  for (const auto& [name, held] : jobs_)
+    total_ns += process > 0 ? held.job->serving_ns_of(process) : 0;  // 0: it cannot be seen from here
+  return total_ns;
+}
+
 std::vector<std::string> Node::jobs_elsewhere() const {
   std::set<std::string> jobs;
   for (const SummaryStatus& other : cluster_view_.statuses()) {

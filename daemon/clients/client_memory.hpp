@@ -147,6 +147,11 @@ class ClientMemory {
   void store_receipt(std::uint32_t fragment, const gossip::CopyReceipt& receipt);
   [[nodiscard]] std::uint64_t clock() const;
   [[nodiscard]] std::uint64_t steps() const { return header().steps.load(std::memory_order_relaxed); }
+  /// Those with samples, or all where the client's library does not tell.
+  [[nodiscard]] std::uint64_t trained_steps() const {
+    const std::uint64_t trained = header().trained_steps.load(std::memory_order_relaxed);
+    return trained > 0 ? trained : steps();
+  }
   [[nodiscard]] std::uint64_t publications() const { return header().publications.load(std::memory_order_relaxed); }
   [[nodiscard]] std::uint64_t serving_ns() const { return header().serving_ns.load(std::memory_order_relaxed); }
 

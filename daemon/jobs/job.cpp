@@ -517,6 +517,13 @@ TimeUs Job::longest_step_us() const {
   return longest_us;
 }
 
+std::uint64_t Job::serving_ns_of(pid_t process) const {
+  std::uint64_t total_ns = 0;
+  for (const auto& client : clients_)
+    total_ns += client->pid() == process ? client->serving_ns() : 0;
+  return total_ns;
+}
+
 /// The node's replica is the mean of its clients' models, which together have trained on so much in a step.
 double Job::step_samples() const {
   double samples = 0;
@@ -765,12 +772,12 @@ void Job::tick_group() {
     memory_.set_first(nullptr);  // the client is gone, and its memory is not needed any more
 }
 
-/// Gives the cadence the time that gossip took: the time that the client which lost most says it spent serving
-/// fragments, and the time for which the node's own work has kept the GPU from training.
+/// Gives the cadence the time that gossip took: the time that the process which lost most says it spent serving
+/// fragments, of this job and others, and the time for which the node's own work has kept the GPU from training.
 void Job::measure_time_taken(TimeUs now_us) {
   TimeUs taken_us = 0;
   for (const auto& client : clients_)
-    taken_us = std::max(taken_us, client->take_time_taken(now_us));
+    taken_us = std::max(taken_us, client->take_time_taken(now_us, host_.serving_ns_of(client->pid())));
   const double device_us = home().taken_us();
   taken_us += static_cast<TimeUs>(device_us - std::exchange(device_taken_us_, device_us));
   replica_.add_time_taken(taken_us);

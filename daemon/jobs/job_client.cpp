@@ -42,6 +42,7 @@ JobClient::JobClient(std::shared_ptr<ClientSession> session, TimeUs now_us)
       serving_ns_then_(memory().serving_ns()),
       stepped_us_(now_us),
       steps_then_(memory().steps()),
+      trained_steps_then_(memory().trained_steps()),
       clock_then_(memory().clock()) {
   std::vector<gossip::FragmentParts> words;
   for (const std::uint64_t bits : words_found_)
@@ -98,17 +99,20 @@ bool JobClient::recall_word(std::uint32_t f, const gossip::FragmentParts& due, c
   return memory().recall_word(f, word_of(due), word_of(owned));
 }
 
-TimeUs JobClient::take_time_taken(TimeUs now_us) {
+TimeUs JobClient::take_time_taken(TimeUs now_us, std::uint64_t of_process) {
   const TimeUs elapsed_us = now_us - std::exchange(time_taken_at_us_, now_us);
-  const std::uint64_t now_ns = memory().serving_ns();
-  const std::uint64_t then_ns = std::exchange(serving_ns_then_, now_ns);
+  const std::uint64_t now_ns = std::max(serving_ns(), of_process);
+  const std::uint64_t then_ns = std::exchange(taken_ns_, now_ns).value_or(now_ns - serving_ns());
   // The client may write any number as steps() and serving_ns(): at worst its own gossip slows to the longest period.
+  const std::uint64_t clock = memory().clock();
+  const std::uint64_t trained_steps = memory().trained_steps();
+  if (trained_steps > trained_steps_then_ && clock > clock_then_) {
+    const auto steps = static_cast<double>(trained_steps - trained_steps_then_);
+    step_samples_ = gossip::smoothed(step_samples_, static_cast<double>(clock - clock_then_) / steps);
+  }
+  clock_then_ = clock;
+  trained_steps_then_ = trained_steps;
   if (const std::uint64_t steps = memory().steps(); steps > steps_then_) {
-    const std::uint64_t clock = memory().clock();
-    const std::uint64_t trained = clock - std::min(clock, clock_then_);
-    step_samples_ =
-        gossip::smoothed(step_samples_, static_cast<double>(trained) / static_cast<double>(steps - steps_then_));
-    clock_then_ = clock;
     step_us_ = (now_us - stepped_us_) / static_cast<TimeUs>(std::min<std::uint64_t>(steps - steps_then_, us_per_s));
     stepped_us_ = now_us;
     steps_then_ = steps;

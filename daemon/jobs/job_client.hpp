@@ -6,9 +6,11 @@
 
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <expected>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -63,11 +65,17 @@ class JobClient : public gossip::Member {
   /// Reads whether the client has served a fragment that is due.
   [[nodiscard]] Served look(std::uint32_t f, TimeUs now_us);
 
-  /// How much of the time since the last call the client says it has spent serving fragments.
-  [[nodiscard]] TimeUs take_time_taken(TimeUs now_us);
+  /// How long this run has served fragments since it attached, as the client says.
+  [[nodiscard]] std::uint64_t serving_ns() const {
+    const std::uint64_t now_ns = memory().serving_ns();
+    return now_ns - std::min(now_ns, serving_ns_then_);
+  }
+  /// How much of the time since the last call the client says it has spent serving fragments. `of_process`:
+  /// serving_ns() of all runs of its process, which counts if it is more.
+  [[nodiscard]] TimeUs take_time_taken(TimeUs now_us, std::uint64_t of_process = 0);
   /// How long a step took lately, as of the last take_time_taken(); 0: there was none.
   [[nodiscard]] TimeUs step_us() const { return step_us_; }
-  /// How many samples a step had lately, as of the last take_time_taken(); 0: none was made.
+  /// How many samples a step with samples had lately, as of the last take_time_taken(); 0: none was made.
   [[nodiscard]] double step_samples() const { return step_samples_; }
   /// When the client's count of steps was last seen to rise; before that, when it attached.
   [[nodiscard]] TimeUs stepped_us() const { return stepped_us_; }
@@ -101,9 +109,11 @@ class JobClient : public gossip::Member {
   std::string told_;
   TimeUs published_us_;
   TimeUs time_taken_at_us_;
-  std::uint64_t serving_ns_then_;
-  TimeUs stepped_us_;  // see stepped_us()
+  const std::uint64_t serving_ns_then_;         // when it attached
+  std::optional<std::uint64_t> taken_ns_ = {};  // at the last take_time_taken()
+  TimeUs stepped_us_;                           // see stepped_us()
   std::uint64_t steps_then_;
+  std::uint64_t trained_steps_then_;
   std::uint64_t clock_then_;
   TimeUs step_us_ = 0;
   double step_samples_ = 0;

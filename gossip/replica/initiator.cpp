@@ -474,7 +474,7 @@ void Initiator::turned_down(Fragment& fragment, const NodeId& from, const Exchan
       neighbour->met_quarantine = true;
     }
     const double rest_periods = quarantined ? data_.jitter() / busy_wait_divisor : data_.jitter();
-    if (forgotten && fragment.own->sent != OwnExchange::Sent::once) {
+    if (forgotten) {
       give_up_own(fragment, rest_periods, now_us);
     } else {
       end_own(fragment, rest_periods, now_us);

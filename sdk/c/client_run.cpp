@@ -200,6 +200,7 @@ Result<bool> ClientRun::count_step_with_parts(std::uint64_t samples) {
   bool due = false;
   if (parts_->leads()) {
     memory_.header().steps.store(steps_, std::memory_order_relaxed);
+    memory_.header().trained_steps.store(trained_steps_, std::memory_order_relaxed);
     due = sees_due();
   }
   return due || parts_->has_turns();

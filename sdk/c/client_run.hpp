@@ -162,7 +162,7 @@ class ClientRun {
   /// The last value of finishing_ that was not 0. In a part other than part 0: the number of the last finish whose end
   /// it knows.
   std::uint32_t last_finishing_ = 0;
-  std::uint64_t trained_steps_ = 0;  ///< in a part: number of steps with samples
+  std::uint64_t trained_steps_ = 0;  ///< number of steps with samples
   std::uint64_t turns_at_ = 0;       ///< turns that begin now are made in the step of this number
   std::uint32_t verdict_of_ = 0;     ///< number of the last finish for which this part has told its verdict
   /// Header::job_cursor when the program set its own cursor; if it differs now, the job's cursor is newer
@@ -190,6 +190,8 @@ inline Result<bool> ClientRun::count_step(std::uint64_t samples) {
   layout::Header& header = memory_.header();
   header.clock.store(clock_, std::memory_order_relaxed);
   header.steps.store(steps_, std::memory_order_relaxed);
+  trained_steps_ += samples > 0 ? 1 : 0;
+  header.trained_steps.store(trained_steps_, std::memory_order_relaxed);
   return sees_due();
 }
 

@@ -310,6 +310,7 @@ struct Header {
   std::atomic<std::uint64_t> serving_ns;  ///< the total time that steps have spent serving due fragments
   std::atomic<std::uint32_t> finishing;   ///< not 0: the program has stopped training; a new number each time it does
   std::atomic<std::uint64_t> own_cursor;  ///< SlotWord of cursors 0 and 1
+  std::atomic<std::uint64_t> trained_steps;  ///< those of `steps` with samples; 0: an older library may not count them
 
   // The daemon writes these.
   alignas(64) std::atomic<std::uint32_t> due_sequence;  ///< raised after fragments become due
@@ -346,8 +347,9 @@ struct Header {
 static_assert(sizeof(Header) <= page_bytes);
 static_assert(offsetof(Header, window_bytes) == 160 && offsetof(Header, buffers_in) == 168 &&
               offsetof(Header, clock) == 192 && offsetof(Header, serving_ns) == 216 &&
-              offsetof(Header, own_cursor) == 232 && offsetof(Header, due_sequence) == 256 &&
-              offsetof(Header, version) == 320 && offsetof(Header, job_cursor) == 384 && sizeof(Header) == 512);
+              offsetof(Header, own_cursor) == 232 && offsetof(Header, trained_steps) == 240 &&
+              offsetof(Header, due_sequence) == 256 && offsetof(Header, version) == 320 &&
+              offsetof(Header, job_cursor) == 384 && sizeof(Header) == 512);
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free && std::atomic<std::uint32_t>::is_always_lock_free);
 
 /// Numbers that the program reports (gossamer_log()). The client writes a name once, and then raises `count` with

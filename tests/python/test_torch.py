@@ -23,6 +23,7 @@ import numpy
 
 import gossamer.torch as gossamer
 from contract_daemon import GLOBAL_CLOCK, NOWHERE, ContractDaemon
+from gossamer._run import _open_runs
 from gossamer._torch_partition import linear_partition
 from gossamer.sampling import ShuffledSampler
 
@@ -1039,6 +1040,135 @@ class Partitioning(unittest.TestCase):
             gossamer.partition(net, sample, stages=3)
             self.assertFalse(torch.is_grad_enabled())
         self.assertNotEqual(backward, [])
+
+
+class Mixture(torch.nn.Module):
+    """Two experts of two layers each. A batch goes to one of them."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(1)
+        self.first = torch.nn.Linear(3, 4)
+        self.a = torch.nn.ModuleList([torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4)])
+        self.b = torch.nn.Linear(4, 4)
+        self.last = torch.nn.Linear(4, 2)
+
+    def forward(self, values, expert):
+        hidden = self.first(values)
+        for layer in self.a if expert == "a" else [self.b]:
+            hidden = layer(hidden)
+        return self.last(hidden)
+
+
+class Experts(unittest.TestCase):
+    def attached(self, net=None, **options):
+        self.net = net or Mixture()
+        self.optimizer = torch.optim.Adam(self.net.parameters())
+        given = {"a": self.net.a, "b": self.net.b}
+        run = alone(self.net, self.optimizer, **{"samples_per_step": 8, "experts": given, **options})
+        self.addCleanup(run.close)
+        return run
+
+    def train(self, expert, rows=8):
+        self.optimizer.zero_grad(set_to_none=True)
+        self.net(torch.randn(rows, 3), expert).square().mean().backward()
+        self.optimizer.step()
+
+    def names(self, run):
+        return [spec.name for spec in run._specs]
+
+    def test_each_expert_is_a_run_of_its_own_and_counts_its_tokens(self):
+        run = self.attached()
+        self.assertEqual(self.names(run), ["first.weight", "first.bias", "last.weight", "last.bias"])
+        self.assertEqual(self.names(run.experts["a"])[:3], ["0.weight", "0.bias", "1.weight"])
+        self.assertEqual(self.names(run.experts["b"]), ["weight", "bias"])
+        for rows, expert in ((5, "a"), (7, "b"), (2, "b")):
+            self.train(expert, rows)
+        with torch.no_grad():
+            self.net(torch.randn(50, 3), "a")
+        self.net.eval()(torch.randn(50, 3), "a")
+        self.net.train()
+        run.experts["b"].count_tokens(100)
+        self.train("b", 1)
+        self.assertEqual((run.clock, run.experts["a"].clock, run.experts["b"].clock), (32, 2 * 5, 110))
+
+    def test_all_end_together(self):
+        run = self.attached()
+        self.train("a")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            end = run.finish(timeout_s=0.1)
+        self.assertEqual(list(end.experts), ["a", "b"])
+        run.close()
+        self.assertTrue(all(expert.closed for expert in run.experts.values()))
+        self.train("a")  # nothing of the run is left in the model
+
+    def test_a_model_that_is_attached_again_closes_all_of_its_former_run(self):
+        former = self.attached()
+        with self.assertWarns(gossamer.GossamerWarning):
+            again = alone(self.net, self.optimizer, experts={"a": self.net.a, "b": self.net.b})
+        self.addCleanup(again.close)
+        self.assertTrue(former.closed and former.experts["b"].closed)
+        self.assertFalse(again.experts["b"].closed)
+
+    def test_roles_name_the_models_tensors(self):
+        run = self.attached(roles={"a.1.running_mean": "local", "last.bias": "local"})
+        roles = {spec.name: spec.role for spec in run.experts["a"]._specs}
+        self.assertEqual((roles["1.running_mean"], roles["1.running_var"]), ("local", "buffer"))
+        self.assertEqual(run._specs[3].role, "local")
+        run.close()
+        for wrong in ("a.1.mean", "b.a", "first.a"):
+            with self.subTest(wrong), self.assertRaisesRegex(gossamer.GossamerError, f"do not exist: {wrong}"):
+                self.attached(roles={wrong: "local"})
+
+    def test_what_is_no_experts_own_is_refused(self):
+        net = Mixture()
+        tied = Mixture()
+        tied.last.weight = torch.nn.Parameter(torch.zeros(2, 4))
+        tied.b.weight = tied.a[0].weight
+        used = Mixture()
+        used.other = torch.nn.Linear(4, 4)
+        used.other.weight = used.b.weight
+        for words, model, experts in (
+            ("a mapping", net, [net.a]),
+            ("'x' has a Linear that is no module within", net, {"x": torch.nn.Linear(1, 1)}),
+            ("'x' has a Mixture", net, {"x": net}),
+            ("'x' has a str", net, {"x": ["a"]}),
+            ("'x' has no tensors", net, {"x": []}),
+            ("'b' shares tensors", net, {"a": net.a, "b": net.a[0]}),
+            ("'b' shares tensors", tied, {"a": tied.a, "b": tied.b}),
+            ("'other.weight' is an expert's", used, {"b": used.b}),
+            ("name", net, {"x/y": net.b}),
+        ):
+            with self.subTest(words), self.assertRaisesRegex(gossamer.GossamerError, words):
+                self.attached(model, experts=experts)
+        frozen = Mixture()
+        with self.assertRaisesRegex(gossamer.GossamerError, "updates none"):
+            alone(frozen, torch.optim.SGD(frozen.first.parameters(), lr=0.1), experts={"b": frozen.b})
+        self.assertEqual([run for run in _open_runs if not run.closed], [])
+
+    def test_an_expert_whose_calls_are_not_seen_is_told_of(self):
+        run = self.attached()
+        with self.assertWarnsRegex(gossamer.GossamerWarning, "the expert 'b' has been .*no call"):
+            for _ in range(110):
+                hidden = torch.nn.functional.linear(self.net.first(torch.randn(8, 3)), self.net.b.weight)
+                self.optimizer.zero_grad()
+                self.net.last(hidden).square().mean().backward()
+                self.optimizer.step()
+        self.assertEqual(run.experts["b"].clock, 0)
+
+    def test_the_jobs_settings_are_the_experts_but_for_exact_averages(self):
+        from gossamer._torch_experts import _options_of, experts_of
+
+        net = Mixture()
+        [expert] = experts_of(net, {"b": net.b})
+        for given, expected in (
+            (None, {"weights": "samples"}),
+            ({"codec": "q4", "weights": "equal"}, {"codec": "q4", "weights": "equal"}),
+            ({"method": "average", "average_steps": 4, "codec": "q4"}, {"codec": "q4", "weights": "samples"}),
+        ):
+            own = _options_of(expert, net, {"job": "j", "settings": given})
+            self.assertEqual((own["job"], own["settings"]), ("j.b", expected))
 
 
 if __name__ == "__main__":

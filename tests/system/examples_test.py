@@ -1,5 +1,8 @@
 """The examples of sdk/examples in C++, NumPy, PyTorch, JAX, Flax and Keras: they learn, and they exchange."""
 
+import os
+import re
+import subprocess
 import unittest
 
 from examples import EXAMPLES, ExampleTest
@@ -24,6 +27,14 @@ class Examples(ExampleTest):
 
     def test_digits_jax(self) -> None:
         self.assertGreater(min(self.run_python("digits_jax", 1500, "jax")), 0.93)
+
+    def test_batches_sim(self) -> None:
+        """A simulation, of few steps: without daemons."""
+        command = [python_with("numpy"), str(EXAMPLES / "batches_sim.py"), "--seeds", "1", "--steps", "100"]
+        environment = {**os.environ, "PYTHONPATH": str(BUILD / "python"), "PATH": f"{BUILD / 'bin'}:{os.environ['PATH']}"}
+        done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, timeout=200, check=True)
+        losses = {weights: float(loss) for weights, loss in re.findall(r"^(\w+) +\S+ ± \S+ +(\S+) ±", done.stdout, re.M)}
+        self.assertLess(losses["samples"], losses["equal"])
 
     def test_digits_flax(self) -> None:
         """Two processes on each of two machines."""

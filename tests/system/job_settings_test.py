@@ -1,11 +1,12 @@
 """A job's settings: changed at one node, they hold at all, for who comes later, and after daemons have died."""
 
+import time
 import unittest
 from typing import Dict
 
 import numpy as np
 
-from support import BUILD, JOB, Node, SystemTest, gossamer, gossamerctl
+from support import BUILD, JOB, PATIENCE_S, Node, SystemTest, gossamer, gossamerctl
 
 REFUSED = 3
 WRONG_USAGE = 2
@@ -90,6 +91,30 @@ class JobSettings(SystemTest):
 
         self.step_until(same, "all have the same")
         self.assert_still_exchanges(self.clients)
+
+    def test_replicas_count_for_their_samples(self) -> None:
+        """One replica trains up with 9 samples a step, the other down with 1, by as much."""
+        nodes = self.start_nodes(2)
+        up, down = [self.attach(node, np.zeros(1000), settings={"weights": "samples"}) for node in nodes]
+        self.step_until(lambda: all(c.job()["neighbours"] == 1 for c in (up, down)), "both see each other")
+        before = sum(float(client.array.mean()) for client in (up, down)) / 2
+
+        def train(steps: int) -> None:
+            for _ in range(steps):
+                for client, move, samples in ((up, 1e-3, 9), (down, -1e-3, 1)):
+                    client.array += np.float32(move)
+                    client.run.step(samples)
+                    client.run.step(0)  # not a step that counts
+                time.sleep(0.001)
+
+        deadline_s = time.monotonic() + PATIENCE_S
+        share = 0.0
+        trained = 0
+        while not 0.7 < share < 0.9 and time.monotonic() < deadline_s:
+            train(500)
+            trained += 500
+            share = (sum(float(client.array.mean()) for client in (up, down)) / 2 - before) / trained / 1e-3
+        self.assertAlmostEqual(share, (9 - 1) / (9 + 1), delta=0.1)
 
     def test_what_is_wrong_is_said_and_changes_nothing(self) -> None:
         (node,) = self.start_nodes(1)

@@ -1,5 +1,5 @@
-"""The examples of sdk/examples for what people use with PyTorch: torchrun, Accelerate, Lightning, TRL and Ray Train, and
-models in parts."""
+"""The examples of sdk/examples for what people use with PyTorch: torchrun, Accelerate, Lightning, TRL and Ray Train, models
+in parts, and experts."""
 
 import unittest
 from pathlib import Path
@@ -17,6 +17,14 @@ class TorchExamples(ExampleTest):
         for node, how in zip(self.start_nodes(3), ("whole", "shards", "pipeline")):
             runs.append(self.start_at(node, python, *([] if how == "whole" else TORCHRUN), *script, how))
         self.assertGreater(min(self.figures(runs, "accuracy")), 0.95)
+
+    def test_experts_torch(self) -> None:
+        """Three machines, each with two of three experts."""
+        python = python_with("torch")
+        script = [str(EXAMPLES / "experts_torch.py"), "--others", "2"]
+        kinds = ["plain,mirrored", "mirrored,turned", "turned,plain"]
+        runs = [self.start_at(node, python, *script, own, "400") for node, own in zip(self.start_nodes(3), kinds)]
+        self.assertGreater(min(self.figures(runs, "accuracy")), 0.9)
 
     def test_digits_torchrun(self) -> None:
         """Two processes with DistributedDataParallel on each of two machines."""

@@ -716,7 +716,7 @@ void Cluster::train(std::size_t i) {
     say({.kind = Event::Kind::training, .node = i});
     const std::uint64_t samples = client.train(client.model);
     client.clock += samples;
-    client.step_samples = gossip::smoothed(client.step_samples, static_cast<double>(samples));
+    if (samples > 0) client.step_samples = gossip::smoothed(client.step_samples, static_cast<double>(samples));
     say({.kind = Event::Kind::trained, .node = i});
   } else {
     client.clock += 1;

@@ -1038,10 +1038,13 @@ class Run(Shared):
 
     def finish(self, timeout_s: Optional[float] = 60.0) -> Finish:
         found = super().finish(timeout_s)
-        if found.agreed:
+        self._has_finished(found)
+        return found
+
+    def _has_finished(self, end: Finish) -> None:
+        if end.agreed:
             self._finished_at = self.info().steps
         self._look_for_events()
-        return found
 
     def _look_for_events(self) -> None:
         before, self._seen = self._seen, self.info()

@@ -7,8 +7,8 @@ import ctypes
 import json
 import numbers
 import time
-from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, Optional, Union
+from dataclasses import dataclass, field
+from typing import Any, Callable, Dict, List, Optional, Sequence, Union
 
 from . import _library
 from ._average import Average, Flat, average_memory
@@ -18,6 +18,8 @@ MAX_CURSOR_BYTES = 4096
 MAX_MEMBERS = 256
 # The C library waits this long at a time, so that Ctrl-C is heard.
 WAIT_SLICE_MS = 100
+# Of several runs that finish together, each has so long at a time.
+TURN_MS = 10
 # A call with a shorter timeout may be polling, so it gives no warning when its time is up.
 TOLD_AFTER_S = 5.0
 # The time for a daemon that is being started or restarted.
@@ -35,6 +37,7 @@ class Finish:
     members: int  # replicas that finished and are finite, as far as known here, and this one
     distance: float  # ‖y_j − y_i‖ / ‖y‖, the largest found by the last exchanges
     clock: int  # samples: how far the job is, as Run.global_clock
+    experts: Dict[str, Finish] = field(default_factory=dict)  # of each expert that this process holds (PyTorch)
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,22 @@ class Logged:
 def slice_ms(end_s: float) -> int:
     """How long to wait next if all waiting ends at that monotonic time."""
     return int(max(0, min(WAIT_SLICE_MS, (end_s - time.monotonic()) * 1000)))
+
+
+def finish_together(runs: Sequence[Shared], timeout_s: Optional[float]) -> List[Finish]:
+    """Finishes all of them, taking turns, since each of them has to serve what others ask for."""
+    begin_s = time.monotonic()
+    limit_s = limit_of(timeout_s)
+    ends: Dict[int, Finish] = {}
+    while len(ends) < len(runs):
+        for number, run in enumerate(runs):
+            if number in ends:
+                continue
+            wait_ms = slice_ms(begin_s + limit_s)
+            end = run._finish_for(wait_ms if len(ends) + 1 == len(runs) else min(wait_ms, TURN_MS), begin_s, limit_s)
+            if end is not None:
+                ends[number] = end
+    return [ends[number] for number in range(len(runs))]
 
 
 class Shared:
@@ -161,30 +180,31 @@ class Shared:
         a daemon it returns at once; but if one has gone away, ten seconds after that, as it might be restarted, and one that
         has not accepted the run yet has ten seconds from attach(). If the model holds NaN or infinity, or the daemon refuses
         the run, it warns and returns at once, and does not save: the others finish without it."""
-        begin = time.monotonic()
-        limit_s = limit_of(timeout_s)
+        return finish_together([self], timeout_s)[0]
+
+    def _finish_for(self, wait_ms: int, begin_s: float, limit_s: float) -> Optional[Finish]:
+        """Finishes for so long. None: it has to go on."""
         found = _library.FinishInfo(size=ctypes.sizeof(_library.FinishInfo))
-        while True:
-            status = self._lib.gossamer_finish(self._open_handle(), slice_ms(begin + limit_s), ctypes.byref(found))
-            if status in (_library.NOT_FINITE, _library.REJECTED):
-                self._warn(self._last_error())
-            elif status != _library.TIMEOUT:
-                self._check(status)
-            waited_s = time.monotonic() - begin
-            if status == _library.TIMEOUT and waited_s < limit_s:
-                self._wait_on()
-                continue
-            if status == _library.TIMEOUT and waited_s >= TOLD_AFTER_S:
-                self._warn(
-                    f"the run has not ended within {waited_s:.0f} s, so this model is this process's own: {self._why_alone()}"
-                )
-            return Finish(
-                agreed=bool(found.agreed),
-                saver=bool(found.saver),
-                members=found.members,
-                distance=found.distance,
-                clock=found.clock_samples,
+        status = self._lib.gossamer_finish(self._open_handle(), wait_ms, ctypes.byref(found))
+        if status in (_library.NOT_FINITE, _library.REJECTED):
+            self._warn(self._last_error())
+        elif status != _library.TIMEOUT:
+            self._check(status)
+        waited_s = time.monotonic() - begin_s
+        if status == _library.TIMEOUT and waited_s < limit_s:
+            self._wait_on()
+            return None
+        if status == _library.TIMEOUT and waited_s >= TOLD_AFTER_S:
+            self._warn(
+                f"the run has not ended within {waited_s:.0f} s, so this model is this process's own: {self._why_alone()}"
             )
+        return Finish(
+            agreed=bool(found.agreed),
+            saver=bool(found.saver),
+            members=found.members,
+            distance=found.distance,
+            clock=found.clock_samples,
+        )
 
     def average(
         self,

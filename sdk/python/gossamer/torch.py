@@ -14,6 +14,7 @@ launches, and waits for nothing. Without the package gossamer-cuda the model goe
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gc
 import os
@@ -21,7 +22,7 @@ import time
 import types
 import weakref
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Set, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Container, Dict, Iterable, List, Mapping, NamedTuple, Optional, Set, Tuple
 
 import torch
 import torch.distributed
@@ -34,13 +35,15 @@ from ._run import (
     MAX_COUNT, Run, RunInfo, RunStats, State, TensorSpec, Transfer, _bad_argument, _open_runs, _warn, check_roles,
     check_samples_per_step, roles_of,
 )
-from ._shared import Finish
+from ._shared import Finish, finish_together, limit_of
 from ._torch_average import ExactAverages
 from ._torch_flat import local_part
 from ._torch_partition import Partition, partition
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+    from ._torch_experts import ExpertRun, Experts
 
 __all__ = [
     "attach", "average_hook", "partition", "Partition", "TorchRun", "Event", "EventKind", "GossamerError", "GossamerWarning",
@@ -107,14 +110,14 @@ def _refuse(name: str, reason: str) -> GossamerError:
     return GossamerError("GOSSAMER_UNSUPPORTED", f"tensor '{name}' {reason}")
 
 
-def _places(model: torch.nn.Module, roles: Mapping[str, str]) -> List[_Place]:
+def _places(model: torch.nn.Module, roles: Mapping[str, str], left_out: Container[int] = ()) -> List[_Place]:
     """All parameters, then all buffers, each tensor once, under the names that state_dict() gives them."""
     places = []
     seen: Set[int] = set()
     for kind in ("_parameters", "_buffers"):
         for prefix, module in model.named_modules():
             for key, tensor in getattr(module, kind).items():
-                if tensor is None or id(tensor) in seen:
+                if tensor is None or id(tensor) in seen or id(tensor) in left_out:
                     continue
                 seen.add(id(tensor))
                 name = f"{prefix}.{key}" if prefix else key
@@ -214,14 +217,17 @@ class TorchRun(Run):
         samples_per_step: int,
         masters: Optional[Iterable[torch.Tensor]] = None,
         group: Optional[torch.distributed.ProcessGroup] = None,
+        left_out: Container[int] = (),
     ):
+        """`left_out` has the ids of tensors that belong to experts."""
         check_options(options)
         model = _unwrapped(model)
+        self.experts: Dict[str, "ExpertRun"] = {}  # by name, in the order of the names: those of attach()
         self._module = weakref.ref(model)
         self._next_look_at_model = 1  # steps
         _reshard(model)
         try:
-            self._places = _places(model, roles_of(options))
+            self._places = _places(model, roles_of(options), left_out)
         except GossamerError as error:
             _torch_parts.tell_failure(error, group)
             raise
@@ -354,12 +360,20 @@ class TorchRun(Run):
         super().step(samples)
         if self._device_masters and not self.closed:  # an action of every() may have closed it
             self._copy_masters_if_published()
+        for expert in self.experts.values():
+            if samples and not expert.closed:
+                expert._expert_step()
+            elif not expert.closed:
+                expert._count_step(0)
 
     def wait(self, timeout_s: Optional[float] = None) -> bool:
         self._follow_program()
+        end_s = time.monotonic() + limit_of(timeout_s)
         ready = super().wait(timeout_s)
         self._copy_masters()
         self._tell_of_path()
+        for expert in self.experts.values():
+            ready = expert.wait(max(0.0, end_s - time.monotonic())) and ready
         return ready
 
     def _hooked_optimizer(self) -> Optional[torch.optim.Optimizer]:
@@ -386,12 +400,16 @@ class TorchRun(Run):
             _copy_into_model(place, slice(None))
 
     def finish(self, timeout_s: Optional[float] = 60.0) -> Finish:
-        self._averages.leave(self)
-        self._tell_of_foreign_steps(0.0)
-        self._follow_program()
-        end = super().finish(timeout_s)
-        self._copy_masters()
-        return end
+        runs: List[TorchRun] = [self, *self.experts.values()]
+        for run in runs:
+            run._averages.leave(run)
+            run._tell_of_foreign_steps(0.0)
+            run._follow_program()
+        ends = finish_together(runs, timeout_s)
+        for run, end in zip(runs, ends):
+            run._has_finished(end)
+            run._copy_masters()
+        return replace(ends[0], experts=dict(zip(self.experts, ends[1:]))) if self.experts else ends[0]
 
     def hook(self, optimizer: torch.optim.Optimizer) -> None:
         """Makes optimizer.step() call step() afterwards, until the run is closed or nobody refers to it any more."""
@@ -461,9 +479,10 @@ class TorchRun(Run):
             )
 
     def _attached(self) -> Set[int]:
-        """Ids of the tensors in the model's places, and of the masters."""
+        """Ids of the tensors in the model's places, of the masters, and of the experts' tensors."""
         places = self._places + [place.copy for place in self._places if place.copy is not None]
-        return {id(place.holder.get(place.key)) for place in places}
+        own = {id(place.holder.get(place.key)) for place in places}
+        return own.union(*(expert._attached() for expert in self.experts.values()))
 
     def _look_for_events(self) -> None:
         super()._look_for_events()
@@ -555,17 +574,22 @@ class TorchRun(Run):
     def _let_go(self) -> None:
         self._end_hooks()
         super()._let_go()
+        for expert in self.experts.values():
+            expert._let_go()
 
     def close(self) -> None:
         self._end_hooks()
-        if self.closed:
-            super().close()
-            return
-        try:
-            self._follow_program()
-        finally:  # also if the model cannot be followed any more
-            super().close()
-        self._copy_masters()
+        with contextlib.ExitStack() as others:
+            for expert in self.experts.values():
+                others.callback(expert.close)
+            if self.closed:
+                super().close()
+                return
+            try:
+                self._follow_program()
+            finally:  # also if the model cannot be followed any more
+                super().close()
+            self._copy_masters()
 
     def _follow_program(self) -> None:
         self._follow_tensors()
@@ -825,6 +849,7 @@ def attach(
     samples_per_step: int = 1,
     masters: Optional[Iterable[torch.Tensor]] = None,
     group: Optional[torch.distributed.ProcessGroup] = None,
+    experts: Optional["Experts"] = None,
     **options: Unpack[AttachOptions],
 ) -> TorchRun:
     """Attaches a model to the daemon of this machine; if the job is already running elsewhere, takes over its model.
@@ -848,17 +873,57 @@ def attach(
         it has; in the order of their ranks their tensors are those of the uncut model. For distributed tensors (FSDP2,
         tensor parallelism) it is found out: the processes of their mesh. All of them call attach() together, and must
         be on one machine (docs/how-to/train-a-model-in-parts.md).
+    experts: name -> a module of the model, or a list of them, which only some processes have. Each is exchanged, as a job of
+        its own (`JOB.NAME`), with those that hold the same, weighted by the tokens that it has seen. `experts` of the run has
+        its run, with its own info().
     The other options are those of gossamer.attach().
     """
     if wrong:
         raise TypeError("attach() takes the model and the optimizer, and the rest by name: attach(model, optimizer, job=...)")
     _check_arguments(model, optimizer)
-    run = TorchRun(model, options, check_samples_per_step(samples_per_step), masters, group)
+    samples = check_samples_per_step(samples_per_step)
+    if experts is None:
+        run = TorchRun(model, options, samples, masters, group)
+    else:
+        run = _with_experts(model, options, samples, masters, group, experts)
     _watch_all_optimizers()
-    with run._closed_unless_done():
-        if optimizer is not None:
-            run.check_updated_by(optimizer)
+    with contextlib.ExitStack() as unless_done:
+        for one in (run, *run.experts.values()):
+            unless_done.enter_context(one._closed_unless_done())
+            if optimizer is not None:
+                one.check_updated_by(optimizer)
         run._wait_if_asked(options, averages=optimizer is not None)
+        for expert in run.experts.values():
+            expert._wait_if_asked(options)
         if optimizer is not None:
             run.hook(optimizer)
+    return run
+
+
+def _with_experts(
+    model: torch.nn.Module,
+    options: AttachOptions,
+    samples_per_step: int,
+    masters: Optional[Iterable[torch.Tensor]],
+    group: Optional[torch.distributed.ProcessGroup],
+    experts: "Experts",
+) -> TorchRun:
+    from ._torch_experts import ExpertRun, experts_of
+
+    if masters is not None:
+        raise _bad_argument("masters are for a model without experts")
+    check_options(options)
+    model = _unwrapped(model)
+    found = experts_of(model, experts)
+    own = options.copy()
+    if roles := options.get("roles"):
+        check_roles(roles_of(options), [place.name for place in _places(model, {})], "tensors")
+        own["roles"] = {name: role for name, role in roles.items() if not any(one.holds(name, model) for one in found)}
+    left_out = set().union(*(one.tensors for one in found))
+    run = TorchRun(model, own, samples_per_step, group=group, left_out=left_out)
+    with contextlib.ExitStack() as unless_done:
+        unless_done.enter_context(run._closed_unless_done())
+        for one in found:
+            run.experts[one.name] = expert = ExpertRun(one, model, options)
+            unless_done.enter_context(expert._closed_unless_done())
     return run

@@ -309,6 +309,7 @@ TEST_CASE("docs/reference/shared-memory.md states the offsets and the version in
   CHECK_FIELD(Header, serving_ns);
   CHECK_FIELD(Header, finishing);
   CHECK_FIELD(Header, own_cursor);
+  CHECK_FIELD(Header, trained_steps);
   CHECK_FIELD(Header, due_sequence);
   CHECK_FIELD(Header, state);
   CHECK_FIELD(Header, global_clock);

@@ -29,6 +29,7 @@ PUBLIC: List[Tuple[str, List[Tuple[str, List[str]]]]] = [
     ]),
     ("gossamer.torch", [
         ("torch.py", ["attach", "average_hook", "TorchRun"]),
+        ("_torch_experts.py", ["ExpertRun"]),
         ("_torch_partition.py", ["partition", "Partition"]),
     ]),
     ("gossamer.jax", [("jax.py", ["attach", "JaxRun"])]),

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "gossip/smoothed.hpp"
-
 namespace gossamer::daemon {
 
 namespace {
@@ -20,6 +18,9 @@ gossip::FragmentParts parts_of(const layout::Word& word) {
           .with_client = word.with_client,
           .empty = word.empty};
 }
+
+/// About so many steps make up step_samples().
+constexpr double weighed_steps = 32;
 
 layout::Word word_of(const gossip::FragmentParts& parts) {
   return {.generation = parts.generation,
@@ -108,7 +109,8 @@ TimeUs JobClient::take_time_taken(TimeUs now_us, std::uint64_t of_process) {
   const std::uint64_t trained_steps = memory().trained_steps();
   if (trained_steps > trained_steps_then_ && clock > clock_then_) {
     const auto steps = static_cast<double>(trained_steps - trained_steps_then_);
-    step_samples_ = gossip::smoothed(step_samples_, static_cast<double>(clock - clock_then_) / steps);
+    const double share = step_samples_ == 0 ? 1 : std::min(1.0, steps / weighed_steps);
+    step_samples_ += share * (static_cast<double>(clock - clock_then_) / steps - step_samples_);
   }
   clock_then_ = clock;
   trained_steps_then_ = trained_steps;

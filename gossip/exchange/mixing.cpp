@@ -65,11 +65,14 @@ int noise_shift(double noise, double square, double normal) {
 WeightShifts weight_shifts(double initiator, double responder, double chance) {
   const auto [less, more] = std::minmax(initiator, responder);
   if (!(more > 0)) return {};
+  const auto shifts = [&](int shift) {
+    return initiator > responder ? WeightShifts{.initiator = shift} : WeightShifts{.responder = shift};
+  };
+  if (!(less > 0)) return shifts(max_shift_bound);
   const double ratio = std::max(less / more, std::ldexp(1.0, -most_weight_shift));
   const int coarse = -std::ilogb(ratio);  // 2^-coarse ≤ ratio < 2^(1 - coarse)
   const bool rounds_up = chance < std::ldexp(ratio, coarse) - 1;
-  const int shift = coarse - (rounds_up ? 1 : 0);
-  return initiator > responder ? WeightShifts{.initiator = shift} : WeightShifts{.responder = shift};
+  return shifts(coarse - (rounds_up ? 1 : 0));
 }
 
 }  // namespace gossamer::gossip

@@ -65,7 +65,8 @@ inline constexpr int most_weight_shift = 6;
 
 /// The end with more samples a step moves less, by the ratio of both. So the mean that replicas come to is weighted by
 /// these numbers: π_i·w_ij = π_j·w_ji holds for π in proportion to them. Shifts are whole: `chance`, in [0, 1), decides
-/// between the two next to the ratio, so that its mean is right. 0: this end has trained nothing, and only follows.
+/// between the two next to the ratio, so that its mean is right. 0: this end has trained nothing and only follows; the
+/// other has the least weight.
 [[nodiscard]] WeightShifts weight_shifts(double initiator, double responder, double chance);
 
 }  // namespace gossamer::gossip

@@ -24,6 +24,7 @@ import numpy
 import gossamer.torch as gossamer
 from contract_daemon import GLOBAL_CLOCK, NOWHERE, ContractDaemon
 from gossamer._run import _open_runs
+from gossamer._torch_experts import _options_of, _tokens_in, experts_of
 from gossamer._torch_partition import linear_partition
 from gossamer.sampling import ShuffledSampler
 
@@ -1138,30 +1139,74 @@ class Experts(unittest.TestCase):
             ("'b' shares tensors", net, {"a": net.a, "b": net.a[0]}),
             ("'b' shares tensors", tied, {"a": tied.a, "b": tied.b}),
             ("'other.weight' is an expert's", used, {"b": used.b}),
-            ("name", net, {"x/y": net.b}),
+            ("called 'x/y'", net, {"x/y": net.b}),
+            ("called ''", net, {"": net.b}),
+            ("called 0", net, {0: net.b}),
+            ("'x+' would be the job".replace("x+", "x" * 60), net, {"x" * 60: net.b}),
+            ("'x' has a NoneType", net, {"x": None}),
+            ("'x' has a module twice", net, {"x": [net.b, net.b]}),
         ):
             with self.subTest(words), self.assertRaisesRegex(gossamer.GossamerError, words):
                 self.attached(model, experts=experts)
-        frozen = Mixture()
-        with self.assertRaisesRegex(gossamer.GossamerError, "updates none"):
-            alone(frozen, torch.optim.SGD(frozen.first.parameters(), lr=0.1), experts={"b": frozen.b})
         self.assertEqual([run for run in _open_runs if not run.closed], [])
 
     def test_an_expert_whose_calls_are_not_seen_is_told_of(self):
         run = self.attached()
-        with self.assertWarnsRegex(gossamer.GossamerWarning, "the expert 'b' has been .*no call"):
+        self.train("b")  # an earlier call
+        seen = run.experts["b"].clock
+        with self.assertWarnsRegex(gossamer.GossamerWarning, "expert 'b': it is trained, and no call"):
             for _ in range(110):
                 hidden = torch.nn.functional.linear(self.net.first(torch.randn(8, 3)), self.net.b.weight)
                 self.optimizer.zero_grad()
                 self.net.last(hidden).square().mean().backward()
                 self.optimizer.step()
-        self.assertEqual(run.experts["b"].clock, 0)
+        self.assertEqual(run.experts["b"].clock, seen)
+
+    def test_an_idle_expert_that_only_decays_is_not_told_of(self):
+        net = Mixture()
+        run = self.attached(net)
+        self.optimizer.param_groups[0]["weight_decay"] = 0.1
+        self.train("b")
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            for _ in range(110):
+                self.optimizer.zero_grad(set_to_none=False)
+                net(torch.randn(8, 3), "a").square().mean().backward()
+                self.optimizer.step()
+        self.assertEqual(run.experts["b"].clock, 8)
+
+    def test_a_model_with_experts_is_copied_and_pickled_like_any_other(self):
+        run = self.attached()
+        copied = copy.deepcopy(self.net)
+        copied(torch.randn(50, 3), "a")
+        self.train("a", 5)
+        again = pickle.loads(pickle.dumps(self.net))
+        again(torch.randn(50, 3), "a")
+        self.train("a", 5)
+        self.assertEqual(run.experts["a"].clock, 2 * 10)
+
+    def test_optimizers_may_share_the_work(self):
+        net = Mixture()
+        experts = torch.optim.SGD(net.b.parameters(), lr=0.1)
+        with alone(net, experts, experts={"b": net.b}) as run:
+            net(torch.randn(8, 3), "b").square().mean().backward()
+            experts.step()
+            self.assertEqual((run.clock, run.experts["b"].clock), (1, 8))
+            run.experts["b"].close()
+            experts.step()
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                self.assertEqual(run.finish(timeout_s=0.1).experts, {})
+
+    def test_tokens_are_the_rows_of_what_is_returned(self):
+        rows = torch.zeros(3, 4, 5)
+        for output in (rows, (rows, None), {"out": rows}, [(rows,)]):
+            self.assertEqual(_tokens_in(output), 12)
+        self.assertEqual(_tokens_in(None), 1)
 
     def test_the_jobs_settings_are_the_experts_but_for_exact_averages(self):
-        from gossamer._torch_experts import _options_of, experts_of
-
         net = Mixture()
-        [expert] = experts_of(net, {"b": net.b})
+        [expert] = experts_of(net, {"b": net.b}, "j")
         for given, expected in (
             (None, {"weights": "samples"}),
             ({"codec": "q4", "weights": "equal"}, {"codec": "q4", "weights": "equal"}),

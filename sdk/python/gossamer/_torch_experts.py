@@ -4,8 +4,11 @@ among the processes that hold it. A step of an expert has as many samples as it 
 
 from __future__ import annotations
 
+import re
+import typing
 import weakref
-from typing import Any, Dict, Iterable, List, Mapping, Optional, Set, Tuple, Union
+from collections.abc import Iterable, Mapping
+from typing import Any, Dict, List, Optional, Set, Union
 
 import torch
 
@@ -14,10 +17,29 @@ from ._options import AttachOptions
 from ._run import _bad_argument
 from .torch import TorchRun, _never_compiled
 
-Experts = Mapping[str, Union[torch.nn.Module, Iterable[torch.nn.Module]]]
+Experts = typing.Mapping[str, Union[torch.nn.Module, typing.Iterable[torch.nn.Module]]]
 
-# The program is told once if an expert has changed in so many steps and no call of its modules was seen.
+MAX_JOB_NAME = 63
+
+# The program is told once if an expert has gradients and in so many steps no call of its modules was seen.
 _UNSEEN_STEPS = 100
+
+
+class _Counter:
+    """Counts the tokens of a module's calls. A copy of the module, and one that is read from a file, counts nothing."""
+
+    def __init__(self, run: "Optional[weakref.ref[ExpertRun]]" = None):
+        self._run = run
+
+    def _count(self, module: torch.nn.Module, _: Any, output: Any) -> None:
+        run = None if self._run is None else self._run()
+        if run is not None and module.training and torch.is_grad_enabled():
+            run.count_tokens(_tokens_in(output))
+
+    __call__ = _never_compiled(_count)
+
+    def __reduce__(self) -> Any:
+        return _Counter, ()
 
 
 class Expert:
@@ -46,7 +68,7 @@ class Expert:
         return any(id(module) in inside and name.startswith(f"{path}.") for path, module in model.named_modules())
 
 
-def experts_of(model: torch.nn.Module, experts: Experts) -> List[Expert]:
+def experts_of(model: torch.nn.Module, experts: Experts, job: str) -> List[Expert]:
     """In the order of their names, in which all processes go through them."""
     if not isinstance(experts, Mapping):
         raise _bad_argument(
@@ -56,14 +78,24 @@ def experts_of(model: torch.nn.Module, experts: Experts) -> List[Expert]:
     inside = {id(module) for module in model.modules()}
     found: List[Expert] = []
     taken: Set[int] = set()
+    for name in experts:
+        if not isinstance(name, str) or not re.fullmatch("[A-Za-z0-9_-][A-Za-z0-9_.-]*", name):
+            raise _bad_argument(f"an expert is called {name!r}: use letters, digits, '_', '-' and '.', not first")
+        if len(job) + 1 + len(name) > MAX_JOB_NAME:
+            raise _bad_argument(
+                f"the expert '{name}' would be the job '{job}.{name}', whose name may have {MAX_JOB_NAME} characters"
+            )
     for name, given in sorted(experts.items()):
-        modules = [given] if isinstance(given, torch.nn.Module) and not isinstance(given, torch.nn.ModuleList) else list(given)
+        alone = isinstance(given, torch.nn.Module) and not isinstance(given, torch.nn.ModuleList)
+        modules = [given] if alone or not isinstance(given, Iterable) else list(given)
         for module in modules:
             if not isinstance(module, torch.nn.Module) or id(module) not in inside or module is model:
                 raise _bad_argument(
                     f"the expert '{name}' has a {type(module).__name__} that is no module within the model: give one of the "
                     "model's modules, or a list of them, one for each layer"
                 )
+        if len({id(module) for module in modules}) < len(modules):
+            raise _bad_argument(f"the expert '{name}' has a module twice")
         expert = Expert(name, modules)
         if not expert.tensors:
             raise _bad_argument(f"the expert '{name}' has no tensors")
@@ -101,18 +133,15 @@ class ExpertRun(TorchRun):
     def __init__(self, expert: Expert, model: torch.nn.Module, options: AttachOptions):
         self._expert = expert
         self._tokens = 0
-        self._seen_tokens = False
-        self._unseen = 0
-        self._version_then: Optional[int] = None
+        self._without_tokens: Optional[int] = 0  # steps in a row; None: the program was told
+        self._told_of_method = False
         super().__init__(expert.module, _options_of(expert, model, options), 1)
-        own = weakref.ref(self)
+        self._counters = [module.register_forward_hook(_Counter(weakref.ref(self))) for module in expert.modules]
 
-        def count(module: torch.nn.Module, _: Any, output: Any) -> None:
-            run = own()
-            if run is not None and module.training and torch.is_grad_enabled():
-                run.count_tokens(_tokens_in(output))
-
-        self._counters = [module.register_forward_hook(_never_compiled(count)) for module in expert.modules]
+    @property
+    def name(self) -> str:
+        """As attach() was given it."""
+        return self._expert.name
 
     def count_tokens(self, tokens: int) -> None:
         """Adds tokens that the expert is trained on in the present step. Calls of its modules are counted by themselves, as the
@@ -123,18 +152,29 @@ class ExpertRun(TorchRun):
         """After a step of the optimizer."""
         tokens, self._tokens = self._tokens, 0
         self._count_step(tokens)
-        self._seen_tokens = self._seen_tokens or tokens > 0
-        if not self._seen_tokens and not self.closed:
-            self._look_whether_unseen()
-
-    def _look_whether_unseen(self) -> None:
-        version = self._version()
-        self._unseen += self._version_then not in (None, version)
-        self._version_then = version
-        if self._unseen == _UNSEEN_STEPS:
+        if self._without_tokens is None or self.closed:
+            return
+        self._without_tokens = 0 if tokens > 0 else self._without_tokens + 1
+        if self._without_tokens < _UNSEEN_STEPS:
+            return
+        has_gradients = any(p.grad is not None and bool(p.grad.any()) for p in self._expert.module.parameters())
+        self._without_tokens = None if has_gradients else 0
+        if has_gradients:
             self._warn(
-                f"the expert '{self._expert.name}' has been trained in {_UNSEEN_STEPS} steps, and no call of its modules was "
-                f"seen, so it counts for nothing: call run.experts['{self._expert.name}'].count_tokens(n) before each step"
+                f"it is trained, and no call of its modules was seen in {_UNSEEN_STEPS} steps, so it counts for nothing: call "
+                f"run.experts['{self._expert.name}'].count_tokens(n) before each step"
+            )
+
+    def _warn(self, message: str) -> None:
+        super()._warn(f"expert '{self._expert.name}': {message}")
+
+    def _look_for_events(self) -> None:
+        super()._look_for_events()
+        if self._seen.method == "average" and not self._told_of_method:
+            self._told_of_method = True
+            self._warn(
+                f"its job has got the method average, so it is not exchanged any more: gossamerctl job set {self._job} "
+                "method=gossip"
             )
 
     def _check_method(self) -> None:
@@ -153,8 +193,8 @@ class ExpertRun(TorchRun):
 
 def _tokens_in(output: Any) -> int:
     """The product of all dimensions but the last one of the first tensor."""
-    while isinstance(output, (tuple, list)) and output:
-        output = output[0]
+    while isinstance(output, (tuple, list, Mapping)) and output:
+        output = next(iter(output.values() if isinstance(output, Mapping) else output))
     if not isinstance(output, torch.Tensor) or output.dim() == 0:
         return 1
     return int(output.numel() // max(1, output.shape[-1]))

@@ -361,10 +361,8 @@ class TorchRun(Run):
         if self._device_masters and not self.closed:  # an action of every() may have closed it
             self._copy_masters_if_published()
         for expert in self.experts.values():
-            if samples and not expert.closed:
-                expert._expert_step()
-            elif not expert.closed:
-                expert._count_step(0)
+            if not expert.closed:
+                expert._expert_step() if samples else expert._count_step(0)
 
     def wait(self, timeout_s: Optional[float] = None) -> bool:
         self._follow_program()
@@ -372,9 +370,13 @@ class TorchRun(Run):
         ready = super().wait(timeout_s)
         self._copy_masters()
         self._tell_of_path()
-        for expert in self.experts.values():
-            ready = expert.wait(max(0.0, end_s - time.monotonic())) and ready
+        for expert in self._open_experts():
+            # Where one has waited in vain, the others have had as much time.
+            ready = expert.wait(max(0.0, end_s - time.monotonic()) if ready else 0.0) and ready
         return ready
+
+    def _open_experts(self) -> "List[ExpertRun]":
+        return [expert for expert in self.experts.values() if not expert.closed]
 
     def _hooked_optimizer(self) -> Optional[torch.optim.Optimizer]:
         return None if self._optimizer is None else self._optimizer()
@@ -400,7 +402,8 @@ class TorchRun(Run):
             _copy_into_model(place, slice(None))
 
     def finish(self, timeout_s: Optional[float] = 60.0) -> Finish:
-        runs: List[TorchRun] = [self, *self.experts.values()]
+        experts = self._open_experts()
+        runs: List[TorchRun] = [self, *experts]
         for run in runs:
             run._averages.leave(run)
             run._tell_of_foreign_steps(0.0)
@@ -409,7 +412,7 @@ class TorchRun(Run):
         for run, end in zip(runs, ends):
             run._has_finished(end)
             run._copy_masters()
-        return replace(ends[0], experts=dict(zip(self.experts, ends[1:]))) if self.experts else ends[0]
+        return replace(ends[0], experts={expert.name: end for expert, end in zip(experts, ends[1:])}) if experts else ends[0]
 
     def hook(self, optimizer: torch.optim.Optimizer) -> None:
         """Makes optimizer.step() call step() afterwards, until the run is closed or nobody refers to it any more."""
@@ -564,7 +567,9 @@ class TorchRun(Run):
 
     def _is_updated_by(self, optimizer: torch.optim.Optimizer) -> bool:
         updated = {id(tensor) for group in optimizer.param_groups for tensor in group["params"]}
-        return any(id(place.holder.get(place.key)) in updated for place in self._places)
+        return any(id(place.holder.get(place.key)) in updated for place in self._places) or any(
+            expert._is_updated_by(optimizer) for expert in self.experts.values()
+        )
 
     def _end_hooks(self) -> None:
         if self._unhook is not None:
@@ -890,11 +895,11 @@ def attach(
     with contextlib.ExitStack() as unless_done:
         for one in (run, *run.experts.values()):
             unless_done.enter_context(one._closed_unless_done())
-            if optimizer is not None:
-                one.check_updated_by(optimizer)
+        if optimizer is not None:
+            run.check_updated_by(optimizer)
         run._wait_if_asked(options, averages=optimizer is not None)
         for expert in run.experts.values():
-            expert._wait_if_asked(options)
+            expert._check_method()
         if optimizer is not None:
             run.hook(optimizer)
     return run
@@ -914,7 +919,7 @@ def _with_experts(
         raise _bad_argument("masters are for a model without experts")
     check_options(options)
     model = _unwrapped(model)
-    found = experts_of(model, experts)
+    found = experts_of(model, experts, options["job"])
     own = options.copy()
     if roles := options.get("roles"):
         check_roles(roles_of(options), [place.name for place in _places(model, {})], "tensors")

@@ -147,8 +147,8 @@ TEST_CASE("the end with more samples moves less, by the ratio of both", "[mixing
                                         {6, 8, 0.49, 0, 0},
                                         {6, 8, 0.51, 0, 1},
                                         {1e9, 1, 0.5, most_weight_shift, 0},
-                                        {0, 3, 0.5, 0, most_weight_shift},
-                                        {3, 0, 0.5, most_weight_shift, 0}}));
+                                        {0, 3, 0.5, 0, max_shift_bound},
+                                        {3, 0, 0.5, max_shift_bound, 0}}));
   CAPTURE(row.initiator, row.responder, row.chance);
   const WeightShifts shifts = weight_shifts(row.initiator, row.responder, row.chance);
   CHECK(shifts.initiator == row.of_initiator);

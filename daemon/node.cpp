@@ -313,13 +313,6 @@ std::map<NodeId, TimeUs> Node::round_trips_us() const {
   return round_trips;
 }
 
-std::uint64_t Node::serving_ns_of(pid_t process) const {
-  std::uint64_t total_ns = 0;
-  for (const auto& [name, held] : jobs_)
-    total_ns += process > 0 ? held.job->serving_ns_of(process) : 0;  // 0: it cannot be seen from here
-  return total_ns;
-}
-
 std::vector<std::string> Node::jobs_elsewhere() const {
   std::set<std::string> jobs;
   for (const SummaryStatus& other : cluster_view_.statuses()) {
@@ -488,7 +481,7 @@ void Node::keep_acquaintances() {
 TimeUs Node::stop_patience_us() const {
   TimeUs step_us = 0;
   for (const auto& [name, held] : jobs_)
-    step_us = std::max(step_us, held.job->longest_step_us());
+    step_us = std::max(step_us, held.job->step().us);
   return std::clamp(2 * step_us, least_stop_patience_us, most_stop_patience_us);
 }
 

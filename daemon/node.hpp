@@ -87,7 +87,6 @@ class Node final : public Core, private JobHost, private AveragesHost, private p
   void settings_followed(const std::string& job, const JobSettings& settings) override;
   [[nodiscard]] std::size_t certified_members() const override { return overlay_->certified_members(); }
   [[nodiscard]] Sponsor sponsor_of(const NodeId& node) const override { return overlay_->sponsor_of(node); }
-  [[nodiscard]] std::uint64_t serving_ns_of(pid_t process) const override;
   [[nodiscard]] gossip::LinkLoad link_load(const NodeId& node) const override { return overlay_->load(node); }
   [[nodiscard]] Workers& workers() override { return workers_; }
   [[nodiscard]] spdlog::logger& log() override { return log_; }

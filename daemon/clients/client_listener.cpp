@@ -293,6 +293,11 @@ std::expected<std::shared_ptr<ClientSession>, AttachRefusal> ClientListener::mak
                         : nullptr;
   auto session =
       std::make_shared<ClientSession>(std::move(asking.memory), caller, asking.offer.resume, number, std::move(kept));
+  for (const auto& other : connections_ | std::views::values) {
+    const bool same =
+        other->session && caller.process > 0 && other->session->pid() == caller.process;  // 0: not visible
+    if (same) session->process_serving_ns_ = other->session->process_serving_ns_;
+  }
   if (std::expected<void, AttachRefusal> taken = events_.attach(session); !taken)
     return std::unexpected(std::move(taken.error()));
   ledger_.enter(number, entry);

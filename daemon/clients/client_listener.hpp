@@ -69,6 +69,10 @@ class ClientSession {
   [[nodiscard]] const std::shared_ptr<NodeMemory>& kept() const { return kept_; }
   void keep(std::shared_ptr<NodeMemory> memory) { kept_ = std::move(memory); }
 
+  /// What all runs of the client's process have told of the time for which they have served fragments. The sessions of
+  /// a process have it in common.
+  [[nodiscard]] std::uint64_t& process_serving_ns() { return *process_serving_ns_; }
+
   /// Ends the session, for a client that breaks the contract: the connection closes, and `detached` is called soon,
   /// from the loop. Idempotent.
   void close();
@@ -84,6 +88,7 @@ class ClientSession {
   const bool resume_;
   const std::uint64_t number_;
   std::shared_ptr<NodeMemory> kept_;
+  std::shared_ptr<std::uint64_t> process_serving_ns_ = std::make_shared<std::uint64_t>(0);
   std::function<void()> end_;  // the listener sets end_ and tell_ while the session is attached
   std::function<void(const std::string&)> tell_;
 };

@@ -146,11 +146,14 @@ class ClientMemory {
   /// Stores the receipt in the place of the one of two generations before.
   void store_receipt(std::uint32_t fragment, const gossip::CopyReceipt& receipt);
   [[nodiscard]] std::uint64_t clock() const;
-  [[nodiscard]] std::uint64_t steps() const { return header().steps.load(std::memory_order_relaxed); }
-  /// Those with samples, or all where the client's library does not tell.
-  [[nodiscard]] std::uint64_t trained_steps() const {
+  struct Steps {
+    std::uint64_t all = 0;
+    std::uint64_t trained = 0;  ///< those with samples, or all where the client's library does not tell
+  };
+  [[nodiscard]] Steps steps() const {
+    const std::uint64_t all = header().steps.load(std::memory_order_relaxed);
     const std::uint64_t trained = header().trained_steps.load(std::memory_order_relaxed);
-    return trained > 0 ? trained : steps();
+    return {.all = all, .trained = trained > 0 ? trained : all};
   }
   [[nodiscard]] std::uint64_t publications() const { return header().publications.load(std::memory_order_relaxed); }
   [[nodiscard]] std::uint64_t serving_ns() const { return header().serving_ns.load(std::memory_order_relaxed); }

@@ -67,7 +67,7 @@ inline constexpr double bytes_per_mbit = 1e6 / 8;
 /// The codec of exact averages of gradients.
 enum class AverageCodec : std::uint8_t { f32, q8 };
 
-/// What a replica's progress counts for in exchanges: each step alike, or by the samples of a step.
+/// How much a training step counts in exchanges. equal: each step counts alike. samples: a step counts by its samples.
 enum class Weights : std::uint8_t { equal, samples };
 
 struct GossipOptions {

@@ -510,26 +510,14 @@ void Job::leave(TimeUs deadline_us) {
   decide([&](Actions& out) { replica_.leave(host_.now_us(), deadline_us, out); });
 }
 
-TimeUs Job::longest_step_us() const {
-  TimeUs longest_us = 0;
-  for (const auto& client : clients_)
-    longest_us = std::max(longest_us, client->step_us());
-  return longest_us;
-}
-
-std::uint64_t Job::serving_ns_of(pid_t process) const {
-  std::uint64_t total_ns = 0;
-  for (const auto& client : clients_)
-    total_ns += client->pid() == process ? client->serving_ns() : 0;
-  return total_ns;
-}
-
-/// The node's replica is the mean of its clients' models, which together have trained on so much in a step.
-double Job::step_samples() const {
-  double samples = 0;
-  for (const auto& client : clients_)
-    samples += client->keeps() ? 0 : client->step_samples();
-  return samples;
+/// The longest step of the clients. The node's replica is the mean of their models, so the samples of all are in it.
+gossip::TrainingStep Job::step() const {
+  gossip::TrainingStep whole;
+  for (const auto& client : clients_) {
+    whole.us = std::max(whole.us, client->step().us);
+    whole.samples += client->keeps() ? 0 : client->step().samples;
+  }
+  return whole;
 }
 
 std::string Job::handover_text() const {
@@ -755,7 +743,7 @@ void Job::look_for_trouble(TimeUs now_us) {
                  .replica = replica_,
                  .host = host_,
                  .now_us = now_us,
-                 .step_us = longest_step_us(),
+                 .step_us = step().us,
                  .alone = joined_us_ > 0 && now_us - std::max(joined_us_, accompanied_us_) >= alone_us,
                  .trains = runs() && !info().keeps,
                  .programs = std::move(programs),
@@ -777,12 +765,11 @@ void Job::tick_group() {
 void Job::measure_time_taken(TimeUs now_us) {
   TimeUs taken_us = 0;
   for (const auto& client : clients_)
-    taken_us = std::max(taken_us, client->take_time_taken(now_us, host_.serving_ns_of(client->pid())));
+    taken_us = std::max(taken_us, client->take_time_taken(now_us));
   const double device_us = home().taken_us();
   taken_us += static_cast<TimeUs>(device_us - std::exchange(device_taken_us_, device_us));
   replica_.add_time_taken(taken_us);
-  replica_.set_step_time(longest_step_us());
-  replica_.set_step_samples(step_samples());
+  replica_.set_step(step());
   replica_.set_capacity(host_.capacity_bytes_s());
   replica_.set_certified_members(host_.certified_members());
   time_taken_at_us_ = now_us;
@@ -854,12 +841,12 @@ JobStatus Job::status() const {
     status.processes.push_back({.pid = static_cast<std::uint64_t>(client->pid()),
                                 .state = state(client->joins(), sick),
                                 .clock = client->clock(),
-                                .steps = client->memory().steps(),
+                                .steps = client->memory().steps().all,
                                 .published_s = static_cast<double>(now_us - client->published_us()) / us_per_s,
                                 .buffers = client->memory().on_device() ? client->memory().gpu() : "host",
                                 .keeps = client->keeps(),
                                 .parts = client->memory().kind().parts});
-    status.steps += client->memory().steps();
+    status.steps += client->memory().steps().all;
   }
   status.logged = logged_means(clients_, replica_.neighbours());
   status.fragments_pulled = beginning_.fragments_pulled();

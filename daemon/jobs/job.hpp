@@ -109,11 +109,7 @@ class Job : public std::enable_shared_from_this<Job>,
   void set_drained(bool drained);
   /// Hands over what was learned here, in last exchanges, and then drains: see gossip::Replica::leave().
   void leave(TimeUs deadline_us);
-  /// The step time of the client whose steps take longest; 0: not known.
-  [[nodiscard]] TimeUs longest_step_us() const;
-  /// What the runs of this process among the job's clients have spent serving fragments since they attached.
-  [[nodiscard]] std::uint64_t serving_ns_of(pid_t process) const;
-  [[nodiscard]] double step_samples() const;
+  [[nodiscard]] gossip::TrainingStep step() const;
   /// How far the handover has come, for people; empty without one.
   [[nodiscard]] std::string handover_text() const;
   [[nodiscard]] bool done() const;

@@ -187,7 +187,7 @@ void JobBeginning::pulled(std::uint32_t missing, std::uint64_t clock, const Save
   host_.log().info("job {}: pulled the model, {} bytes, in {:.2f} s", description_.name, beginning().pulled_bytes(),
                    static_cast<double>(host_.now_us() - began_us_) / us_per_s);
   // A program that has trained while it joined is not told: it may be only a little further than the others for that.
-  if (client_clock() > clock && client().joins() && client().memory().steps() == 0) {
+  if (client_clock() > clock && client().joins() && client().memory().steps().all == 0) {
     dropped_ = fmt::format(
         "the job's model, which has seen {} samples, has replaced the program's, which had seen {}: to go on from a "
         "checkpoint, start the programs that load it before any other, or give all of them the same one",

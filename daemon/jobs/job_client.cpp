@@ -19,9 +19,6 @@ gossip::FragmentParts parts_of(const layout::Word& word) {
           .empty = word.empty};
 }
 
-/// About so many steps make up step_samples().
-constexpr double weighed_steps = 32;
-
 layout::Word word_of(const gossip::FragmentParts& parts) {
   return {.generation = parts.generation,
           .publication = parts.publication,
@@ -41,9 +38,9 @@ JobClient::JobClient(std::shared_ptr<ClientSession> session, TimeUs now_us)
       published_us_(now_us),
       time_taken_at_us_(now_us),
       serving_ns_then_(memory().serving_ns()),
+      process_serving_ns_then_(session_->process_serving_ns()),
       stepped_us_(now_us),
       steps_then_(memory().steps()),
-      trained_steps_then_(memory().trained_steps()),
       clock_then_(memory().clock()) {
   std::vector<gossip::FragmentParts> words;
   for (const std::uint64_t bits : words_found_)
@@ -100,26 +97,28 @@ bool JobClient::recall_word(std::uint32_t f, const gossip::FragmentParts& due, c
   return memory().recall_word(f, word_of(due), word_of(owned));
 }
 
-TimeUs JobClient::take_time_taken(TimeUs now_us, std::uint64_t of_process) {
-  const TimeUs elapsed_us = now_us - std::exchange(time_taken_at_us_, now_us);
-  const std::uint64_t now_ns = std::max(serving_ns(), of_process);
-  const std::uint64_t then_ns = std::exchange(taken_ns_, now_ns).value_or(now_ns - serving_ns());
-  // The client may write any number as steps() and serving_ns(): at worst its own gossip slows to the longest period.
+void JobClient::look_at_steps(TimeUs now_us) {
+  // The client may write any number: at worst its own gossip slows to the longest period.
+  const ClientMemory::Steps steps = memory().steps();
+  const ClientMemory::Steps then = std::exchange(steps_then_, steps);
   const std::uint64_t clock = memory().clock();
-  const std::uint64_t trained_steps = memory().trained_steps();
-  if (trained_steps > trained_steps_then_ && clock > clock_then_) {
-    const auto steps = static_cast<double>(trained_steps - trained_steps_then_);
-    const double share = step_samples_ == 0 ? 1 : std::min(1.0, steps / weighed_steps);
-    step_samples_ += share * (static_cast<double>(clock - clock_then_) / steps - step_samples_);
-  }
-  clock_then_ = clock;
-  trained_steps_then_ = trained_steps;
-  if (const std::uint64_t steps = memory().steps(); steps > steps_then_) {
-    step_us_ = (now_us - stepped_us_) / static_cast<TimeUs>(std::min<std::uint64_t>(steps - steps_then_, us_per_s));
+  const std::uint64_t clock_then = std::exchange(clock_then_, clock);
+  if (steps.trained > then.trained && clock > clock_then)
+    step_.trained(static_cast<double>(clock - clock_then), static_cast<double>(steps.trained - then.trained));
+  if (steps.all > then.all) {
+    step_.us = (now_us - stepped_us_) / static_cast<TimeUs>(std::min<std::uint64_t>(steps.all - then.all, us_per_s));
     stepped_us_ = now_us;
-    steps_then_ = steps;
   }
-  const std::uint64_t taken_us = (now_ns - std::min(now_ns, then_ns)) / 1'000;
+}
+
+TimeUs JobClient::take_time_taken(TimeUs now_us) {
+  look_at_steps(now_us);
+  const TimeUs elapsed_us = now_us - std::exchange(time_taken_at_us_, now_us);
+  const std::uint64_t now_ns = memory().serving_ns();
+  const std::uint64_t then_ns = std::exchange(serving_ns_then_, now_ns);
+  std::uint64_t& of_process_ns = session_->process_serving_ns();
+  of_process_ns += now_ns - std::min(now_ns, then_ns);
+  const std::uint64_t taken_us = (of_process_ns - std::exchange(process_serving_ns_then_, of_process_ns)) / 1'000;
   return static_cast<TimeUs>(std::min(taken_us, static_cast<std::uint64_t>(std::max<TimeUs>(elapsed_us, 0))));
 }
 

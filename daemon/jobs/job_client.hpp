@@ -6,7 +6,6 @@
 
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <expected>
 #include <memory>
@@ -18,6 +17,7 @@
 #include "gossip/exchange/fragment_buffers.hpp"
 #include "gossip/group/member.hpp"
 #include "gossip/replica/job_clock.hpp"
+#include "gossip/replica/training_step.hpp"
 
 namespace gossamer::daemon {
 
@@ -65,18 +65,11 @@ class JobClient : public gossip::Member {
   /// Reads whether the client has served a fragment that is due.
   [[nodiscard]] Served look(std::uint32_t f, TimeUs now_us);
 
-  /// How long this run has served fragments since it attached, as the client says.
-  [[nodiscard]] std::uint64_t serving_ns() const {
-    const std::uint64_t now_ns = memory().serving_ns();
-    return now_ns - std::min(now_ns, serving_ns_then_);
-  }
-  /// How much of the time since the last call the client says it has spent serving fragments. `of_process`:
-  /// serving_ns() of all runs of its process, which counts if it is more.
-  [[nodiscard]] TimeUs take_time_taken(TimeUs now_us, std::uint64_t of_process = 0);
-  /// How long a step took lately, as of the last take_time_taken(); 0: there was none.
-  [[nodiscard]] TimeUs step_us() const { return step_us_; }
-  /// How many samples a step with samples had lately, as of the last take_time_taken(); 0: none was made.
-  [[nodiscard]] double step_samples() const { return step_samples_; }
+  /// How much of the time since the last call the runs of the client's process have spent serving fragments, of this
+  /// job and others, as they say.
+  [[nodiscard]] TimeUs take_time_taken(TimeUs now_us);
+  /// As of the last take_time_taken().
+  [[nodiscard]] const gossip::TrainingStep& step() const { return step_; }
   /// When the client's count of steps was last seen to rise; before that, when it attached.
   [[nodiscard]] TimeUs stepped_us() const { return stepped_us_; }
   /// When the client last published; before its first publication, when it attached.
@@ -100,6 +93,8 @@ class JobClient : public gossip::Member {
     return answer.agreed ? answer.number : 0;
   }
 
+  void look_at_steps(TimeUs now_us);
+
   std::shared_ptr<ClientSession> session_;
   const std::vector<std::uint64_t> words_found_;  // as they were when the client attached
   const gossip::Device* home_ = nullptr;
@@ -109,14 +104,12 @@ class JobClient : public gossip::Member {
   std::string told_;
   TimeUs published_us_;
   TimeUs time_taken_at_us_;
-  const std::uint64_t serving_ns_then_;         // when it attached
-  std::optional<std::uint64_t> taken_ns_ = {};  // at the last take_time_taken()
-  TimeUs stepped_us_;                           // see stepped_us()
-  std::uint64_t steps_then_;
-  std::uint64_t trained_steps_then_;
+  std::uint64_t serving_ns_then_;
+  std::uint64_t process_serving_ns_then_;
+  TimeUs stepped_us_;  // see stepped_us()
+  ClientMemory::Steps steps_then_;
   std::uint64_t clock_then_;
-  TimeUs step_us_ = 0;
-  double step_samples_ = 0;
+  gossip::TrainingStep step_;
 };
 
 }  // namespace gossamer::daemon

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <spdlog/logger.h>
-#include <sys/types.h>
 
 #include <map>
 #include <string>
@@ -32,8 +31,6 @@ class JobHost {
   [[nodiscard]] virtual std::map<NodeId, TimeUs> round_trips_us() const = 0;
   /// The measured rate at which the network takes one job's bytes; 0: not known.
   [[nodiscard]] virtual double capacity_bytes_s() const = 0;
-  /// How long all runs of this process have served fragments, over all jobs; 0: not known.
-  [[nodiscard]] virtual std::uint64_t serving_ns_of(pid_t /*process*/) const { return 0; }
   [[nodiscard]] virtual gossip::LinkLoad link_load(const NodeId& node) const = 0;
   /// How many other nodes have a certificate; 0: the cluster asks for none.
   [[nodiscard]] virtual std::size_t certified_members() const { return 0; }

@@ -367,7 +367,7 @@ void Initiator::start(std::uint32_t f, const NodeId& partner, int follow_up, Cod
     request.min_shift = std::max(request.min_shift, static_cast<std::uint8_t>(push->shift));
     request.age = {};  // a push is not damped by its age: the rule accounts for what was pushed since
   }
-  if (data_.options.weigh_samples) request.weight = static_cast<float>(data_.step_samples);
+  if (data_.options.weigh_samples) request.weight = static_cast<float>(data_.step.samples);
   const float factor = data_.factor_for(fragment, partner);
   fragment.own = OwnExchange{.partner = partner,
                              .hands_over = data_.leaving.has_value(),

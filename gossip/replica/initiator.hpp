@@ -61,7 +61,7 @@ class Initiator {
   /// Fragments that wait for the client's next step take places as well. As many may wait as would begin within a step.
   [[nodiscard]] bool has_room() const {
     const std::size_t most = client_.most_in_flight();
-    const std::size_t waiting = client_.is_lean() ? 0 : data_.pace.begins_within(data_.step_us);
+    const std::size_t waiting = client_.is_lean() ? 0 : data_.pace.begins_within(data_.step.us);
     return own_count_ < most && own_count_ + starting_count_ < std::max(most, waiting);
   }
   [[nodiscard]] bool may_spend(TimeUs now_us) const;

@@ -629,7 +629,7 @@ bool Replica::give_model(std::uint32_t f, TimeUs now_us, Actions& out) {
   // for a new one is limited, since the client may stand still.
   const Age age = data_.age_of(fragment);
   const bool stale = age.samples > pull_cadences * age.cadence;
-  const TimeUs patience_us = std::max(pull_patience_us, pull_patience_steps * data_.step_us);
+  const TimeUs patience_us = std::max(pull_patience_us, pull_patience_steps * data_.step.us);
   if (empty || (stale && now_us - waiting.pulls_since_us < patience_us)) {
     client_.want_publication(f, out);
     if (!client_.is_lean()) ask_for_what_follows(f, out);
@@ -658,7 +658,7 @@ void Replica::tick(TimeUs now_us, Actions& out, bool all_dialled) {
   const std::uint64_t losses = data_.neighbours.losses();
   if (std::exchange(losses_, losses) != losses || !expects_since_us_) expects_since_us_ = now_us;
   if (now_us - info_sent_us_ >= data_.options.info_period_us) {
-    data_.pace.adjust(data_.fragments.consensus(), data_.step_us, now_us);
+    data_.pace.adjust(data_.fragments.consensus(), data_.step.us, now_us);
     info_sent_us_ = now_us;
     tell_neighbours(out);
     end_the_old(now_us, out);
@@ -671,7 +671,7 @@ void Replica::tick(TimeUs now_us, Actions& out, bool all_dialled) {
   for (auto& [to, reply] : data_.book.replies().take_unsent())
     out.send.push_back({to, std::move(reply)});
   initiator_.send_again(out);
-  data_.density.look(now_us, data_.clock, data_.step_us, data_.neighbours);
+  data_.density.look(now_us, data_.clock, data_.step.us, data_.neighbours);
   look_at_clocks(data_, job_clock_, now_us);
   finish_with_others(now_us, out);
   update_finishing(now_us, out);

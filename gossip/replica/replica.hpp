@@ -81,10 +81,7 @@ class Replica {
   void set_clock(std::uint64_t clock);
   /// The client has spent this much more time on serving fragments. The cadence keeps that time within time_share.
   void add_time_taken(TimeUs taken_us);
-  /// The time between two of the client's steps. 0: not known.
-  void set_step_time(TimeUs step_us) { data_.step_us = step_us; }
-  /// The samples of one of the client's steps, on average. 0: it has made none.
-  void set_step_samples(double samples) { data_.step_samples = samples; }
+  void set_step(const TrainingStep& step) { data_.step = step; }
   void set_certified_members(std::size_t members) { data_.density.set_certified_members(members); }
   /// The node's network capacity in bytes per second, configured or measured. The cadence keeps gossip within
   /// network_share of it. 0: not known.

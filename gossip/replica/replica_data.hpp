@@ -13,6 +13,7 @@
 #include "gossip/replica/neighbours.hpp"
 #include "gossip/replica/phase.hpp"
 #include "gossip/replica/tracer.hpp"
+#include "gossip/replica/training_step.hpp"
 
 namespace gossamer::gossip {
 
@@ -61,8 +62,7 @@ struct ReplicaData {
   Tracer tracer;
   ReplicaCounters counters;
   std::uint64_t clock = 0;  ///< samples that this replica has seen
-  TimeUs step_us = 0;       ///< time between two of the client's steps; 0: not known
-  double step_samples = 0;  ///< samples of a step; 0: none was made yet
+  TrainingStep step;
   Density density;
   std::optional<Leaving> leaving;
   std::optional<Finish> finish;

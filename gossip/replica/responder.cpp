@@ -128,7 +128,7 @@ void Responder::answer(const NodeId& from, ExchangeRequest&& request, int shift,
   // Servers add what is pushed, and followers move nobody: weights are for exchanges that move both ends.
   const bool weighs = data_.options.weigh_samples && !data_.has_servers();
   const WeightShifts weights =
-      weighs ? weight_shifts(request.weight, data_.step_samples, data_.random.uniform()) : WeightShifts{};
+      weighs ? weight_shifts(request.weight, data_.step.samples, data_.random.uniform()) : WeightShifts{};
   out.run.push_back({f, Actions::Answer{from, place,
                                         AnswerTask{.request = std::move(request),
                                                    .shift = std::min<int>(weight, max_shift_bound),

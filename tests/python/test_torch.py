@@ -1212,7 +1212,7 @@ class Experts(unittest.TestCase):
             ({"codec": "q4", "weights": "equal"}, {"codec": "q4", "weights": "equal"}),
             ({"method": "average", "average_steps": 4, "codec": "q4"}, {"codec": "q4", "weights": "samples"}),
         ):
-            own = _options_of(expert, net, {"job": "j", "settings": given})
+            own = _options_of(expert, {"job": "j", "settings": given})
             self.assertEqual((own["job"], own["settings"]), ("j.b", expected))
 
 

@@ -169,8 +169,8 @@ TEST_CASE("Clients with long steps are asked for all fragments that are due, and
                   schedule, network);
   for (std::size_t i = 0; i < 2; ++i) {
     cluster.add_node(std::vector<float>(fragments * 256, static_cast<float>(i)));
+    cluster.node(i).client.step.us = 3 * us_per_s;
     cluster.start_daemon(i, false);
-    cluster.node(i).replica->set_step_time(3 * us_per_s);
   }
   cluster.link_all();
   cluster.run_until(10 * us_per_s);  // the time of three steps
@@ -248,7 +248,7 @@ TEST_CASE("Replicas that weigh by their samples follow the weighted mean of what
 
 TEST_CASE("A replica that has trained nothing yet moves others hardly, and comes to them") {
   World world(2, 33, {.codec = Codec::f32, .period_us = 5'000, .weigh_samples = true});
-  world.cluster.node(0).replica->set_step_samples(1);
+  world.cluster.node(0).replica->set_step({.samples = 1});
   world.cluster.node(1).client.train = [](std::span<float>) { return std::uint64_t{0}; };
   const std::vector<double> before = world.cluster.whole(0);
   world.cluster.run_until(us_per_s);

@@ -8,7 +8,6 @@
 #include <limits>
 
 #include "gossip/check.hpp"
-#include "gossip/smoothed.hpp"
 #include "sdk/cuda/element.hpp"
 #include "tools/sim/draw.hpp"
 
@@ -378,7 +377,7 @@ void Cluster::attach(std::size_t i, bool joins) {
   node.followed = {};
   replace_replica(i, std::make_unique<Replica>(options_.replica, id_of(i), description(node), std::move(fragments),
                                                *node.counter, gossip::Random(random_.next())));
-  node.replica->set_step_samples(node.client.step_samples);
+  node.replica->set_step(node.client.step);
   for (std::uint32_t f = 0; f < fragments_; ++f)
     node.replica->outer_state(f).leave_out(buffers_in(f));
   if (options_.lean_window > 0) {
@@ -716,16 +715,16 @@ void Cluster::train(std::size_t i) {
     say({.kind = Event::Kind::training, .node = i});
     const std::uint64_t samples = client.train(client.model);
     client.clock += samples;
-    if (samples > 0) client.step_samples = gossip::smoothed(client.step_samples, static_cast<double>(samples));
+    if (samples > 0) client.step.trained(static_cast<double>(samples), 1);
     say({.kind = Event::Kind::trained, .node = i});
   } else {
     client.clock += 1;
-    client.step_samples = 1;
+    client.step.trained(1, 1);
   }
   ++client.steps;
   if (!node.replica || node.paused) return;
   node.replica->set_clock(client.clock_base + client.clock);
-  node.replica->set_step_samples(client.step_samples);
+  node.replica->set_step(client.step);
 }
 
 TimeUs Cluster::serve_due(std::size_t i) {

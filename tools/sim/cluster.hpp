@@ -121,7 +121,7 @@ class Cluster {
     std::uint64_t clock = 0;
     std::uint64_t clock_base = 0;
     std::uint64_t steps = 0;
-    double step_samples = 0;  ///< samples of a step, smoothed; it outlives the client
+    gossip::TrainingStep step;  ///< as the daemon is told; it outlives the client
     double speed = 1;
     bool alive = false;
     bool stalled = false;    ///< takes no steps

@@ -15,11 +15,10 @@ import torch
 from ._library import GossamerError
 from ._options import AttachOptions
 from ._run import _bad_argument
+from ._torch_parts import MAX_NAME
 from .torch import TorchRun, _never_compiled
 
 Experts = typing.Mapping[str, Union[torch.nn.Module, typing.Iterable[torch.nn.Module]]]
-
-MAX_JOB_NAME = 63
 
 # The program is told once if an expert has gradients and in so many steps no call of its modules was seen.
 _UNSEEN_STEPS = 100
@@ -43,29 +42,22 @@ class _Counter:
 
 
 class Expert:
-    """An expert's modules, and the names of their tensors in the model."""
+    """An expert's modules. `paths`: where each of them is in the model."""
 
-    def __init__(self, name: str, modules: List[torch.nn.Module]):
+    def __init__(self, name: str, modules: List[torch.nn.Module], paths: List[str]):
         self.name = name
         self.modules = modules
+        self._prefixes = [f"{path}." for path in paths]
         # The same on all machines, whatever place the expert has in their models.
         self.module = modules[0] if len(modules) == 1 else torch.nn.ModuleList(modules)
         self.tensors: Set[int] = {id(t) for t in (*self.module.parameters(), *self.module.buffers())}
 
-    def roles(self, roles: Mapping[str, str], model: torch.nn.Module) -> Dict[str, str]:
-        """Those of `roles` that are about this expert, whose keys are names in the model, under the expert's names."""
-        paths = {id(module): path for path, module in model.named_modules()}
-        found = {}
-        for number, module in enumerate(self.modules):
-            prefix = f"{paths[id(module)]}."
-            own = "" if len(self.modules) == 1 else f"{number}."
-            found.update({own + key[len(prefix) :]: role for key, role in roles.items() if key.startswith(prefix)})
-        return found
-
-    def holds(self, name: str, model: torch.nn.Module) -> bool:
-        """Whether this name of the model's state_dict() is in one of the expert's modules."""
-        inside = {id(module) for module in self.modules}
-        return any(id(module) in inside and name.startswith(f"{path}.") for path, module in model.named_modules())
+    def name_of(self, name: str) -> Optional[str]:
+        """The expert's name for what state_dict() of the model calls so; None: that is in none of its modules."""
+        for number, prefix in enumerate(self._prefixes):
+            if name.startswith(prefix):
+                return ("" if len(self.modules) == 1 else f"{number}.") + name[len(prefix) :]
+        return None
 
 
 def experts_of(model: torch.nn.Module, experts: Experts, job: str) -> List[Expert]:
@@ -75,28 +67,26 @@ def experts_of(model: torch.nn.Module, experts: Experts, job: str) -> List[Exper
             f"experts must be a mapping of names to modules, not a {type(experts).__name__}: "
             "experts={'expert-3': model.experts[3]}"
         )
-    inside = {id(module) for module in model.modules()}
+    paths = {id(module): path for path, module in model.named_modules()}
     found: List[Expert] = []
     taken: Set[int] = set()
     for name in experts:
         if not isinstance(name, str) or not re.fullmatch("[A-Za-z0-9_-][A-Za-z0-9_.-]*", name):
             raise _bad_argument(f"an expert is called {name!r}: use letters, digits, '_', '-' and '.', not first")
-        if len(job) + 1 + len(name) > MAX_JOB_NAME:
-            raise _bad_argument(
-                f"the expert '{name}' would be the job '{job}.{name}', whose name may have {MAX_JOB_NAME} characters"
-            )
+        if len(job) + 1 + len(name) > MAX_NAME:
+            raise _bad_argument(f"the expert '{name}' would be the job '{job}.{name}', whose name may have {MAX_NAME} characters")
     for name, given in sorted(experts.items()):
         alone = isinstance(given, torch.nn.Module) and not isinstance(given, torch.nn.ModuleList)
         modules = [given] if alone or not isinstance(given, Iterable) else list(given)
         for module in modules:
-            if not isinstance(module, torch.nn.Module) or id(module) not in inside or module is model:
+            if not isinstance(module, torch.nn.Module) or id(module) not in paths or module is model:
                 raise _bad_argument(
                     f"the expert '{name}' has a {type(module).__name__} that is no module within the model: give one of the "
                     "model's modules, or a list of them, one for each layer"
                 )
         if len({id(module) for module in modules}) < len(modules):
             raise _bad_argument(f"the expert '{name}' has a module twice")
-        expert = Expert(name, modules)
+        expert = Expert(name, modules, [paths[id(module)] for module in modules])
         if not expert.tensors:
             raise _bad_argument(f"the expert '{name}' has no tensors")
         if not taken.isdisjoint(expert.tensors):
@@ -113,16 +103,15 @@ def experts_of(model: torch.nn.Module, experts: Experts, job: str) -> List[Exper
     return found
 
 
-def _options_of(expert: Expert, model: torch.nn.Module, options: AttachOptions) -> AttachOptions:
+def _options_of(expert: Expert, options: AttachOptions) -> AttachOptions:
     own = options.copy()
     own["job"] = f"{options['job']}.{expert.name}"
     settings = dict(options.get("settings") or {})
     if settings.get("method") == "average":  # exact averages are of what all have
         settings = {name: value for name, value in settings.items() if name != "method" and not name.startswith("average_")}
     own["settings"] = {"weights": "samples", **settings}
-    roles = options.get("roles")
-    if roles:
-        own["roles"] = expert.roles(roles, model)
+    named = {expert.name_of(name): role for name, role in (options.get("roles") or {}).items()}
+    own["roles"] = {name: role for name, role in named.items() if name is not None}
     return own
 
 
@@ -130,12 +119,12 @@ class ExpertRun(TorchRun):
     """The run of one expert, in `run.experts`. Its clock counts tokens, as its steps do, and it is averaged with weights by
     them."""
 
-    def __init__(self, expert: Expert, model: torch.nn.Module, options: AttachOptions):
+    def __init__(self, expert: Expert, options: AttachOptions):
         self._expert = expert
         self._tokens = 0
         self._without_tokens: Optional[int] = 0  # steps in a row; None: the program was told
         self._told_of_method = False
-        super().__init__(expert.module, _options_of(expert, model, options), 1)
+        super().__init__(expert.module, _options_of(expert, options), 1)
         self._counters = [module.register_forward_hook(_Counter(weakref.ref(self))) for module in expert.modules]
 
     @property
@@ -148,11 +137,13 @@ class ExpertRun(TorchRun):
         rows of what they return; only a program that computes with an expert's weights otherwise calls this."""
         self._tokens += int(tokens)
 
-    def _expert_step(self) -> None:
-        """After a step of the optimizer."""
-        tokens, self._tokens = self._tokens, 0
+    def _follow_step(self, trained: bool) -> None:
+        """The run of the common layers has made a step; `trained`: with samples."""
+        tokens = 0
+        if trained:
+            tokens, self._tokens = self._tokens, 0
         self._count_step(tokens)
-        if self._without_tokens is None or self.closed:
+        if not trained or self._without_tokens is None or self.closed:
             return
         self._without_tokens = 0 if tokens > 0 else self._without_tokens + 1
         if self._without_tokens < _UNSEEN_STEPS:

@@ -360,9 +360,8 @@ class TorchRun(Run):
         super().step(samples)
         if self._device_masters and not self.closed:  # an action of every() may have closed it
             self._copy_masters_if_published()
-        for expert in self.experts.values():
-            if not expert.closed:
-                expert._expert_step() if samples else expert._count_step(0)
+        for expert in self._open_experts():
+            expert._follow_step(trained=samples > 0)
 
     def wait(self, timeout_s: Optional[float] = None) -> bool:
         self._follow_program()
@@ -923,12 +922,12 @@ def _with_experts(
     own = options.copy()
     if roles := options.get("roles"):
         check_roles(roles_of(options), [place.name for place in _places(model, {})], "tensors")
-        own["roles"] = {name: role for name, role in roles.items() if not any(one.holds(name, model) for one in found)}
+        own["roles"] = {name: role for name, role in roles.items() if all(one.name_of(name) is None for one in found)}
     left_out = set().union(*(one.tensors for one in found))
     run = TorchRun(model, own, samples_per_step, group=group, left_out=left_out)
     with contextlib.ExitStack() as unless_done:
         unless_done.enter_context(run._closed_unless_done())
         for one in found:
-            run.experts[one.name] = expert = ExpertRun(one, model, options)
+            run.experts[one.name] = expert = ExpertRun(one, options)
             unless_done.enter_context(expert._closed_unless_done())
     return run

@@ -346,13 +346,13 @@ void Invariants::concluded(const Cluster::Event& event) {
        name, exchange.responder, *exchange.given, event.node, *change, expected, allowed);
 }
 
-/// Checks the shares by which the two ends move, where replicas weigh by their samples: the ratio lies between two
-/// powers of two, and is one of them. Shares of the least weight are no smaller for that.
+/// Checks by how much the two ends move. The ratio is 1, or where replicas weigh by their samples one of the two powers
+/// of two next to the ratio of these. No share is below the least weight, so one that has that weight tells nothing.
 void Invariants::check_shares(const Cluster::Event& event, const Exchange& exchange) const {
   const auto& [initiator, responder] = *exchange.shifts;
   if (std::max(initiator, responder) == max_shift_bound) return;
-  const double of_initiator = cluster_.node(exchange.initiator).client.step_samples;
-  const double of_responder = cluster_.node(exchange.responder).client.step_samples;
+  const double of_initiator = cluster_.node(exchange.initiator).client.step.samples;
+  const double of_responder = cluster_.node(exchange.responder).client.step.samples;
   const double most = std::ldexp(1.0, gossip::most_weight_shift);
   double ratio = 1;  // of the initiator's share to the responder's
   if (options_.weigh_samples && std::max(of_initiator, of_responder) > 0)

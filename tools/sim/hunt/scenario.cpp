@@ -474,7 +474,8 @@ std::size_t World::add_node() {
   cluster_.set_all_dialled(false);
   const std::size_t added = cluster_.add_node(
       model(), [this, i](std::span<float> values) { return train(i, values); }, speed);
-  cluster_.node(added).client.step_samples = static_cast<double>(samples_of(i));  // known, so that weights are
+  // Invariants::check_shares() compares with it, so it is known before the first step.
+  cluster_.node(added).client.step.samples = static_cast<double>(samples_of(i));
   if (swarm_.sponsors > 0) cluster_.node(added).sponsor = static_cast<Sponsor>(1 + i % swarm_.sponsors);
   return added;
 }
@@ -508,7 +509,7 @@ void World::populate() {
   }
   for (std::size_t i = 0; i < swarm_.nodes; ++i) {
     cluster_.node(i).keeps = i > 0 && i <= swarm_.keepers;
-    if (cluster_.node(i).keeps) cluster_.node(i).client.step_samples = 0;
+    if (cluster_.node(i).keeps) cluster_.node(i).client.step.samples = 0;
     cluster_.set_all_dialled(i, !swarm_.founders_join);
     joins_[i] = swarm_.founders_join;
     if (joins_[i]) prepare_to_join(i);

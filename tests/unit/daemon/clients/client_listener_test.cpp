@@ -77,6 +77,18 @@ TEST_CASE("the memory of a session lasts while somebody holds it") {
   held->close();  // closing an ended session does nothing
 }
 
+TEST_CASE("the runs of one process count together how long they have served fragments") {
+  Listening daemon;
+  Client first(daemon);
+  first.ask();
+  CHECK(status(daemon.reply(first.socket)) == AttachStatus::accepted);
+  daemon.events.sessions.at(0)->process_serving_ns() = 5;
+  Client second(daemon);
+  second.ask();
+  CHECK(status(daemon.reply(second.socket)) == AttachStatus::accepted);
+  CHECK(daemon.events.sessions.at(1)->process_serving_ns() == 5);
+}
+
 TEST_CASE("the daemon ends a session") {
   Listening daemon;
   Client client(daemon);

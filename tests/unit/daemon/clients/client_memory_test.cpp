@@ -63,7 +63,8 @@ TEST_CASE("a valid memory is mapped, and both sides see the same") {
   client.header().publications = 3;
   client.header().serving_ns = 5;
   CHECK(memory.clock() == 99);
-  CHECK(memory.steps() == 4);
+  CHECK(memory.steps().all == 4);
+  CHECK(memory.steps().trained == 4);
   CHECK(memory.publications() == 3);
   CHECK(memory.serving_ns() == 5);
 

@@ -1555,7 +1555,7 @@ TEST_CASE("a joiner is given what the replica has become, not what it began with
     CHECK(lone.begun<Actions::Snapshot>().size() == 1);
   }
   SECTION("its client takes long steps, and is waited for") {
-    lone.replica->set_step_time(10 * us_per_s);
+    lone.replica->set_step({.us = 10 * us_per_s});
     for (int i = 0; i < 7; ++i) {
       lone.tick(4 * us_per_s);
       CHECK(lone.begun<Actions::Snapshot>().empty());

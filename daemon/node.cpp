@@ -89,11 +89,6 @@ const JobKey* key_of(const Message& message) {
       message);
 }
 
-/// Whether a node that only follows the job gets its model and cannot change it (see may_say()).
-bool gives_only(const Job& job) {
-  return !job.info().keeps && job.options().get().method != layout::Method::server;
-}
-
 /// That this node's certificate ends soon, or has ended; and that those of others end soon: who may sign looks at
 /// whatever member is at hand.
 void add_certificate_troubles(const peer::Overlay& overlay, TimeUs own_ends_us, TimeUs now_us,
@@ -371,11 +366,10 @@ bool Node::may_train(const NodeId& node, std::string_view job) const {
 bool Node::admits(const NodeId& from, Message& message) {
   const JobKey* const key = key_of(message);
   const Job* const job = key == nullptr ? nullptr : job_named(key->name_hash);
-  return job == nullptr || job_rights_->admit(from, message,
-                                              {.name = job->name(),
-                                               .settings = job->options().settings(),
-                                               .joins = [job] { return job->info().state == ReplicaState::joining; },
-                                               .gives_only = [job] { return gives_only(*job); }});
+  return job == nullptr ||
+         job_rights_->admit(from, message, {.name = job->name(), .settings = job->options().settings(), .joins = [job] {
+                                              return job->info().state == ReplicaState::joining;
+                                            }});
 }
 
 void Node::received(const NodeId& from, Message&& message) {
@@ -403,7 +397,7 @@ void Node::received(const NodeId& from, Message&& message) {
     return;
   }
   if (auto* told = std::get_if<LayoutReply>(&message)) {
-    if (may_train(from, layouts_.asked_job())) layouts_.heard(from, std::move(*told));
+    if (job_rights_->may_give(from, layouts_.asked_job())) layouts_.heard(from, std::move(*told));
     return;
   }
   if (Job* job = job_named(key_of(message)->name_hash)) {

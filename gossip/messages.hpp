@@ -204,6 +204,8 @@ struct JobInfo {
   JobSettings settings = {};
   /// No process here trains the job: the node holds the model for the others.
   bool keeps = false;
+  /// The node takes the model, and gives nothing to others. Not sent: the receiver takes it from the sender's rights.
+  bool follows = false;
   /// With `keeps`: how many replicas in its reach train, and the smallest id of those that could save the final model.
   /// While the sender itself joins: how many others are joining and will train.
   std::uint32_t trainers = 0;

@@ -77,8 +77,8 @@ ROOMS: Dict[str, FrozenSet[str]] = {
     "tools/ctl": frozenset({"gossip", "peer", "peer/keys", "sdk/c", "sdk/layout", "daemon/checkpoint", "daemon/gpus"}),
     # The benchmark and the simulator look into everything.
     "tools": frozenset(
-        GOSSIP | PEER | {"sdk/c", "sdk/cpp", "sdk/cuda", "sdk/layout", "daemon/checkpoint", "daemon/config", "daemon/gpus",
-        "daemon"}
+        GOSSIP | PEER | {"sdk/c", "sdk/cpp", "sdk/cuda", "sdk/layout", "daemon/checkpoint", "daemon/cluster",
+        "daemon/config", "daemon/gpus", "daemon"}
     ),
 }
 TESTS = "tests"  # may include everything

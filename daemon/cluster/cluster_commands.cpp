@@ -64,10 +64,14 @@ json to_sign(const peer::Deputy& deputy) {
 
 json answer_of(const peer::Certificate& certificate) {
   const peer::Warrant& warrant = certificate.warrant;
-  return {{"node", certificate.node.full()},       {"invitation", peer::hex(warrant.invitation)},
-          {"trains", warrant.rights.trains},       {"jobs", warrant.rights.jobs},
-          {"made_at_us", certificate.made_at},     {"made_at", peer::date_text(certificate.made_at)},
-          {"valid_until_us", warrant.valid_until}, {"valid_until", peer::date_text(warrant.valid_until)}};
+  return {{"node", certificate.node.full()},
+          {"invitation", peer::hex(warrant.invitation)},
+          {"role", peer::word_of(warrant.rights.role)},
+          {"jobs", warrant.rights.jobs},
+          {"made_at_us", certificate.made_at},
+          {"made_at", peer::date_text(certificate.made_at)},
+          {"valid_until_us", warrant.valid_until},
+          {"valid_until", peer::date_text(warrant.valid_until)}};
 }
 
 /// The decision, with its signature if the request has one.

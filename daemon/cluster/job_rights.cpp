@@ -5,30 +5,34 @@
 #include <utility>
 
 namespace gossamer::daemon {
-
 std::optional<std::string> JobRights::objection_to(std::string_view job, bool keeps) const {
   const peer::Rights rights = overlay_.rights_of(overlay_.node());
-  if (rights.allow_job(job) && (rights.trains || keeps)) return std::nullopt;
+  if (rights.allow_job(job) && (keeps || rights.role == peer::Role::trains)) return std::nullopt;
   if (rights.jobs.empty())
     return "this cluster asks for certificates, and this node has none that counts: an operator has to approve it "
            "(gossamerctl approve)";
   return fmt::format("this node's certificate does not let it {} the job {}: it may {} {}", keeps ? "keep" : "train",
-                     job, rights.trains ? "train" : "follow and keep", rights.jobs);
+                     job, peer::word_of(rights.role), rights.jobs);
 }
 
 bool JobRights::may_train(const NodeId& node, std::string_view job) const {
   const peer::Rights rights = overlay_.rights_of(node);
-  return rights.trains && rights.allow_job(job);
+  return rights.role == peer::Role::trains && rights.allow_job(job);
+}
+
+bool JobRights::may_give(const NodeId& node, std::string_view job) const {
+  const peer::Rights rights = overlay_.rights_of(node);
+  return rights.role != peer::Role::follows && rights.allow_job(job);
 }
 
 bool JobRights::admit(const NodeId& from, Message& message, const JobHere& job) {
   const peer::Rights rights = overlay_.rights_of(from);
-  if (!may_say(rights, message, job.name, !rights.trains && job.gives_only())) {
+  if (!may_say(rights, message, job.name)) {
     note_refused(from, fmt::format("the job {} what its certificate does not allow", job.name));
     return false;
   }
   if (auto* info = std::get_if<JobInfo>(&message)) {
-    if (!rights.trains) *info = as_follower(std::move(*info));
+    *info = believed(std::move(*info), rights.role);
     if (!overlay_.deciders()) {
       info->settings.signature.reset();  // without an authority nobody here can check it
     } else if (!may_set(job.settings, info->settings, overlay_.deciders(), job.name, job.joins())) {

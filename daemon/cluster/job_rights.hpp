@@ -20,8 +20,7 @@ namespace gossamer::daemon {
 struct JobHere {
   const std::string& name;
   const JobSettings& settings;
-  std::function<bool()> joins;       ///< the job does not run here yet
-  std::function<bool()> gives_only;  ///< see may_say()
+  std::function<bool()> joins;  ///< the job does not run here yet
 };
 
 class JobRights {
@@ -32,6 +31,8 @@ class JobRights {
   /// Why this node may not train the job, or keep it, for people; nothing if it may.
   [[nodiscard]] std::optional<std::string> objection_to(std::string_view job, bool keeps) const;
   [[nodiscard]] bool may_train(const NodeId& node, std::string_view job) const;
+  /// Whether this node believes what the node tells of the job's model.
+  [[nodiscard]] bool may_give(const NodeId& node, std::string_view job) const;
   /// False if the sender's certificate does not let it say that about the job. Removes from a JobInfo what is not
   /// believed of the sender.
   [[nodiscard]] bool admit(const NodeId& from, Message& message, const JobHere& job);

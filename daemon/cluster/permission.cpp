@@ -5,13 +5,11 @@
 namespace gossamer::daemon {
 namespace {
 
-/// True for messages that cannot change the model of the node that hears them. A JobInfo cannot, since as_follower()
-/// reduces it.
-struct OnlyAsks {
-  bool gives_only;
-  /// A node that trains answers a follower's request and keeps its own values (ReplicaData::only_gives()). A push would
-  /// change them.
-  bool operator()(const ExchangeRequest& request) const { return gives_only && !request.pushes; }
+/// Whether a node that may only follow may say it: messages that cannot change the model of the node that hears them. A
+/// JobInfo cannot, since believed() reduces it.
+struct Follower {
+  /// The node that answers keeps its own values (ReplicaData::only_gives()). A push would change them.
+  bool operator()(const ExchangeRequest& request) const { return !request.pushes; }
   bool operator()(const JobInfo&) const { return true; }
   bool operator()(const ExchangeAck&) const { return true; }
   bool operator()(const ExchangeInquiry&) const { return true; }
@@ -21,23 +19,42 @@ struct OnlyAsks {
   bool operator()(const auto&) const { return false; }
 };
 
+/// Whether a node that may only keep jobs may say it.
+struct Keeper {
+  bool operator()(const gossip::AverageNote&) const { return false; }
+  bool operator()(const gossip::AverageValues&) const { return false; }
+  bool operator()(const auto&) const { return true; }
+};
+
 }  // namespace
 
-bool may_say(const peer::Rights& rights, const Message& message, std::string_view job, bool gives_only) {
+bool may_say(const peer::Rights& rights, const Message& message, std::string_view job) {
   // Any node may say that it does not run the job: it may have been asked, and the message says nothing else.
   if (const auto* info = std::get_if<JobInfo>(&message); info != nullptr && info->state == ReplicaState::absent)
     return true;
-  return rights.allow_job(job) && (rights.trains || std::visit(OnlyAsks{gives_only}, message));
+  if (!rights.allow_job(job)) return false;
+  switch (rights.role) {
+    case peer::Role::follows:
+      return std::visit(Follower{}, message);
+    case peer::Role::keeps:
+      return std::visit(Keeper{}, message);
+    case peer::Role::trains:
+      return true;
+  }
+  return false;
 }
 
-JobInfo as_follower(JobInfo info) {
+JobInfo believed(JobInfo info, peer::Role role) {
+  if (role == peer::Role::trains) return info;
   info.keeps = true;
+  info.logged.clear();
+  if (role == peer::Role::keeps) return info;
+  info.follows = true;
   info.clock = 0;  // with a clock of 0 nobody takes its model
   info.trainers = 0;
   info.first_trainer = {};
   info.finishing = Finishing::no;
-  info.settings = {};
-  info.logged.clear();
+  if (!info.settings.signature) info.settings = {};
   return info;
 }
 

@@ -11,12 +11,11 @@
 
 namespace gossamer::daemon {
 
-/// A node without the right to train may ask for a model and follow it: nodes that train the job give to it and take
-/// nothing from it. `gives_only`: a follower's requests change nothing here, because the job is trained here and no
-/// server owns it.
-[[nodiscard]] bool may_say(const peer::Rights& rights, const Message& message, std::string_view job, bool gives_only);
-/// Reduces the JobInfo of a node that may not train to what is believed of it: the node is there and follows.
-[[nodiscard]] JobInfo as_follower(JobInfo info);
+/// A node that may only follow may ask for a model and for exchanges, in which this node only gives. One that may only
+/// keep jobs takes no part in exact averages.
+[[nodiscard]] bool may_say(const peer::Rights& rights, const Message& message, std::string_view job);
+/// Reduces a JobInfo to what is believed of a node with this role.
+[[nodiscard]] JobInfo believed(JobInfo info, peer::Role role);
 
 /// Whether settings of a job that another node tells may replace the present ones, as far as signatures go. With an
 /// authority only it and its deputies change settings. Settings that programs give when they found the job need no

@@ -53,11 +53,11 @@ std::size_t Neighbours::linked() const {
   return static_cast<std::size_t>(std::ranges::count_if(table_, [](const auto& item) { return item.second.linked; }));
 }
 
-Neighbours::Voices Neighbours::voices(Sponsor sponsor) const {
+Neighbours::Voices Neighbours::voices(Sponsor sponsor, TimeUs since_us) const {
   Voices voices;
   std::set<Sponsor> sponsors;
   for (const auto& [node, neighbour] : table_) {
-    if (!is_partner(neighbour)) continue;
+    if (!is_sound(neighbour) && !(is_partner(neighbour) && neighbour.exchanged_us > since_us)) continue;
     if (neighbour.sponsor == sponsor) ++voices.nodes;
     if (neighbour.sponsor == no_sponsor || sponsors.insert(neighbour.sponsor).second) ++voices.all;
   }
@@ -206,7 +206,7 @@ std::vector<NodeId> Neighbours::idle_since(TimeUs then_us) const {
 }
 
 std::vector<NodeId> Neighbours::owners(bool self_keeps) const {
-  const auto may_own = [this](const auto& item) { return is_sound(item.second); };
+  const auto may_own = [this](const auto& item) { return is_sound(item.second) && !item.second.info.follows; };
   const bool only_keepers = self_keeps || std::ranges::any_of(table_, [&](const auto& item) {
                               return may_own(item) && item.second.info.keeps;
                             });

@@ -65,13 +65,14 @@ class Neighbours {
   [[nodiscard]] const Neighbour* find(const NodeId& node) const;
   [[nodiscard]] Sponsor sponsor_of(const NodeId& node) const;
   /// `nodes`: number of partners that the sponsor has admitted. `all`: number of sponsors of all partners, where each
-  /// partner with no_sponsor counts as one.
+  /// partner with no_sponsor counts as one. A partner in quarantine counts only if it was exchanged with after
+  /// `since_us`, so it counts if it only says that it is.
   struct Voices {
     std::size_t nodes = 0;
     std::size_t all = 0;
   };
   [[nodiscard]] std::size_t linked() const;
-  [[nodiscard]] Voices voices(Sponsor sponsor) const;
+  [[nodiscard]] Voices voices(Sponsor sponsor, TimeUs since_us) const;
 
   // --- coming and going
   /// A link to the node is up. Null: there is no room for it. `displaced`: the neighbour whose place it took.
@@ -109,7 +110,7 @@ class Neighbours {
   /// none.
   [[nodiscard]] NodeId first_trainer() const;
   /// The nodes that may own fragments (gossip/owner.hpp), ascending: those that keep the job, or all if none does. The
-  /// same holds for this node. Replicas in quarantine own none.
+  /// same holds for this node. Replicas in quarantine own none, nor do nodes that may only follow.
   [[nodiscard]] std::vector<NodeId> owners(bool self_keeps) const;
   /// True if there are partners with programs, and all these programs have stopped training.
   [[nodiscard]] bool trainers_finish() const;
@@ -117,7 +118,7 @@ class Neighbours {
   [[nodiscard]] const NodeId* only_partner() const;
   /// True for a partner that this node averages with: one that trains or, with `servers`, any.
   [[nodiscard]] bool averages_with(const Neighbour& neighbour, bool servers) const {
-    return is_partner(neighbour) && (servers || !neighbour.info.keeps);
+    return is_partner(neighbour) && !neighbour.info.follows && (servers || !neighbour.info.keeps);
   }
   /// This node and its partners, ascending.
   [[nodiscard]] std::vector<NodeId> members() const;

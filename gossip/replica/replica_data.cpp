@@ -91,7 +91,7 @@ bool ReplicaData::is_over_share(const Fragment& fragment, const NodeId& partner,
   const bool waits = density.is_dense() && fragment.last_exchange.at_us > late_us;
   const std::size_t had = fragment.turns.had(voice_of(partner, sponsor), waits ? TimeUs{-1} : late_us);
   if (had == 0) return false;  // this saves most searches through the neighbours
-  const Neighbours::Voices voices = neighbours.voices(sponsor);
+  const Neighbours::Voices voices = neighbours.voices(sponsor, late_us);
   const bool shared = sponsor != no_sponsor && voices.nodes > 1;
   return voices.all >= witnesses_least && (shared || density.is_dense()) &&
          VoiceTurns::is_its_part(had, voices.all, shared ? 0 : turns_by_chance);
@@ -164,7 +164,8 @@ void ReplicaData::learn(Fragment& fragment, const NodeId& partner, const Exchang
                                                  static_cast<float>(measure.blocks));
   }
   if (measure.telling && measure.blocks == fragment.buffers.block_count()) {
-    fragment.distances.observe(partner, measure.distance, neighbours.sponsor_of(partner));
+    // A node that only follows may be far from here because it has followed others, so its distance tells nothing.
+    if (!gave) fragment.distances.observe(partner, measure.distance, neighbours.sponsor_of(partner));
     fragment.norm = values_norm(measure);
     if (const double relative = relative_distance(measure); std::isfinite(relative)) {
       if (!gave) fragment.relative_distance = smoothed(fragment.relative_distance.value_or(0), relative);

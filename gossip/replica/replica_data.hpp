@@ -95,12 +95,14 @@ struct ReplicaData {
     return options.partners.policy == PartnerPolicy::owner && options.exchanges;
   }
   /// True if the neighbour keeps the job and owns nothing: it takes over what is trained here, and gives nothing.
-  [[nodiscard]] bool is_follower(const Neighbour& neighbour) const { return neighbour.info.keeps && !has_servers(); }
+  [[nodiscard]] bool is_follower(const Neighbour& neighbour) const {
+    return neighbour.info.follows || (neighbour.info.keeps && !has_servers());
+  }
   /// True if exchanges change the model here. Otherwise the processes here average by themselves, and only give.
   [[nodiscard]] bool takes() const { return options.exchanges || description.keeps || finish.has_value(); }
   /// True if an exchange with this neighbour changes nothing here, since the neighbour only follows.
   [[nodiscard]] bool only_gives(const Neighbour* to) const {
-    return to != nullptr && is_follower(*to) && !description.keeps;
+    return to != nullptr && is_follower(*to) && (to->info.follows || !description.keeps);
   }
   /// The node that owns the fragment (gossip/owner.hpp), as far as this node knows; this node if there is no other.
   [[nodiscard]] NodeId owner(std::uint32_t f) const;

@@ -29,7 +29,7 @@ std::vector<std::uint8_t> signed_part(const Warrant& warrant) {
   append(record, warrant.key);
   append_number(record, warrant.nodes, 4);
   append(record, warrant.node.bytes);
-  append_number(record, warrant.rights.trains ? 1 : 0, 1);
+  append_number(record, static_cast<std::uint64_t>(warrant.rights.role), 1);
   append_number(record, static_cast<std::uint64_t>(warrant.usable_until), 8);
   append_number(record, static_cast<std::uint64_t>(warrant.valid_until), 8);
   append_number(record, warrant.rights.jobs.size(), 1);
@@ -44,13 +44,14 @@ bool read_warrant(Fields& fields, Warrant& warrant) {
   fields.take(warrant.key);
   warrant.nodes = static_cast<std::uint32_t>(fields.number(4));
   fields.take(warrant.node.bytes);
-  const std::uint64_t trains = fields.number(1);
-  warrant.rights.trains = trains == 1;
+  const std::uint64_t role = fields.number(1);
+  warrant.rights.role = static_cast<Role>(role);
   warrant.usable_until = static_cast<TimeUs>(fields.number(8));
   warrant.valid_until = static_cast<TimeUs>(fields.number(8));
   warrant.rights.jobs = fields.text(fields.number(1));
   fields.take(warrant.signature);
-  return fields.sound() && known_form && trains <= 1 && is_plain_text(warrant.rights.jobs, max_jobs_text_bytes);
+  return fields.sound() && known_form && role < role_words.size() &&
+         is_plain_text(warrant.rights.jobs, max_jobs_text_bytes);
 }
 
 std::vector<std::uint8_t> bytes_of(const Warrant& warrant) {
@@ -66,6 +67,12 @@ InvitationId random_invitation_id() {
   InvitationId id{};
   randombytes_buf(id.data(), id.size());
   return id;
+}
+
+std::optional<Role> role_named(std::string_view word) {
+  const auto found = std::ranges::find(role_words, word);
+  if (found == role_words.end()) return std::nullopt;
+  return static_cast<Role>(found - role_words.begin());
 }
 
 bool Rights::allow_job(std::string_view name) const {

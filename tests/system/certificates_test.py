@@ -152,7 +152,7 @@ class Certificates(OperatedTest):
             lambda: all(len(self.certificates(node)) == 4 for node in nodes), PATIENCE_S, "the members know of both"
         )
         held = self.certificates(nodes[1])[self.id_of(first)]
-        self.assertEqual((held["jobs"], held["trains"], held["invitation"]), ("vision-*,test", True, invited["id"]))
+        self.assertEqual((held["jobs"], held["role"], held["invitation"]), ("vision-*,test", "train", invited["id"]))
         # Each member turns a third node away, which gets no key. A node that is in may join again.
         third = self.newcomer("third")
         self.assertIn("as many other nodes as it is for", self.error_of(third, "join", line))
@@ -187,21 +187,34 @@ class Certificates(OperatedTest):
         clients[1].array += 4
         self.converge(clients, np.full(2000, 4.0))
 
-    def test_who_may_only_follow_changes_nothing(self) -> None:
-        nodes = self.certified_cluster(2)
+    def newcomer_with(self, right: str, member: Node) -> Node:
         other = self.newcomer("other")
-        self.ask(other, "join", self.invitation(nodes[0], "--only-follows")["invitation"])
+        self.ask(other, "join", self.invitation(member, right)["invitation"])
         wait_until(lambda: len(self.linked(other)) == 2, PATIENCE_S, "it is linked")
-        self.assertIn("may follow and keep *", self.refusal(other))
-        trainers = [self.attach(node, np.zeros(2000)) for node in nodes]
-        self.converge(trainers, np.zeros(2000))
+        return other
+
+    def keep(self, node: Node) -> None:
         start_program(
             self,
-            [str(BUILD / "bin" / "gossamerctl"), "--socket", str(other.control_socket), "keep", JOB],
+            [str(BUILD / "bin" / "gossamerctl"), "--socket", str(node.control_socket), "keep", JOB],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
-        wait_until(lambda: (other.job(JOB) or {}).get("state") == "running", PATIENCE_S, "it keeps the job")
+        wait_until(lambda: (node.job(JOB) or {}).get("state") == "running", PATIENCE_S, "it keeps the job")
+
+    def test_who_may_only_follow_changes_nothing(self) -> None:
+        self.check_follower({})
+
+    def test_who_may_only_follow_owns_nothing_of_a_job_with_servers(self) -> None:
+        self.check_follower({"method": "server"})
+
+    def check_follower(self, settings: Dict[str, Any]) -> None:
+        nodes = self.certified_cluster(2)
+        other = self.newcomer_with("--only-follows", nodes[0])
+        self.assertIn("may follow *", self.refusal(other))
+        trainers = [self.attach(node, np.zeros(2000), settings=settings) for node in nodes]
+        self.converge(trainers, np.zeros(2000))
+        self.keep(other)
         trainers[0].array += 4
         self.converge(trainers, np.full(2000, 4.0))  # half of it for each
         # The keeper holds the model, and follows its changes.
@@ -209,6 +222,29 @@ class Certificates(OperatedTest):
         trainers[1].array += 2
         self.converge(trainers, np.full(2000, 6.0))
         self.step_until(lambda: float(np.abs(self.kept(other) - 3).max()) < 0.1, "it follows on")
+
+    def test_who_may_only_keep_jobs_serves_them(self) -> None:
+        nodes = self.certified_cluster(2)
+        other = self.newcomer_with("--only-keeps", nodes[0])
+        self.assertIn("may keep *", self.refusal(other))
+        trainers = [self.attach(node, np.zeros(2000), settings={"method": "server"}) for node in nodes]
+        self.converge(trainers, np.zeros(2000))
+        self.keep(other)
+        # The server owns the model: what one trains reaches the other through it.
+        trainers[0].array += 4
+        self.step_until(
+            lambda: float(np.abs(trainers[1].array - trainers[0].array).max()) < 0.1 and trainers[1].array.min() > 0.5,
+            "it has reached the other",
+        )
+        self.step_until(lambda: float(np.abs(self.kept(other) - trainers[1].array).max()) < 0.1, "the server has it")
+        # And it gives the model to a newcomer when nobody trains any more.
+        model = trainers[1].array.copy()
+        for client in trainers:
+            client.run.close()
+        self.clients.clear()
+        wait_until(lambda: all(node.job(JOB) is None for node in nodes), PATIENCE_S, "nobody trains")
+        late = self.attach(nodes[0], np.zeros(2000))
+        np.testing.assert_allclose(late.array, model, atol=0.1)
 
     def kept(self, node: Node) -> np.ndarray:
         """The values of the model that is kept there."""
@@ -281,7 +317,7 @@ class Certificates(OperatedTest):
         for node in others:
             wait_until(lambda: node.status()["findings"] == [], PATIENCE_S, "it knows its new end")
             held = self.certificates(nodes[0])[self.id_of(node)]
-            self.assertEqual((held["jobs"], held["trains"], held["invitation"]), ("lab-*", False, invited["id"]))
+            self.assertEqual((held["jobs"], held["role"], held["invitation"]), ("lab-*", "follow", invited["id"]))
         self.assertEqual(sum(node.status()["links_lost"] for node in nodes), lost)
         # The invitation stays used up, and whoever denies it still puts out the nodes that came by it.
         self.assertIn("as many other nodes", self.error_of(self.newcomer("third"), "join", invited["invitation"]))

@@ -25,7 +25,7 @@ struct Granted {
   std::string key_file;
   std::string jobs = "*";
   std::string valid = "365d";
-  bool only_follows = false;
+  peer::Role role = peer::Role::trains;
 };
 
 void add_granted(CLI::App& command, Granted& granted) {
@@ -38,7 +38,15 @@ void add_granted(CLI::App& command, Granted& granted) {
       ->type_name("NAMES")
       ->check(peer::jobs_problem)
       ->needs(signs);
-  command.add_flag("--only-follows", granted.only_follows, "It may follow and keep jobs, and train none")->needs(signs);
+  const auto add_role = [&](const char* flag, peer::Role role, const char* what) {
+    return command
+        .add_flag_callback(
+            flag, [&granted, role] { granted.role = role; }, what)
+        ->needs(signs);
+  };
+  CLI::Option* const keeps =
+      add_role("--only-keeps", peer::Role::keeps, "It may keep jobs, also as their server, and train none");
+  add_role("--only-follows", peer::Role::follows, "It may follow jobs, and gives nothing to others")->excludes(keeps);
   command
       .add_option("--valid", granted.valid,
                   "How long the certificate counts, after the invitation has expired (default 365d)")
@@ -50,7 +58,7 @@ void add_granted(CLI::App& command, Granted& granted) {
 /// Certificates count for `granted.valid` after the last moment at which one can be made.
 peer::Warrant warrant_of(const Granted& granted, std::uint32_t nodes, TimeUs usable_until) {
   return {.nodes = nodes,
-          .rights = {.trains = !granted.only_follows, .jobs = granted.jobs},
+          .rights = {.role = granted.role, .jobs = granted.jobs},
           .usable_until = usable_until,
           .valid_until = usable_until + *seconds_of(granted.valid) * us_per_s};
 }
@@ -169,7 +177,7 @@ std::string certificates_table(const json& answer, bool colour) {
     const bool counts = held.at("counts").get<bool>();
     table.rows.push_back({{text_in(held, "node")},
                           {counts ? "yes" : "no", false, counts ? Tone::good : Tone::bad},
-                          {held.at("trains").get<bool>() ? "train" : "follow"},
+                          {text_in(held, "role")},
                           {text_in(held, "jobs")},
                           {text_in(held, "valid_until")},
                           {text_in(held, "invitation")}});
@@ -254,7 +262,7 @@ std::expected<std::vector<Approval>, ControlError> certificates_to_renew(const A
 }
 
 std::string rights_in(const json& certificate) {
-  return fmt::format("{} {}", certificate.at("trains").get<bool>() ? "train" : "follow", text_in(certificate, "jobs"));
+  return fmt::format("{} {}", text_in(certificate, "role"), text_in(certificate, "jobs"));
 }
 
 /// Shows which nodes are to be approved. Unless he has typed their names, the operator has to agree.
@@ -289,8 +297,9 @@ std::expected<peer::Certificate, ControlError> certificate_for(const Approval& a
     warrant.invitation = peer::random_invitation_id();
   } else {
     warrant.nodes = 0;  // it is for this node, however many others have the invitation
-    warrant.rights = {.trains = approval.held.at("trains").get<bool>(),
-                      .jobs = approval.held.at("jobs").get<std::string>()};
+    const auto role = peer::role_named(approval.held.at("role").get<std::string>());
+    if (!role) return failure("the daemon names a role that this gossamerctl does not know: update it");
+    warrant.rights = {.role = *role, .jobs = approval.held.at("jobs").get<std::string>()};
     if (!peer::parse_hex(approval.held.at("invitation").get<std::string>(), warrant.invitation))
       return failure("the daemon's answer names no invitation");
   }
@@ -353,7 +362,7 @@ void add_approve(CLI::App& app, CommandAction& chosen) {
       ->check(time_complaint);
   approve_command->add_flag("--yes", wanted->yes, "With --all or --renew: does not ask");
   add_granted(*approve_command, wanted->granted);
-  for (const char* option : {"NODE", "--all", "--jobs", "--only-follows"})
+  for (const char* option : {"NODE", "--all", "--jobs", "--only-keeps", "--only-follows"})
     approve_command->get_option("--renew")->excludes(approve_command->get_option(option));
   approve_command->footer("On any member. The certificates travel to all, and so to the nodes themselves.");
   approve_command->callback([wanted, &chosen] {

@@ -293,7 +293,9 @@ void Invariants::answered(const Cluster::Event& event) {
   if (exchange.begun_us < 0) exchange.begun_us = exchange.answered_us;
   exchange.answered = true;
   const bool servers = options_.partners.policy == gossip::PartnerPolicy::owner;
-  if (event.commit && !servers && cluster_.node(exchange.initiator).keeps && !cluster_.node(event.node).keeps) {
+  const Cluster::Node& asked_by = cluster_.node(exchange.initiator);
+  const bool only_takes = asked_by.follows || (!servers && asked_by.keeps && !cluster_.node(event.node).keeps);
+  if (event.commit && only_takes) {
     fail(event, "keepers: node {} was moved by node {}, which keeps the job and has trained nothing", event.node,
          exchange.initiator);
   }

@@ -93,6 +93,7 @@ void ProgressOracle::look_at(std::size_t i, std::size_t j) {
 
 /// Checks node i, which has had node j as a healthy partner since that time.
 void ProgressOracle::look_at(std::size_t i, std::size_t j, TimeUs since_us) {
+  if (cluster_.node(j).follows) return;                        // it gives nothing
   if (!options_.exchanges && !cluster_.node(i).keeps) return;  // a keeper need not follow this node
   for (std::uint32_t f = 0; f < cluster_.fragments(); ++f) {
     const TimeUs waited_us = cluster_.now_us() - std::max(since_us, nodes_[i].exchanged_us[f]);

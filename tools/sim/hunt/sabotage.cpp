@@ -89,6 +89,13 @@ void with_server(Swarm& swarm) {
   swarm.cluster.replica.partners.policy = gossip::PartnerPolicy::owner;
 }
 
+void with_follower(Swarm& swarm) {
+  with_server(swarm);
+  swarm.nodes = std::max<std::size_t>(swarm.nodes, 4);
+  swarm.keepers = 2;
+  swarm.followers = 1;
+}
+
 void with_weights(Swarm& swarm) {
   calm(swarm);
   swarm.keepers = 0;
@@ -337,6 +344,14 @@ Sabotage server_as_peer(const Swarm&) {
   }};
 }
 
+/// A node that may only follow is taken for a server, which owns a part of the fragments.
+Sabotage follower_as_server(const Swarm&) {
+  return {.tamper = [](std::size_t, std::size_t, Message& message) {
+    if (auto* info = std::get_if<JobInfo>(&message)) info->follows = false;
+    return true;
+  }};
+}
+
 /// A node that keeps the job is taken for one that trains, so others average with it.
 Sabotage keeper_as_peer(const Swarm&) {
   return {.tamper = [](std::size_t, std::size_t, Message& message) {
@@ -451,6 +466,8 @@ constexpr SabotageRule rules[] = {
      server_as_peer},
     {"keeper-as-peer", "a node that keeps the job is taken for one that trains", "keepers", with_keeper,
      keeper_as_peer},
+    {"follower-as-server", "a node that may only follow is taken for a server", "the end", with_follower,
+     follower_as_server},
     {"turned-weights", "replicas with more samples count for less", "weights", with_weights, turned_weights},
     {"damaged-model", "saved models are taken over unchecked", "restoring", with_saved, trusted_models},
     {"crossing", "two nodes that ask each other both answer", "crossing", with_many, both_answer},

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "daemon/cluster/permission.hpp"
 #include "tools/sim/draw.hpp"
 #include "tools/sim/hunt/exchange_rules.hpp"
 #include "tools/sim/hunt/overlay_membership.hpp"
@@ -116,6 +117,11 @@ void draw_keepers(gossip::Random random, Swarm& swarm) {
   swarm.liveness_us *= 3;  // all of a fragment's exchanges are with one node, which may have a small byte budget
 }
 
+/// Draws, from its own seed, whether nodes that keep the job may only follow it.
+void draw_followers(gossip::Random random, Swarm& swarm) {
+  if (swarm.keepers > 0 && chance(random, 0.3)) swarm.followers = 1 + random.below(swarm.keepers);
+}
+
 /// Draws, from its own seed, whether a client's pass over a fragment takes time, as on a GPU.
 void draw_pass(gossip::Random random, Swarm& swarm) {
   if (chance(random, 0.4))
@@ -212,6 +218,7 @@ Swarm draw_swarm(std::uint64_t seed) {
   draw_sponsors(gossip::Random(seed ^ 0x5b05ULL), swarm);
   draw_end(gossip::Random(seed ^ 0xe4dULL), swarm);
   draw_keepers(gossip::Random(seed ^ 0x4ee9ULL), swarm);
+  draw_followers(gossip::Random(seed ^ 0xf0110ULL), swarm);
   draw_weights(gossip::Random(seed ^ 0x3e19ULL), swarm);
   draw_liars(gossip::Random(seed ^ 0x11a5ULL), swarm);
   return swarm;
@@ -250,6 +257,7 @@ std::string describe(const Swarm& swarm) {
   if (swarm.liars > 0) deeds += fmt::format(" {} that lie about their clocks;", swarm.liars);
   if (swarm.sponsors > 0) deeds += fmt::format(" {} that have admitted the nodes;", swarm.sponsors);
   if (swarm.keepers > 0) deeds += fmt::format(" {} that keep the job;", swarm.keepers);
+  if (swarm.followers > 0) deeds += fmt::format(" {} of them only follow;", swarm.followers);
   deeds += fmt::format(" partners {};", gossip::policy_name(replica.partners.policy));
   say(!replica.exchanges, "those that train exchange nothing;");
   say(replica.outer.on(), "outer steps;");
@@ -275,6 +283,14 @@ std::string describe(const Swarm& swarm) {
 
 namespace {
 
+/// Makes of a message what is believed of a node that may only follow. False: nothing.
+bool is_heard_of_follower(Message& message) {
+  constexpr auto role = peer::Role::follows;
+  if (!daemon::may_say({.role = role}, message, "simulated")) return false;
+  if (auto* info = std::get_if<JobInfo>(&message)) *info = daemon::believed(std::move(*info), role);
+  return true;
+}
+
 class World {
  public:
   World(const Swarm& swarm, std::FILE* story, const Sabotage& sabotage)
@@ -291,6 +307,7 @@ class World {
     cluster_.on_event = [this](const Cluster::Event& event) { on_event(event); };
     cluster_.tamper = [this](std::size_t from, std::size_t to, Message& message) {
       if (is_liar(from)) tell_another_clock(from, message);
+      if (cluster_.node(from).follows && !is_heard_of_follower(message)) return false;
       return !sabotage_.tamper || sabotage_.tamper(from, to, message);
     };
     if (swarm.liars > 0) invariants_.expect_lies([this](std::size_t i) { return is_liar(i); });
@@ -509,6 +526,7 @@ void World::populate() {
   }
   for (std::size_t i = 0; i < swarm_.nodes; ++i) {
     cluster_.node(i).keeps = i > 0 && i <= swarm_.keepers;
+    cluster_.node(i).follows = cluster_.node(i).keeps && i + swarm_.followers > swarm_.keepers;
     if (cluster_.node(i).keeps) cluster_.node(i).client.step.samples = 0;
     cluster_.set_all_dialled(i, !swarm_.founders_join);
     joins_[i] = swarm_.founders_join;
@@ -606,6 +624,7 @@ std::vector<JobSetting> World::drawn_settings() {
 }
 
 void World::change_settings(std::size_t i) {
+  if (cluster_.node(i).follows) return;  // the others would not follow these
   const std::vector<JobSetting> settings = drawn_settings();
   tell(fmt::format("node {}'s operator sets codec={}", i, settings.front().value));
   cluster_.change_settings(i, settings);

@@ -65,6 +65,7 @@ struct Swarm {
   std::set<Deed> deeds = {};           ///< the deeds that may happen
   std::size_t sponsors = 0;            ///< how many have admitted the nodes, in turn; 0: each node has its own voice
   std::size_t keepers = 0;             ///< this many nodes, from the second on, hold a replica without training it
+  std::size_t followers = 0;           ///< so many of them, the last ones, may only follow
   std::size_t nan_stays = 0;           ///< this many nodes, the last ones, write NaN as long as faults happen
   std::size_t ends_with_nan = 0;       ///< so many programs hold NaN when they stop
   std::uint64_t step_samples = 1;      ///< replicas weigh by their samples a step, which are so many at most; 1: alike

@@ -7,48 +7,77 @@
 using namespace gossamer;
 using namespace gossamer::daemon;
 
+namespace {
+
+const peer::Rights follows{.role = peer::Role::follows};
+const peer::Rights keeps{.role = peer::Role::keeps};
+
+const JobInfo told{.name = "job",
+                   .state = ReplicaState::running,
+                   .clock = 77,
+                   .finishing = Finishing::over,
+                   .settings = {.version = 9},
+                   .trainers = 5,
+                   .first_trainer = {{1}},
+                   .logged = {{"loss", 1}}};
+
+}  // namespace
+
 TEST_CASE("who may only follow asks, and tells nothing that changes a model") {
-  const peer::Rights follows{.trains = false};
   for (const Message& message :
        {Message(JobQuery{}), Message(LayoutQuery{}), Message(PullRequest{}), Message(ExchangeRequest{}),
         Message(ExchangeAck{}), Message(ExchangeInquiry{}), Message(JobInfo{.state = ReplicaState::running})}) {
     CAPTURE(message.index());
-    CHECK(may_say(follows, message, "job", true));
-    CHECK(may_say({}, message, "job", false));
+    CHECK(may_say(follows, message, "job"));
+    CHECK(may_say(keeps, message, "job"));
+    CHECK(may_say({}, message, "job"));
   }
   for (const Message& message :
        {Message(ExchangeRequest{.pushes = true}), Message(ExchangeReply{}), Message(PullReply{}),
         Message(LayoutReply{}), Message(gossip::AverageNote{}), Message(gossip::AverageValues{})}) {
     CAPTURE(message.index());
-    CHECK_FALSE(may_say(follows, message, "job", true));
-    CHECK(may_say({}, message, "job", true));
+    CHECK_FALSE(may_say(follows, message, "job"));
+    CHECK(may_say({}, message, "job"));
   }
-  // Where others own the values a request would change them.
-  CHECK_FALSE(may_say(follows, ExchangeRequest{}, "job", false));
+}
+
+TEST_CASE("who may only keep jobs gives models and serves, and averages nothing") {
+  for (const Message& message : {Message(ExchangeRequest{.pushes = true}), Message(ExchangeReply{}),
+                                 Message(PullReply{}), Message(LayoutReply{})}) {
+    CAPTURE(message.index());
+    CHECK(may_say(keeps, message, "job"));
+  }
+  CHECK_FALSE(may_say(keeps, gossip::AverageNote{}, "job"));
+  CHECK_FALSE(may_say(keeps, gossip::AverageValues{}, "job"));
 }
 
 TEST_CASE("who may only follow counts as somebody who keeps the job and has nothing to give") {
-  const JobInfo believed = as_follower({.name = "job",
-                                        .state = ReplicaState::running,
-                                        .clock = 77,
-                                        .finishing = Finishing::over,
-                                        .settings = {.version = 9},
-                                        .trainers = 5,
-                                        .first_trainer = {{1}},
-                                        .logged = {{"loss", 1}}});
-  CHECK(believed.keeps);
-  CHECK(believed.state == ReplicaState::running);
-  CHECK((believed.clock == 0 && believed.finishing == Finishing::no && believed.settings.version == 0 &&
-         believed.trainers == 0 && believed.first_trainer == NodeId{} && believed.logged.empty()));
+  const JobInfo heard = believed(told, peer::Role::follows);
+  CHECK((heard.keeps && heard.follows));
+  CHECK(heard.state == ReplicaState::running);
+  CHECK((heard.clock == 0 && heard.finishing == Finishing::no && heard.settings.version == 0 && heard.trainers == 0 &&
+         heard.first_trainer == NodeId{} && heard.logged.empty()));
+  // What the authority has signed holds, whoever tells it.
+  JobInfo tells_signed = told;
+  tells_signed.settings.signature = peer::SigningKey::generate().sign({});
+  CHECK(believed(tells_signed, peer::Role::follows).settings == tells_signed.settings);
+}
+
+TEST_CASE("who may only keep jobs trains none, whatever it says") {
+  const JobInfo heard = believed(told, peer::Role::keeps);
+  CHECK((heard.keeps && !heard.follows && heard.logged.empty()));
+  CHECK((heard.clock == told.clock && heard.finishing == told.finishing && heard.trainers == told.trainers));
+  const JobInfo of_a_trainer = believed(told, peer::Role::trains);
+  CHECK((!of_a_trainer.keeps && of_a_trainer.logged.size() == 1));
 }
 
 TEST_CASE("of other jobs than its own a node says nothing but that it does not run them") {
   const peer::Rights some{.jobs = "lab-*"};
-  CHECK(may_say(some, ExchangeRequest{}, "lab-1", false));
-  CHECK_FALSE(may_say(some, ExchangeRequest{}, "vision", true));
-  CHECK_FALSE(may_say(some, PullRequest{}, "vision", true));
-  CHECK_FALSE(may_say(some, JobInfo{.state = ReplicaState::joining}, "vision", true));
-  CHECK(may_say(some, JobInfo{.state = ReplicaState::absent}, "vision", true));
+  CHECK(may_say(some, ExchangeRequest{}, "lab-1"));
+  CHECK_FALSE(may_say(some, ExchangeRequest{}, "vision"));
+  CHECK_FALSE(may_say(some, PullRequest{}, "vision"));
+  CHECK_FALSE(may_say(some, JobInfo{.state = ReplicaState::joining}, "vision"));
+  CHECK(may_say(some, JobInfo{.state = ReplicaState::absent}, "vision"));
 }
 
 TEST_CASE("with an authority only what it has signed changes the settings of a job") {

@@ -45,6 +45,21 @@ TEST_CASE("what is signed of certificates is as written down") {
         "0c5306723b7a7560ac00f98e8d3704a0562e3f30fff834c0d0246bd0b4d21b90");
 }
 
+TEST_CASE("a certificate names one of the roles") {
+  const SigningKey authority = SigningKey::generate();
+  for (const Role role : {Role::follows, Role::trains, Role::keeps}) {
+    CHECK(role_named(word_of(role)) == role);
+    Warrant warrant = a_warrant();
+    warrant.rights.role = role;
+    const Certificate certificate = UsableWarrant::make(warrant, authority).certify(node_id(5), now);
+    CHECK(parse_certificate(bytes_of(certificate)) == certificate);
+  }
+  CHECK_FALSE(role_named("operate"));
+  Warrant warrant = a_warrant();
+  warrant.rights.role = static_cast<Role>(role_words.size());
+  CHECK_FALSE(parse_certificate(bytes_of(UsableWarrant::make(warrant, authority).certify(node_id(5), now))));
+}
+
 TEST_CASE("the authority stands behind a certificate, and behind no change of it") {
   const SigningKey authority = SigningKey::generate();
   const UsableWarrant usable = UsableWarrant::make(a_warrant(), authority);
@@ -60,16 +75,17 @@ TEST_CASE("the authority stands behind a certificate, and behind no change of it
   CHECK(flaw(usable.certify(node_id(5), now + hour)).empty());
   CHECK(flaw(usable.certify(node_id(5), now + hour + 1)).find("invitation had expired") != std::string::npos);
   CHECK_FALSE(flaw(certificate, now - max_ahead_us - 1).empty());
-  const std::vector<std::function<void(Certificate&)>> changes{[](Certificate& c) { c.made_at -= 1; },
-                                                               [](Certificate& c) { c.signature[63] ^= 1; },
-                                                               [](Certificate& c) { c.warrant.nodes = 0; },
-                                                               [](Certificate& c) { c.warrant.rights.trains = false; },
-                                                               [](Certificate& c) { c.warrant.rights.jobs = "*"; },
-                                                               [](Certificate& c) { c.warrant.usable_until += 1; },
-                                                               [](Certificate& c) { c.warrant.valid_until += 1; },
-                                                               [](Certificate& c) { c.warrant.invitation[0] ^= 1; },
-                                                               [](Certificate& c) { c.warrant.key[0] ^= 1; },
-                                                               [](Certificate& c) { c.warrant.signature[0] ^= 1; }};
+  const std::vector<std::function<void(Certificate&)>> changes{
+      [](Certificate& c) { c.made_at -= 1; },
+      [](Certificate& c) { c.signature[63] ^= 1; },
+      [](Certificate& c) { c.warrant.nodes = 0; },
+      [](Certificate& c) { c.warrant.rights.role = Role::follows; },
+      [](Certificate& c) { c.warrant.rights.jobs = "*"; },
+      [](Certificate& c) { c.warrant.usable_until += 1; },
+      [](Certificate& c) { c.warrant.valid_until += 1; },
+      [](Certificate& c) { c.warrant.invitation[0] ^= 1; },
+      [](Certificate& c) { c.warrant.key[0] ^= 1; },
+      [](Certificate& c) { c.warrant.signature[0] ^= 1; }};
   for (std::size_t i = 0; i < changes.size(); ++i) {
     CAPTURE(i);
     Certificate changed = certificate;

@@ -7,7 +7,7 @@
 namespace gossamer::daemon {
 std::optional<std::string> JobRights::objection_to(std::string_view job, bool keeps) const {
   const peer::Rights rights = overlay_.rights_of(overlay_.node());
-  if (rights.allow_job(job) && (keeps || rights.role == peer::Role::trains)) return std::nullopt;
+  if (rights.allow_job(job) && (keeps || rights.role == peer::NodeRole::trains)) return std::nullopt;
   if (rights.jobs.empty())
     return "this cluster asks for certificates, and this node has none that counts: an operator has to approve it "
            "(gossamerctl approve)";
@@ -17,12 +17,12 @@ std::optional<std::string> JobRights::objection_to(std::string_view job, bool ke
 
 bool JobRights::may_train(const NodeId& node, std::string_view job) const {
   const peer::Rights rights = overlay_.rights_of(node);
-  return rights.role == peer::Role::trains && rights.allow_job(job);
+  return rights.role == peer::NodeRole::trains && rights.allow_job(job);
 }
 
 bool JobRights::may_give(const NodeId& node, std::string_view job) const {
   const peer::Rights rights = overlay_.rights_of(node);
-  return rights.role != peer::Role::follows && rights.allow_job(job);
+  return rights.role != peer::NodeRole::follows && rights.allow_job(job);
 }
 
 bool JobRights::admit(const NodeId& from, Message& message, const JobHere& job) {

@@ -34,21 +34,21 @@ bool may_say(const peer::Rights& rights, const Message& message, std::string_vie
     return true;
   if (!rights.allow_job(job)) return false;
   switch (rights.role) {
-    case peer::Role::follows:
+    case peer::NodeRole::follows:
       return std::visit(Follower{}, message);
-    case peer::Role::keeps:
+    case peer::NodeRole::keeps:
       return std::visit(Keeper{}, message);
-    case peer::Role::trains:
+    case peer::NodeRole::trains:
       return true;
   }
   return false;
 }
 
-JobInfo believed(JobInfo info, peer::Role role) {
-  if (role == peer::Role::trains) return info;
+JobInfo believed(JobInfo info, peer::NodeRole role) {
+  if (role == peer::NodeRole::trains) return info;
   info.keeps = true;
   info.logged.clear();
-  if (role == peer::Role::keeps) return info;
+  if (role == peer::NodeRole::keeps) return info;
   info.follows = true;
   info.clock = 0;  // with a clock of 0 nobody takes its model
   info.trainers = 0;

@@ -15,7 +15,7 @@ namespace gossamer::daemon {
 /// keep jobs takes no part in exact averages.
 [[nodiscard]] bool may_say(const peer::Rights& rights, const Message& message, std::string_view job);
 /// Reduces a JobInfo to what is believed of a node with this role.
-[[nodiscard]] JobInfo believed(JobInfo info, peer::Role role);
+[[nodiscard]] JobInfo believed(JobInfo info, peer::NodeRole role);
 
 /// Whether settings of a job that another node tells may replace the present ones, as far as signatures go. With an
 /// authority only it and its deputies change settings. Settings that programs give when they found the job need no

@@ -69,9 +69,10 @@ class ControlServer::Core : public std::enable_shared_from_this<Core> {
  private:
   struct Connection {
     Connection(asio::io_context& loop, FileDescriptor fd)
-        : socket(loop, asio::local::stream_protocol(), fd.release()), deadline(loop) {}
+        : socket(loop, asio::local::stream_protocol(), fd.release()), deadline(loop), rest(loop) {}
     asio::local::stream_protocol::socket socket;
     asio::steady_timer deadline;
+    asio::steady_timer rest;
     std::string input;
     std::string output;
     Caller caller;
@@ -80,6 +81,8 @@ class ControlServer::Core : public std::enable_shared_from_this<Core> {
   static uid_t user_at(const std::shared_ptr<Connection>& connection) { return connection->caller.user; }
   void accept_some();
   void read_line(std::uint64_t number, Connection& connection);
+  /// Answers the line at once, or when its user has rested.
+  void answer_in_turn(std::uint64_t number, Connection& connection, std::size_t line_bytes);
   void answer(std::uint64_t number, Connection& connection, std::size_t line_bytes);
   void send_and_close(std::uint64_t number, Connection& connection);
   void set_deadline(std::uint64_t number, Connection& connection);
@@ -107,6 +110,7 @@ class ControlServer::Core : public std::enable_shared_from_this<Core> {
   asio::steady_timer look_;
   std::map<std::uint64_t, std::shared_ptr<Connection>> connections_;  // at most max_control_clients
   std::uint64_t next_number_ = 1;
+  std::map<uid_t, std::chrono::steady_clock::time_point> rests_until_;  // users that were answered a short while ago
 };
 
 void ControlServer::Core::accept_when_ready() {
@@ -163,6 +167,7 @@ void ControlServer::Core::close(std::uint64_t number) {
   std::error_code ignored;
   connection->socket.close(ignored);
   connection->deadline.cancel();
+  connection->rest.cancel();
 }
 
 void ControlServer::Core::set_deadline(std::uint64_t number, Connection& connection) {
@@ -177,7 +182,7 @@ void ControlServer::Core::read_line(std::uint64_t number, Connection& connection
   asio::async_read_until(
       connection.socket, asio::dynamic_buffer(connection.input, max_control_line_bytes), '\n',
       on(number, [number](Core& self, Connection& reading, std::error_code error, std::size_t line_bytes) {
-        if (!error) return self.answer(number, reading, line_bytes);
+        if (!error) return self.answer_in_turn(number, reading, line_bytes);
         if (error != asio::error::not_found) {  // the other end has closed
           self.close(number);
           return;
@@ -187,9 +192,25 @@ void ControlServer::Core::read_line(std::uint64_t number, Connection& connection
       }));
 }
 
+void ControlServer::Core::answer_in_turn(std::uint64_t number, Connection& connection, std::size_t line_bytes) {
+  const auto now = std::chrono::steady_clock::now();
+  std::erase_if(rests_until_, [now](const auto& item) { return item.second <= now; });
+  const auto rests = rests_until_.find(connection.caller.user);
+  if (rests == rests_until_.end()) return answer(number, connection, line_bytes);
+  connection.deadline.expires_at(asio::steady_timer::time_point::max());
+  connection.rest.expires_at(rests->second);
+  connection.rest.async_wait(
+      on(number, [number, line_bytes](Core& self, Connection& rested, std::error_code, std::size_t) {
+        self.answer_in_turn(number, rested, line_bytes);
+      }));
+}
+
 void ControlServer::Core::answer(std::uint64_t number, Connection& connection, std::size_t line_bytes) {
+  const auto begun = std::chrono::steady_clock::now();
   connection.output =
       control_answer(std::string_view(connection.input).substr(0, line_bytes), handler_, connection.caller);
+  const auto ended = std::chrono::steady_clock::now();
+  rests_until_[connection.caller.user] = ended + control_rest * (ended - begun);
   connection.input.erase(0, line_bytes);
   set_deadline(number, connection);
   asio::async_write(connection.socket, asio::buffer(connection.output),

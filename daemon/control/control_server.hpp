@@ -3,7 +3,8 @@
 //
 // Everything runs on the loop's thread; the handler answers at once. Invariants: at most max_control_clients
 // connections, each with at most one line of max_control_line_bytes in memory and at most control_timeout between two
-// complete lines. What cannot be understood is answered {"error": "..."}.
+// complete lines. No user's requests take more than a tenth of the loop's time: the next one waits as long as it must.
+// What cannot be understood is answered {"error": "..."}.
 
 #pragma once
 
@@ -27,6 +28,8 @@ namespace gossamer::daemon {
 inline constexpr std::size_t max_control_clients = 32;
 inline constexpr std::size_t max_control_line_bytes = 64 * 1024;
 inline constexpr std::chrono::milliseconds default_control_timeout{10'000};
+/// After a request its user's next one waits so many times as long as the answer took.
+inline constexpr int control_rest = 9;
 
 /// Gets a JSON object with a string "command", and the process that has sent it; returns an object.
 using ControlHandler = std::function<nlohmann::json(const nlohmann::json& request, const Caller& caller)>;

@@ -45,7 +45,7 @@ bool read_warrant(Fields& fields, Warrant& warrant) {
   warrant.nodes = static_cast<std::uint32_t>(fields.number(4));
   fields.take(warrant.node.bytes);
   const std::uint64_t role = fields.number(1);
-  warrant.rights.role = static_cast<Role>(role);
+  warrant.rights.role = static_cast<NodeRole>(role);
   warrant.usable_until = static_cast<TimeUs>(fields.number(8));
   warrant.valid_until = static_cast<TimeUs>(fields.number(8));
   warrant.rights.jobs = fields.text(fields.number(1));
@@ -69,10 +69,10 @@ InvitationId random_invitation_id() {
   return id;
 }
 
-std::optional<Role> role_named(std::string_view word) {
+std::optional<NodeRole> role_named(std::string_view word) {
   const auto found = std::ranges::find(role_words, word);
   if (found == role_words.end()) return std::nullopt;
-  return static_cast<Role>(found - role_words.begin());
+  return static_cast<NodeRole>(found - role_words.begin());
 }
 
 bool Rights::allow_job(std::string_view name) const {

@@ -24,21 +24,21 @@ inline constexpr std::size_t max_jobs_text_bytes = 128;
 inline constexpr std::size_t max_certificate_bytes = 512;
 
 /// What a node may do in the jobs that its certificate names.
-enum class Role : std::uint8_t {
+enum class NodeRole : std::uint8_t {
   follows = 0,  ///< it may keep jobs for itself: it takes their models, and gives nothing to others
   trains = 1,   ///< it may do everything
   keeps = 2,    ///< it may keep jobs for all, also as a server, and train none
 };
 /// By number: what operators call the roles.
 inline constexpr std::array<const char*, 3> role_words{"follow", "train", "keep"};
-[[nodiscard]] constexpr const char* word_of(Role role) {
+[[nodiscard]] constexpr const char* word_of(NodeRole role) {
   return role_words[static_cast<std::size_t>(role)];
 }
-[[nodiscard]] std::optional<Role> role_named(std::string_view word);
+[[nodiscard]] std::optional<NodeRole> role_named(std::string_view word);
 
 /// The rights that a certificate gives its node.
 struct Rights {
-  Role role = Role::trains;
+  NodeRole role = NodeRole::trains;
   /// Names of jobs, as patterns of fnmatch(3) with commas between them; at most max_jobs_text_bytes.
   std::string jobs = "*";
 

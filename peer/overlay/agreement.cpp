@@ -358,7 +358,7 @@ Sponsor Agreement::sponsor_by_certificate(const NodeId& node) const {
 Rights Agreement::rights_of(const NodeId& node) const {
   if (!asks_for_certificates()) return {};
   const Certificate* const certificate = certificate_of(node);
-  return certificate != nullptr ? certificate->warrant.rights : Rights{.role = Role::follows, .jobs = ""};
+  return certificate != nullptr ? certificate->warrant.rights : Rights{.role = NodeRole::follows, .jobs = ""};
 }
 
 std::expected<void, std::string> Agreement::take_and_tell(const Certificate& certificate) {

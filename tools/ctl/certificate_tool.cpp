@@ -25,7 +25,7 @@ struct Granted {
   std::string key_file;
   std::string jobs = "*";
   std::string valid = "365d";
-  peer::Role role = peer::Role::trains;
+  peer::NodeRole role = peer::NodeRole::trains;
 };
 
 void add_granted(CLI::App& command, Granted& granted) {
@@ -38,15 +38,16 @@ void add_granted(CLI::App& command, Granted& granted) {
       ->type_name("NAMES")
       ->check(peer::jobs_problem)
       ->needs(signs);
-  const auto add_role = [&](const char* flag, peer::Role role, const char* what) {
+  const auto add_role = [&](const char* flag, peer::NodeRole role, const char* what) {
     return command
         .add_flag_callback(
             flag, [&granted, role] { granted.role = role; }, what)
         ->needs(signs);
   };
   CLI::Option* const keeps =
-      add_role("--only-keeps", peer::Role::keeps, "It may keep jobs, also as their server, and train none");
-  add_role("--only-follows", peer::Role::follows, "It may follow jobs, and gives nothing to others")->excludes(keeps);
+      add_role("--only-keeps", peer::NodeRole::keeps, "It may keep jobs, also as their server, and train none");
+  add_role("--only-follows", peer::NodeRole::follows, "It may follow jobs, and gives nothing to others")
+      ->excludes(keeps);
   command
       .add_option("--valid", granted.valid,
                   "How long the certificate counts, after the invitation has expired (default 365d)")

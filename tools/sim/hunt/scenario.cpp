@@ -285,7 +285,7 @@ namespace {
 
 /// Makes of a message what is believed of a node that may only follow. False: nothing.
 bool is_heard_of_follower(Message& message) {
-  constexpr auto role = peer::Role::follows;
+  constexpr auto role = peer::NodeRole::follows;
   if (!daemon::may_say({.role = role}, message, "simulated")) return false;
   if (auto* info = std::get_if<JobInfo>(&message)) *info = daemon::believed(std::move(*info), role);
   return true;

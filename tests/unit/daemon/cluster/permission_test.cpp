@@ -9,8 +9,8 @@ using namespace gossamer::daemon;
 
 namespace {
 
-const peer::Rights follows{.role = peer::Role::follows};
-const peer::Rights keeps{.role = peer::Role::keeps};
+const peer::Rights follows{.role = peer::NodeRole::follows};
+const peer::Rights keeps{.role = peer::NodeRole::keeps};
 
 const JobInfo told{.name = "job",
                    .state = ReplicaState::running,
@@ -52,7 +52,7 @@ TEST_CASE("who may only keep jobs gives models and serves, and averages nothing"
 }
 
 TEST_CASE("who may only follow counts as somebody who keeps the job and has nothing to give") {
-  const JobInfo heard = believed(told, peer::Role::follows);
+  const JobInfo heard = believed(told, peer::NodeRole::follows);
   CHECK((heard.keeps && heard.follows));
   CHECK(heard.state == ReplicaState::running);
   CHECK((heard.clock == 0 && heard.finishing == Finishing::no && heard.settings.version == 0 && heard.trainers == 0 &&
@@ -60,14 +60,14 @@ TEST_CASE("who may only follow counts as somebody who keeps the job and has noth
   // What the authority has signed holds, whoever tells it.
   JobInfo tells_signed = told;
   tells_signed.settings.signature = peer::SigningKey::generate().sign({});
-  CHECK(believed(tells_signed, peer::Role::follows).settings == tells_signed.settings);
+  CHECK(believed(tells_signed, peer::NodeRole::follows).settings == tells_signed.settings);
 }
 
 TEST_CASE("who may only keep jobs trains none, whatever it says") {
-  const JobInfo heard = believed(told, peer::Role::keeps);
+  const JobInfo heard = believed(told, peer::NodeRole::keeps);
   CHECK((heard.keeps && !heard.follows && heard.logged.empty()));
   CHECK((heard.clock == told.clock && heard.finishing == told.finishing && heard.trainers == told.trainers));
-  const JobInfo of_a_trainer = believed(told, peer::Role::trains);
+  const JobInfo of_a_trainer = believed(told, peer::NodeRole::trains);
   CHECK((!of_a_trainer.keeps && of_a_trainer.logged.size() == 1));
 }
 

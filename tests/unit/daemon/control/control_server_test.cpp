@@ -92,6 +92,32 @@ TEST_CASE("a connection asks as often as it likes") {
   CHECK(daemon.requests == 3);
 }
 
+TEST_CASE("nobody's requests take more than a tenth of the loop's time") {
+  using Clock = std::chrono::steady_clock;
+  Serving daemon;
+  std::vector<Clock::duration> took;
+  daemon.table = {{"look", CommandFor::everyone, [&](const json&) -> json {
+                     const auto begun = Clock::now();
+                     while (Clock::now() - begun < 2ms) {
+                     }
+                     took.push_back(Clock::now() - begun);
+                     return {{"times", took.size()}};
+                   }}};
+  const auto begun = Clock::now();
+  const gossamer::FileDescriptor sockets[] = {daemon.connect(), daemon.connect()};  // of one user
+  for (int i = 0; i < 5; ++i) {
+    for (const auto& socket : sockets)
+      REQUIRE(::send(socket.get(), "{\"command\": \"look\"}\n", 20, MSG_NOSIGNAL) == 20);
+    for (const auto& socket : sockets)
+      CHECK(daemon.line(socket)->contains("times"));
+  }
+  REQUIRE(took.size() == 10);
+  Clock::duration least{};
+  for (std::size_t i = 0; i + 1 < took.size(); ++i)
+    least += (1 + control_rest) * took[i];
+  CHECK(Clock::now() - begun >= least);
+}
+
 TEST_CASE("what changes the cluster is for root and the daemon's user") {
   Serving daemon;
   const auto echo = [&](const json& request) { return daemon.echo(request); };

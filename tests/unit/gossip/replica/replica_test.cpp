@@ -250,6 +250,26 @@ TEST_CASE("a sponsor with several nodes has its part of the exchanges, also wher
   CHECK(later <= 3 * served);
 }
 
+TEST_CASE("nodes in quarantine keep no exchanges from those that are well, unless they only say so", "[replica]") {
+  constexpr Sponsor shared = 7;
+  Lone lone({.period_us = us_per_s});
+  for (std::uint8_t number = 1; number <= 4; ++number) {
+    lone.replica->link_up(node_id(number), lone.out, number <= 2 ? shared : no_sponsor);
+    JobInfo info = Lone::info(ReplicaState::running);
+    info.quarantined = number > 2;
+    lone.hear(number, info);
+    lone.replica->set_link(node_id(number), {.backlog_us = us_per_s});  // it may ask, and is asked nothing
+  }
+  lone.tick(100 * us_per_s);
+  for (std::size_t i = 0; i < 2 * remembered_partners; ++i) {
+    CHECK(lone.answers(1 + i % 2));
+    lone.tick(us_per_s / 2);
+  }
+  CHECK(lone.answers(3));
+  CHECK(lone.answers(4));
+  CHECK_FALSE(lone.answers(1));
+}
+
 TEST_CASE("who waits for its sponsor's share goes before another that this node would ask", "[replica]") {
   constexpr Sponsor shared = 7;
   Lone lone({.period_us = us_per_s / 20, .in_flight = 1});

@@ -47,7 +47,7 @@ TEST_CASE("what is signed of certificates is as written down") {
 
 TEST_CASE("a certificate names one of the roles") {
   const SigningKey authority = SigningKey::generate();
-  for (const Role role : {Role::follows, Role::trains, Role::keeps}) {
+  for (const NodeRole role : {NodeRole::follows, NodeRole::trains, NodeRole::keeps}) {
     CHECK(role_named(word_of(role)) == role);
     Warrant warrant = a_warrant();
     warrant.rights.role = role;
@@ -56,7 +56,7 @@ TEST_CASE("a certificate names one of the roles") {
   }
   CHECK_FALSE(role_named("operate"));
   Warrant warrant = a_warrant();
-  warrant.rights.role = static_cast<Role>(role_words.size());
+  warrant.rights.role = static_cast<NodeRole>(role_words.size());
   CHECK_FALSE(parse_certificate(bytes_of(UsableWarrant::make(warrant, authority).certify(node_id(5), now))));
 }
 
@@ -79,7 +79,7 @@ TEST_CASE("the authority stands behind a certificate, and behind no change of it
       [](Certificate& c) { c.made_at -= 1; },
       [](Certificate& c) { c.signature[63] ^= 1; },
       [](Certificate& c) { c.warrant.nodes = 0; },
-      [](Certificate& c) { c.warrant.rights.role = Role::follows; },
+      [](Certificate& c) { c.warrant.rights.role = NodeRole::follows; },
       [](Certificate& c) { c.warrant.rights.jobs = "*"; },
       [](Certificate& c) { c.warrant.usable_until += 1; },
       [](Certificate& c) { c.warrant.valid_until += 1; },

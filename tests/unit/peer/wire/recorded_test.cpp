@@ -200,7 +200,7 @@ Certificate certificate(std::uint8_t value) {
   certificate.warrant.invitation.fill(54);
   certificate.warrant.key.fill(55);
   certificate.warrant.nodes = 3;
-  certificate.warrant.rights = {.role = peer::Role::follows, .jobs = "lab-*"};
+  certificate.warrant.rights = {.role = peer::NodeRole::follows, .jobs = "lab-*"};
   certificate.warrant.usable_until = 1'700'000'000'000'000;
   certificate.warrant.valid_until = 1'800'000'000'000'000;
   certificate.warrant.signature = signature(56);

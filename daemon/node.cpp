@@ -397,7 +397,7 @@ void Node::received(const NodeId& from, Message&& message) {
     return;
   }
   if (auto* told = std::get_if<LayoutReply>(&message)) {
-    if (job_rights_->may_give(from, layouts_.asked_job())) layouts_.heard(from, std::move(*told));
+    if (job_rights_->may_give(from, layouts_.asked_job(told->job.name_hash))) layouts_.heard(from, std::move(*told));
     return;
   }
   if (Job* job = job_named(key_of(message)->name_hash)) {
@@ -558,6 +558,7 @@ nlohmann::json Node::answer_job_set(const nlohmann::json& request) {
   const auto name = request.at("job").get<std::string>();
   Job* job = job_named(job_name_hash(name));
   if (job == nullptr || job->client_gone()) return not_attached(name);
+  if (const auto why = job_rights_->objection_to(name, job->info().keeps)) return {{"error", *why}};
   std::vector<JobSetting> changes;
   for (const auto& [key, value] : request.at("values").items())
     changes.push_back({key, value.get<std::string>()});

@@ -216,7 +216,10 @@ void Averages::accept_some() {
     watch_process(session);
     wait_for(session);
   }
-  accept_when_ready();
+  retry_.expires_after(accept_pause);
+  retry_.async_wait([this, alive = alive_](std::error_code error) {
+    if (!error && *alive) accept_when_ready();
+  });
 }
 
 /// Ends the session when the process ends: a child of the process may keep the connection open for longer.

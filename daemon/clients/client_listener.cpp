@@ -139,7 +139,8 @@ void ClientListener::accept_some() {
     retry_.async_wait(later(&ClientListener::accept_some));
     return;
   }
-  accept_when_ready();
+  retry_.expires_after(accept_pause);
+  retry_.async_wait(later(&ClientListener::accept_when_ready));
 }
 
 /// When no descriptors are left, the spare one is used to tell the client why it is refused.

@@ -367,8 +367,15 @@ json ClusterCommands::waiting() const {
     add(member.node, member.name, member.address, "a member");
   for (const peer::WaitingNode& turned_away : overlay_.waiting())
     add(turned_away.node, turned_away.name, turned_away.host, turned_away.why);
-  json nodes = json::array();
+  // First those from where few come: somebody who invents nodes does not bury the others.
+  std::map<std::string, std::size_t> from;
+  for (const auto& [node, entry] : waiting)
+    ++from[entry.at("host").get<std::string>()];
+  std::multimap<std::size_t, json> by_number;
   for (auto& [node, entry] : waiting)
+    by_number.emplace(from.at(entry.at("host").get<std::string>()), std::move(entry));
+  json nodes = json::array();
+  for (auto& [number, entry] : by_number)
     nodes.push_back(std::move(entry));
   return nodes;
 }

@@ -27,7 +27,10 @@ std::invoke_result_t<Parse, std::string> read_as(const StateFolder& state, const
                                                  const char* advice) {
   const auto content = state.load(name);
   if (!content) return std::unexpected(content.error());
-  auto parsed = parse(content->value_or(""));
+  const std::string text = content->value_or("");
+  if (!text.empty() && !text.ends_with('\n'))
+    return std::unexpected(bad_file(state, name, "the end of its last line is missing", advice));
+  auto parsed = parse(text);
   if (parsed) return parsed;
   return std::unexpected(bad_file(state, name, parsed.error(), advice));
 }

@@ -159,7 +159,11 @@ void ControlServer::Core::accept_some() {
     connection.caller = std::move(caller);
     read_line(number, connection);
   }
-  accept_when_ready();
+  retry_.expires_after(accept_pause);
+  retry_.async_wait([weak = weak_from_this()](std::error_code error) {
+    const std::shared_ptr<Core> self = weak.lock();
+    if (self && !error && self->listening_) self->accept_when_ready();
+  });
 }
 
 void ControlServer::Core::close(std::uint64_t number) {
@@ -206,11 +210,10 @@ void ControlServer::Core::answer_in_turn(std::uint64_t number, Connection& conne
 }
 
 void ControlServer::Core::answer(std::uint64_t number, Connection& connection, std::size_t line_bytes) {
+  const uid_t user = connection.caller.user;
   const auto begun = std::chrono::steady_clock::now();
   connection.output =
       control_answer(std::string_view(connection.input).substr(0, line_bytes), handler_, connection.caller);
-  const auto ended = std::chrono::steady_clock::now();
-  rests_until_[connection.caller.user] = ended + control_rest * (ended - begun);
   connection.input.erase(0, line_bytes);
   set_deadline(number, connection);
   asio::async_write(connection.socket, asio::buffer(connection.output),
@@ -221,6 +224,9 @@ void ControlServer::Core::answer(std::uint64_t number, Connection& connection, s
                         self.read_line(number, written);
                       }
                     }));
+  // Most of what was written is sent by now.
+  const auto ended = std::chrono::steady_clock::now();
+  rests_until_[user] = ended + control_rest * (ended - begun);
 }
 
 void ControlServer::Core::send_and_close(std::uint64_t number, Connection& connection) {

@@ -26,15 +26,28 @@ nlohmann::json LayoutSearch::as_json(const LayoutReply& reply) {
           {"tensors", std::move(tensors)}};
 }
 
+std::string_view LayoutSearch::asked_job(std::uint64_t name_hash) const {
+  const auto found = searches_.find(name_hash);
+  return found == searches_.end() ? std::string_view() : found->second.job;
+}
+
+LayoutSearch::Search& LayoutSearch::search_for(const std::string& job) {
+  Search& search = searches_.try_emplace(job_name_hash(job), Search{.job = job}).first->second;
+  search.used_us = host_.now_us();
+  if (searches_.size() > max_searches)
+    searches_.erase(std::ranges::min_element(searches_, {}, [](const auto& item) { return item.second.used_us; }));
+  return search;
+}
+
 nlohmann::json LayoutSearch::ask(const std::string& job, std::uint64_t layout, std::uint32_t first) {
-  asked_job_ = job;
+  Search& search = search_for(job);
   const LayoutQuery query{.job = {job_name_hash(job), layout}, .first_tensor = first};
-  const bool same = query.job == asked_.job && query.first_tensor == asked_.first_tensor;
-  const bool waited = host_.now_us() - asked_us_ >= patience_us;
+  const bool same = query.job == search.query.job && query.first_tensor == search.query.first_tensor;
+  const bool waited = host_.now_us() - search.asked_us >= patience_us;
   const LayoutReply* told = nullptr;
   const LayoutReply* another = nullptr;
   if (same) {
-    for (const auto& [node, reply] : replies_) {
+    for (const auto& [node, reply] : search.replies) {
       if (reply.tensors.empty()) continue;
       if (told == nullptr) told = &reply;
       if (reply.job != told->job) another = &reply;
@@ -45,28 +58,32 @@ nlohmann::json LayoutSearch::ask(const std::string& job, std::uint64_t layout, s
                                   "they are two jobs under one name; give one of them another name",
                                   job, told->job.layout_hash, another->job.layout_hash)}};
   }
-  if (told != nullptr && (layout != 0 || waited || replies_.size() == asked_nodes_)) return as_json(*told);
-  if (!same || waited) send_queries(query);
-  return {{"asked", asked_nodes_}};
+  if (told != nullptr && (layout != 0 || waited || search.replies.size() == search.nodes)) return as_json(*told);
+  if (!same || waited) send_queries(search, query);
+  return {{"asked", search.nodes}};
 }
 
-void LayoutSearch::send_queries(const LayoutQuery& query) {
+void LayoutSearch::send_queries(Search& search, const LayoutQuery& query) {
   // The parts after the first come from a node that has told the first.
   const auto teller = std::ranges::find_if(
-      replies_, [&](const auto& item) { return item.second.job == query.job && !item.second.tensors.empty(); });
-  const bool goes_on = teller != replies_.end() && query.first_tensor > 0;
+      search.replies, [&](const auto& item) { return item.second.job == query.job && !item.second.tensors.empty(); });
+  const bool goes_on = teller != search.replies.end() && query.first_tensor > 0;
   std::vector<NodeId> nodes = goes_on ? std::vector{teller->first} : host_.neighbours();
-  asked_ = query;
-  asked_us_ = host_.now_us();
-  replies_.clear();
+  search.query = query;
+  search.asked_us = host_.now_us();
+  search.replies.clear();
   std::erase_if(nodes, [&](const NodeId& node) { return !host_.send(node, query); });
-  asked_nodes_ = nodes.size();
+  search.nodes = nodes.size();
 }
 
 void LayoutSearch::heard(const NodeId& from, LayoutReply&& reply) {
-  const bool fits = reply.job.name_hash == asked_.job.name_hash && reply.first_tensor == asked_.first_tensor &&
-                    (asked_.job.layout_hash == 0 || reply.job == asked_.job);
-  if (fits && (replies_.size() < asked_nodes_ || replies_.contains(from))) replies_[from] = std::move(reply);
+  const auto found = searches_.find(reply.job.name_hash);
+  if (found == searches_.end()) return;
+  Search& search = found->second;
+  const LayoutQuery& query = search.query;
+  const bool fits = reply.first_tensor == query.first_tensor && (query.job.layout_hash == 0 || reply.job == query.job);
+  if (fits && (search.replies.size() < search.nodes || search.replies.contains(from)))
+    search.replies[from] = std::move(reply);
 }
 
 }  // namespace gossamer::daemon

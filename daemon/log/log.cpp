@@ -65,7 +65,8 @@ class FieldsFormatter : public spdlog::formatter {
 };
 
 /// Keeps the log from filling the disk. Of errors it leaves out only those that are repeated; what is below "info" is
-/// logged for somebody who has asked for it.
+/// logged for somebody who has asked for it. News and warnings are bounded apart, so that programs that come and go
+/// again and again, and make news each time, drive no warning and no decision out of the log.
 class CalmSink : public spdlog::sinks::dist_sink_mt {
   using Base = spdlog::sinks::dist_sink_mt;
 
@@ -74,27 +75,35 @@ class CalmSink : public spdlog::sinks::dist_sink_mt {
 
  protected:
   void sink_it_(const spdlog::details::log_msg& message) override {
-    for (const RepeatFilter::HeldBack& held_back : filter_.over(message.time)) {
-      const std::string line = fmt::format("{} (and {} more like it within {} s)", held_back.line, held_back.count,
-                                           RepeatFilter::window.count());
-      Base::sink_it_({message.time, {}, message.logger_name, spdlog::level::warn, line});
+    for (Bound* const bound : {&news_, &warnings_}) {
+      for (const RepeatFilter::HeldBack& held_back : bound->filter.over(message.time)) {
+        const std::string line = fmt::format("{} (and {} more like it within {} s)", held_back.line, held_back.count,
+                                             RepeatFilter::window.count());
+        Base::sink_it_({message.time, {}, message.logger_name, bound->level, line});
+      }
     }
-    const bool may_repeat = message.level == spdlog::level::warn || message.level == spdlog::level::err;
-    if (may_repeat && !filter_.say({message.payload.data(), message.payload.size()}, message.time)) return;
-    const bool has_budget = message.level == spdlog::level::info || message.level == spdlog::level::warn;
-    if (has_budget && !budget_.take(message.time)) return;
-    if (const std::uint64_t left_out = budget_.take_left_out(); left_out > 0) {
-      const std::string line =
-          fmt::format("{} lines are left out here: the log takes {} at once, and {} a second after that", left_out,
-                      LineBudget::burst, LineBudget::per_s);
-      Base::sink_it_({message.time, {}, message.logger_name, spdlog::level::warn, line});
+    if (message.level >= spdlog::level::info && message.level <= spdlog::level::err) {
+      Bound& bound = message.level == spdlog::level::info ? news_ : warnings_;
+      if (!bound.filter.say({message.payload.data(), message.payload.size()}, message.time)) return;
+      if (message.level != spdlog::level::err && !bound.budget.take(message.time)) return;
+      if (const std::uint64_t left_out = bound.budget.take_left_out(); left_out > 0) {
+        const std::string line =
+            fmt::format("{} lines are left out here: the log takes {} at once, and {} a second after that", left_out,
+                        LineBudget::burst, LineBudget::per_s);
+        Base::sink_it_({message.time, {}, message.logger_name, spdlog::level::warn, line});
+      }
     }
     Base::sink_it_(message);
   }
 
  private:
-  RepeatFilter filter_;
-  LineBudget budget_;
+  struct Bound {
+    spdlog::level::level_enum level;
+    RepeatFilter filter;
+    LineBudget budget = {};
+  };
+  Bound news_{spdlog::level::info, RepeatFilter(30)};
+  Bound warnings_{spdlog::level::warn, RepeatFilter(5)};
 };
 
 constexpr const char* dated_line = "%Y-%m-%d %H:%M:%S.%e %-7l %v";

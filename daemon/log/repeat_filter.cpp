@@ -27,13 +27,13 @@ bool RepeatFilter::say(std::string_view line, Time now) {
   if (found == kinds_.end()) {
     if (kinds_.size() == max_kinds) {
       const auto oldest = std::ranges::min_element(kinds_, {}, [](const auto& item) { return item.second.begun; });
-      if (oldest->second.count > burst)
-        forgotten_.push_back({std::move(oldest->second.line), oldest->second.count - burst});
+      if (oldest->second.count > burst_)
+        forgotten_.push_back({std::move(oldest->second.line), oldest->second.count - burst_});
       kinds_.erase(oldest);
     }
     found = kinds_.emplace(std::move(name), Kind{.line = std::string(line), .begun = now}).first;
   }
-  return ++found->second.count <= burst;
+  return ++found->second.count <= burst_;
 }
 
 std::vector<RepeatFilter::HeldBack> RepeatFilter::over(Time now) {
@@ -45,7 +45,7 @@ std::vector<RepeatFilter::HeldBack> RepeatFilter::over(Time now) {
       ++item;
       continue;
     }
-    if (kind.count > burst) held_back.push_back({std::move(kind.line), kind.count - burst});
+    if (kind.count > burst_) held_back.push_back({std::move(kind.line), kind.count - burst_});
     item = kinds_.erase(item);
   }
   return held_back;

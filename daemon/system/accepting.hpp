@@ -13,8 +13,10 @@ namespace gossamer::daemon {
 
 /// The pause after a failed accept(), which would fail again at once (no descriptors left).
 inline constexpr std::chrono::milliseconds accept_retry{200};
-/// How many connections are accepted in one turn of the loop.
+/// How many connections are accepted in one turn of the loop, and the pause after it: who connects again and again
+/// takes little of the loop's time.
 inline constexpr int max_accepts_per_turn = 16;
+inline constexpr std::chrono::milliseconds accept_pause{10};
 
 /// The part of a limit that all users together may take, without the owners (is_owner()): three quarters.
 [[nodiscard]] constexpr auto part_for_others(std::unsigned_integral auto most) {

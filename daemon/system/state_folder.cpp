@@ -83,7 +83,8 @@ std::expected<std::optional<std::string>, std::string> StateFolder::load(std::st
   if (!fd) return std::unexpected(failed(file, "cannot be read", errno));
   struct stat kind {};
   if (::fstat(fd.get(), &kind) != 0) return std::unexpected(failed(file, "cannot be read", errno));
-  if (!S_ISREG(kind.st_mode)) return std::unexpected(fmt::format("{}: is no ordinary file", file.string()));
+  if (!S_ISREG(kind.st_mode))
+    return std::unexpected(fmt::format("{}: is no ordinary file; move it away from there", file.string()));
   std::string content(max_file_bytes + 1, '\0');
   std::size_t size = 0;
   while (size < content.size()) {

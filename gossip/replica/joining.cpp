@@ -25,7 +25,7 @@ Joining::Joining(JoiningOptions options, const NodeId& self, const JobKey& job, 
 }
 
 bool Joining::gives(const Neighbour& neighbour, ReplicaState state) const {
-  return neighbour.info && neighbour.info->job == job_ && neighbour.info->state == state &&
+  return neighbour.info && neighbour.info->job == job_ && neighbour.info->state == state && !neighbour.info->follows &&
          neighbour.failed_pulls < max_failed_pulls;
 }
 

@@ -53,11 +53,12 @@ std::size_t Neighbours::linked() const {
   return static_cast<std::size_t>(std::ranges::count_if(table_, [](const auto& item) { return item.second.linked; }));
 }
 
-Neighbours::Voices Neighbours::voices(Sponsor sponsor, TimeUs since_us) const {
+Neighbours::Voices Neighbours::voices(Sponsor sponsor, bool servers, TimeUs since_us) const {
   Voices voices;
   std::set<Sponsor> sponsors;
   for (const auto& [node, neighbour] : table_) {
-    if (!is_sound(neighbour) && !(is_partner(neighbour) && neighbour.exchanged_us > since_us)) continue;
+    if (!averages_with(neighbour, servers)) continue;
+    if (neighbour.info.quarantined && neighbour.exchanged_us <= since_us) continue;
     if (neighbour.sponsor == sponsor) ++voices.nodes;
     if (neighbour.sponsor == no_sponsor || sponsors.insert(neighbour.sponsor).second) ++voices.all;
   }

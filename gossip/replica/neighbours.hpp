@@ -64,15 +64,15 @@ class Neighbours {
   [[nodiscard]] Neighbour* find(const NodeId& node);
   [[nodiscard]] const Neighbour* find(const NodeId& node) const;
   [[nodiscard]] Sponsor sponsor_of(const NodeId& node) const;
-  /// `nodes`: number of partners that the sponsor has admitted. `all`: number of sponsors of all partners, where each
-  /// partner with no_sponsor counts as one. A partner in quarantine counts only if it was exchanged with after
-  /// `since_us`, so it counts if it only says that it is.
+  /// `nodes`: number of partners to average with that the sponsor has admitted. `all`: number of sponsors of all such
+  /// partners, where each partner with no_sponsor counts as one. A partner in quarantine counts only if it was
+  /// exchanged with after `since_us`, so it counts if it only says that it is.
   struct Voices {
     std::size_t nodes = 0;
     std::size_t all = 0;
   };
   [[nodiscard]] std::size_t linked() const;
-  [[nodiscard]] Voices voices(Sponsor sponsor, TimeUs since_us) const;
+  [[nodiscard]] Voices voices(Sponsor sponsor, bool servers, TimeUs since_us) const;
 
   // --- coming and going
   /// A link to the node is up. Null: there is no room for it. `displaced`: the neighbour whose place it took.

@@ -91,7 +91,8 @@ bool ReplicaData::is_over_share(const Fragment& fragment, const NodeId& partner,
   const bool waits = density.is_dense() && fragment.last_exchange.at_us > late_us;
   const std::size_t had = fragment.turns.had(voice_of(partner, sponsor), waits ? TimeUs{-1} : late_us);
   if (had == 0) return false;  // this saves most searches through the neighbours
-  const Neighbours::Voices voices = neighbours.voices(sponsor, late_us);
+  if (is_only_partner(fragments.index_of(fragment), partner)) return false;
+  const Neighbours::Voices voices = neighbours.voices(sponsor, has_servers(), late_us);
   const bool shared = sponsor != no_sponsor && voices.nodes > 1;
   return voices.all >= witnesses_least && (shared || density.is_dense()) &&
          VoiceTurns::is_its_part(had, voices.all, shared ? 0 : turns_by_chance);

@@ -1,9 +1,25 @@
 #include "peer/links/connections.hpp"
 
+#include <arpa/inet.h>
+
 #include <algorithm>
+#include <cstring>
 
 namespace gossamer::peer {
 namespace {
+
+/// The bytes of ZMTP's greeting (RFC 37, section 3.2), which each end sends unasked.
+constexpr std::uint64_t unasked_bytes = 64;
+constexpr std::size_t network_bytes = 8;  // of an IPv6 address: whoever has one address has its whole network
+
+/// Whose the connection is: the address; of an IPv6 address the network.
+std::string host_of(const std::string& address) {
+  in6_addr parsed{};
+  if (::inet_pton(AF_INET6, address.c_str(), &parsed) != 1 || IN6_IS_ADDR_V4MAPPED(&parsed)) return address;
+  std::memset(parsed.s6_addr + network_bytes, 0, sizeof parsed.s6_addr - network_bytes);
+  char text[INET6_ADDRSTRLEN] = {};
+  return ::inet_ntop(AF_INET6, &parsed, text, sizeof text);
+}
 
 /// More than a handshake without properties of its own.
 constexpr std::uint64_t handshake_bytes = 1024;
@@ -31,20 +47,31 @@ void Connections::put(int descriptor, Connection connection) {
 
 void Connections::count(int descriptor, const Connection& connection) {
   if (connection.routing_id.empty())
-    strangers_ += of_host_[connection.end.host].emplace(connection.order, descriptor).second;
+    strangers_ += of_host_[host_of(connection.end.host)].emplace(connection.order, descriptor).second;
 }
 
 void Connections::discount(const Connection& connection) {
-  const auto host = of_host_.find(connection.end.host);
+  const auto host = of_host_.find(host_of(connection.end.host));
   if (!connection.routing_id.empty() || host == of_host_.end()) return;
   strangers_ -= host->second.erase(connection.order);
   if (host->second.empty()) of_host_.erase(host);
 }
 
-/// Chooses the oldest stranger of the host that has the most, and between such hosts the oldest stranger of all.
+/// Chooses the connection that has to go; never the one that has just come, unless its host has more.
 Connections::Table::iterator Connections::one_too_many() {
-  const auto rank = [](const auto& host) { return std::pair(host.second.size(), ~host.second.begin()->first); };
-  return connections_.find(std::ranges::max_element(of_host_, {}, rank)->second.begin()->second);
+  std::size_t most = 0;
+  for (const auto& [host, strangers] : of_host_)
+    most = std::max(most, strangers.size());
+  std::vector<Table::iterator> equals;
+  for (const auto& [host, strangers] : of_host_) {
+    if (strangers.size() < most || (most == 1 && strangers.contains(opened_))) continue;
+    const auto progress = [this](const auto& item) { return connections_.at(item.second).progress; };
+    const auto least = connections_.find(std::ranges::min_element(strangers, {}, progress)->second);  // the oldest such
+    const auto before = [&](const auto& one) { return one->second.progress <=> least->second.progress; };
+    if (!equals.empty() && before(equals.front()) > 0) equals.clear();
+    if (equals.empty() || before(equals.front()) == 0) equals.push_back(least);
+  }
+  return equals[random_.below(equals.size())];
 }
 
 Connections::Table::iterator Connections::take_out(Table::iterator which) {
@@ -118,11 +145,14 @@ std::vector<Connections::Closing> Connections::take_late(TimeUs now) {
   return take(Closing::Why::late, [&](int, const Connection& stranger) { return now - stranger.since >= patience_; });
 }
 
-std::vector<Connections::Closing> Connections::take_greedy(const std::function<std::uint64_t(int)>& received) {
+std::vector<Connections::Closing> Connections::take_greedy(const std::function<TcpBytes(int)>& bytes_on) {
   return take(Closing::Why::too_much, [&](int descriptor, Connection& stranger) {
-    const std::uint64_t bytes = received(descriptor);
-    if (!stranger.bytes_then) stranger.bytes_then = bytes;
-    stranger.bytes = bytes - *stranger.bytes_then;
+    const TcpBytes bytes = bytes_on(descriptor);
+    stranger.progress = bytes.sent > unasked_bytes ? Progress::is_heard
+                        : bytes.received > 0       ? Progress::greets
+                                                   : Progress::silent;
+    if (!stranger.bytes_then) stranger.bytes_then = bytes.received;
+    stranger.bytes = bytes.received - *stranger.bytes_then;
     return stranger.bytes > max_stranger_bytes;
   });
 }

@@ -2,9 +2,11 @@
 //
 // A connection is a stranger's until a hello has been accepted on it. Strangers hold descriptors and memory of this
 // process, so each has `patience`, may send `max_stranger_bytes`, and there are at most `max_strangers` of them. If
-// there is one more, the oldest stranger of the host that has the most is closed. So a host that floods the port closes
-// its own connections, and nodes at other addresses still come in. When a link ends, its connections are strangers
-// again.
+// there is one more, a stranger of the host that has the most is closed. So a host that floods the port closes its own
+// connections, and nodes at other addresses still come in. Addresses of one IPv6 network of 64 bits are one host. Of
+// hosts that have equally many, and of a host's connections, one goes that has got least far in the handshake; among
+// equals chance decides between hosts, so that somebody with many addresses cannot know whom it drives out. When a link
+// ends, its connections are strangers again.
 //
 // Does no I/O: the listener tells of connections by their descriptors, and closes those that are named. One owner.
 
@@ -16,7 +18,9 @@
 #include <string>
 #include <vector>
 
+#include "gossip/random.hpp"
 #include "peer/limits.hpp"
+#include "peer/links/tcp_bytes.hpp"
 
 namespace gossamer::peer {
 
@@ -58,9 +62,9 @@ class Connections {
   void dismiss(const std::string& routing_id, TimeUs now);
   /// The strangers whose time is over. Each is named once.
   [[nodiscard]] std::vector<Closing> take_late(TimeUs now);
-  /// The strangers that have sent too much, each named once. `received` gives the bytes that have ever come on a
-  /// descriptor. Bytes that came on a connection before it was dismissed do not count.
-  [[nodiscard]] std::vector<Closing> take_greedy(const std::function<std::uint64_t(int)>& received);
+  /// The strangers that have sent too much, each named once. `bytes_on` gives the bytes that have ever come and gone on
+  /// a descriptor. Bytes that came on a connection before it was dismissed do not count.
+  [[nodiscard]] std::vector<Closing> take_greedy(const std::function<TcpBytes(int)>& bytes_on);
   /// Bytes that have come from strangers that had sent more than a usual handshake, and whose connections have ended
   /// since forget_bytes().
   [[nodiscard]] std::uint64_t bytes_of_greedy() const { return bytes_of_greedy_; }
@@ -69,6 +73,13 @@ class Connections {
   [[nodiscard]] TimeUs patience() const { return patience_; }
 
  private:
+  /// How far a stranger has got in the handshake, as of the last look.
+  enum class Progress {
+    silent,     ///< it has sent nothing
+    greets,     ///< it has sent something
+    is_heard,   ///< it was answered more than a greeting: it knows the listening key, or has a ticket
+    is_unseen,  ///< nobody has looked yet
+  };
   struct Connection {
     End end;
     std::string routing_id;                       ///< empty: a stranger's
@@ -77,6 +88,7 @@ class Connections {
     std::uint64_t bytes = 0;                      ///< bytes that have come since then, as of the last look
     std::uint64_t order = 0;
     bool spoke = false;
+    Progress progress = Progress::is_unseen;
   };
 
   using Table = std::map<int, Connection>;
@@ -94,11 +106,12 @@ class Connections {
   std::size_t max_strangers_;
   TimeUs patience_;
   Table connections_;  // the key is the descriptor
-  /// By their hosts, the strangers' orders and descriptors: under a flood each that comes has to be quick.
+  /// By their hosts (host_of()), the strangers' orders and descriptors: under a flood each that comes has to be quick.
   std::map<std::string, std::map<std::uint64_t, int>> of_host_;
   std::size_t strangers_ = 0;
   std::uint64_t opened_ = 0;
   std::uint64_t bytes_of_greedy_ = 0;
+  gossip::Random random_{1};
 };
 
 }  // namespace gossamer::peer

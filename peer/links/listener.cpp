@@ -18,7 +18,7 @@
 #include "peer/admission/admission.hpp"
 #include "peer/links/dialling.hpp"
 #include "peer/links/interface.hpp"
-#include "peer/links/received_bytes.hpp"
+#include "peer/links/tcp_bytes.hpp"
 
 namespace gossamer::peer {
 namespace {
@@ -465,7 +465,7 @@ void Listener::tend() {
 /// Closes strangers that have sent too much, and looks again soon as long as there are strangers.
 void Listener::watch_strangers() {
   tend_memory();
-  for (const Connections::Closing& closing : connections_.take_greedy(received_bytes))
+  for (const Connections::Closing& closing : connections_.take_greedy(tcp_bytes))
     hang_up(closing);
   watches_strangers_ = connections_.strangers() > 0;
   if (!watches_strangers_) return;

@@ -81,7 +81,7 @@ void Agreement::hear(const NodeId& from, DenialList list) {
   if (outcome != Hearsay::news) return;
   for (const Denial& denial : list.records) {
     note_taken(from, words_of(denial) + signed_words(denial));
-    self_.log->info("{} tells that node {} is {} in the whole cluster{}{}", from.brief(), denial.node.full(),
+    self_.log->warn("{} tells that node {} is {} in the whole cluster{}{}", from.brief(), denial.node.full(),
                     denial.denied ? "denied" : "allowed", denial.reason.empty() ? "" : ", because: ", denial.reason);
     if (denial.denied && denial.node == self_.identity.node) {
       self_.log->error("the cluster denies this node{}{}: an operator has to allow it (gossamerctl allow {})",
@@ -100,7 +100,7 @@ void Agreement::hear(const NodeId& from, const RingState& state) {
     note_refused(from, std::string("cluster keys that are ") + refused_as(authority()));
   }
   if (outcome != Hearsay::news) return;
-  self_.log->info("heard from {} of a change of the key ring: {} keys", from.brief(), spread_.ring().keys().size());
+  self_.log->warn("heard from {} of a change of the key ring: {} keys", from.brief(), spread_.ring().keys().size());
   follow_change(from, before);
 }
 
@@ -292,7 +292,7 @@ std::expected<void, std::string> Agreement::decide(const Denial& denial) {
   self_.turns->read_clock();
   if (auto consent = check_signed(denial); !consent) return consent;
   if (!spread_.decide(denial)) return std::unexpected("another decision about the node has come meanwhile: try again");
-  self_.log->info("node {} is {} in the whole cluster", denial.node.brief(), denial.denied ? "denied" : "allowed");
+  self_.log->warn("node {} is {} in the whole cluster", denial.node.brief(), denial.denied ? "denied" : "allowed");
   enforce_denials();
   note_taken(self_.identity.node, words_of(denial) + signed_words(denial));
   return {};
@@ -319,7 +319,7 @@ std::expected<void, std::string> Agreement::set_authority(const std::optional<Pu
         "authority");
     return {};
   }
-  self_.log->info("{} decides in this cluster: every member is told", hex(*authority));
+  self_.log->warn("{} decides in this cluster: every member is told", hex(*authority));
   for (const auto& [node, entry] : std::map(spread_.denials().entries())) {
     Denial denial = entry.denial;
     const auto found = signatures.find(denial.statement());
@@ -504,7 +504,7 @@ std::expected<void, std::string> Agreement::add_key(const RingKey& key) {
   KeyRing ring = spread_.ring();
   if (auto added = ring.add(key); !added) return added;
   if (auto changed = change_ring(std::move(ring)); !changed) return changed;
-  self_.log->info("made the cluster key {}: it is told to every member", hex(key.key.fingerprint()));
+  self_.log->warn("made the cluster key {}: it is told to every member", hex(key.key.fingerprint()));
   return {};
 }
 
@@ -519,7 +519,7 @@ std::expected<void, std::string> Agreement::retire_key(const RetiredKey& key) {
   KeyRing ring = spread_.ring();
   if (auto retired = ring.retire(key); !retired) return retired;
   if (auto changed = change_ring(std::move(ring)); !changed) return changed;
-  self_.log->info("retired the cluster key {}: every member is told", hex(key.fingerprint));
+  self_.log->warn("retired the cluster key {}: every member is told", hex(key.fingerprint));
   return {};
 }
 

@@ -169,7 +169,7 @@ void Overlay::note_closing(const Connections::Closing& closing) {
     case Connections::Closing::Why::too_much:
       return self_.log->info("closed a connection from {}: it sent much, and was not admitted", closing.end.host);
     case Connections::Closing::Why::too_many:
-      return self_.log->warn("closed a connection from {}: too many are not admitted, most of them from there",
+      return self_.log->warn("closed a connection from {}: too many are not admitted, and no address has more of them",
                              closing.end.host);
   }
 }

@@ -127,6 +127,8 @@ JsonAnswer invite(const Invited& wanted, const Invocation& call) {
   const auto expires_at = answer->at("expires_at_us").get<TimeUs>();
   if (expires_at > time_of_day() + *seconds_of(wanted.expires) * us_per_s + peer::max_ahead_us)
     return failure("the daemon makes the invitation last much longer than was asked for: nothing was signed");
+  if (!call.as_json)
+    fmt::print(stderr, "Who joins by it may {} {}.\n", peer::word_of(wanted.granted.role), wanted.granted.jobs);
   peer::Warrant warrant = warrant_of(wanted.granted, wanted.nodes, expires_at);
   if (!peer::parse_hex(answer->at("id").get<std::string>(), warrant.invitation))
     return failure("the daemon's answer names no invitation");
@@ -276,7 +278,10 @@ bool agrees_to(const Approved& wanted, const std::vector<Approval>& approvals, c
     if (const auto held = std::ranges::find_if(known, of_it); held != known.end())
       more += fmt::format("{}has one to {}, until {}", more.empty() ? "" : "; ", rights_in(*held),
                           text_in(*held, "valid_until"));
-    fmt::print(stderr, "To be approved: {} {}\n", safe_text(approval.node), more);
+    const std::string rights = approval.held.is_null()
+                                   ? fmt::format("{} {}", peer::word_of(wanted.granted.role), wanted.granted.jobs)
+                                   : rights_in(approval.held);
+    fmt::print(stderr, "To be approved: {} {}; it may then {}\n", safe_text(approval.node), more, rights);
   }
   return !wanted.nodes.empty() || wanted.yes || approvals.empty() || is_confirmed("Give all of these a certificate?");
 }

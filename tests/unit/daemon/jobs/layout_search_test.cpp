@@ -59,6 +59,29 @@ TEST_CASE("the tensors of a job come part by part, from a node that has told the
   CHECK(search.ask("digits", 0xabc, 1).at("tensors")[0][0] == "w1");
 }
 
+TEST_CASE("searches for several jobs go on side by side") {
+  Neighbourhood host;
+  LayoutSearch search(host);
+  (void)search.ask("digits", 0, 0);
+  for (int i = 0; i < 100; ++i) {  // nobody runs these
+    host.time_us += us_per_s / 1000;
+    (void)search.ask("other " + std::to_string(i % 20), 0, 0);
+    CHECK(search.ask("digits", 0, 0).contains("asked"));
+  }
+  CHECK(search.asked_job(job_name_hash("digits")) == "digits");
+  CHECK(search.asked_job(7).empty());
+  search.heard(node_id(1), reply_of(0xabc));
+  search.heard(node_id(2), reply_of(0xabc));
+  CHECK(search.ask("digits", 0, 0).contains("tensors"));
+  // Of the many that were asked for, the latest are remembered.
+  for (int i = 0; i < 1000; ++i) {
+    ++host.time_us;
+    (void)search.ask("many " + std::to_string(i), 0, 0);
+  }
+  CHECK(search.asked_job(job_name_hash("digits")).empty());
+  CHECK(search.asked_job(job_name_hash("many 999")) == "many 999");
+}
+
 TEST_CASE("nodes with different models under one name are told apart, and silent ones are not waited for") {
   Neighbourhood host;
   LayoutSearch search(host);

@@ -130,9 +130,23 @@ TEST_CASE("a warning that is said again and again does not fill the disk") {
   REQUIRE(log);
   for (int i = 0; i < 1000; ++i)
     log->logger().warn("refused {}.", i);
-  for (int i = 0; i < 20; ++i)
+  for (int i = 0; i < 100; ++i)
     log->logger().info("information {}.", i);
   const std::string text = test::read_file(file);
   CHECK_THAT(text, Contains("refused 0.") && Contains("refused 4.") && !Contains("refused 5."));
-  CHECK_THAT(text, Contains("information 19."));
+  CHECK_THAT(text, Contains("information 29.") && !Contains("information 30."));
+}
+
+TEST_CASE("news without end drive no warning out of the log") {
+  const test::TemporaryFolder folder;
+  const auto file = folder.path() / "log";
+  auto log = Log::open({LogLevel::info, file});
+  REQUIRE(log);
+  for (int i = 0; i < 10'000; ++i)  // each is of a kind of its own
+    log->logger().info("process {} is gone",
+                       std::string(1, static_cast<char>('a' + i % 26)) + std::string(i / 26, 'b'));
+  log->logger().warn("node x is denied in the whole cluster");
+  log->logger().info("another process is gone");
+  const std::string text = test::read_file(file);
+  CHECK_THAT(text, Contains("is denied in the whole cluster") && !Contains("another process is gone"));
 }

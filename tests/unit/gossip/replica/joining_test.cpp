@@ -113,6 +113,27 @@ TEST_CASE("alone, a newcomer begins with its own model", "[joining]") {
   CHECK_FALSE(one.out.finished);  // it finishes only once
 }
 
+TEST_CASE("nobody asks for the model of a node that may only follow", "[joining]") {
+  Newcomer one(1);
+  one.link_up(2);
+  one.link_up(3);
+  JobInfo follows = info(ReplicaState::running);
+  follows.keeps = follows.follows = true;
+  follows.clock = 0;
+  one.hear(2, follows);
+  one.hear(3, info(ReplicaState::running));
+  one.tick();
+  CHECK(one.pulls_from(2).empty());
+  CHECK_FALSE(one.pulls_from(3).empty());
+  // If no other is left, the newcomer begins with its own model.
+  Newcomer alone(1, 4, 33);
+  alone.link_up(2);
+  alone.hear(2, follows);
+  alone.tick();
+  CHECK(alone.out.finished);
+  CHECK(alone.out.take.empty());
+}
+
 TEST_CASE("one that keeps the job begins nothing without a trained model, and nobody waits for it", "[joining]") {
   Newcomer keeper(1, 4, 0, true);
   keeper.tick(us_per_s);

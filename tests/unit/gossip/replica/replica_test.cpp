@@ -331,6 +331,48 @@ TEST_CASE("where members have certificates, who asks often gets its part of the 
   CHECK(lone.answers(1));
 }
 
+TEST_CASE("where members have certificates, nodes that keep the job take no part from those that train", "[replica]") {
+  const auto keeper = [](bool follows) {
+    JobInfo info = Lone::info(ReplicaState::running);
+    info.keeps = true;
+    info.follows = follows;
+    return info;
+  };
+  Lone lone({.period_us = us_per_s});
+  lone.replica->set_certified_members(3);
+  lone.meet(1);
+  for (std::uint8_t number = 2; number <= 3; ++number) {
+    lone.meet(number);
+    lone.hear(number, keeper(number == 3));
+  }
+  lone.replica->set_link(node_id(1), {.backlog_us = us_per_s});  // it may ask, and is asked nothing
+  for (std::size_t i = 0; i < 2 * remembered_partners; ++i) {
+    CHECK(lone.answers(1));
+    lone.tick(us_per_s / 2);
+  }
+  // A worker asks the fragment's server and nobody else.
+  Lone worker({.codec = Codec::f32, .period_us = us_per_s, .partners = {.policy = PartnerPolicy::owner}});
+  worker.replica->set_certified_members(3);
+  worker.meet(1);
+  for (std::uint8_t number = 2; number <= 3; ++number) {
+    worker.meet(number);
+    worker.hear(number, keeper(false));
+  }
+  std::size_t asked = 0;
+  for (std::size_t i = 0; i < 3 * remembered_partners; ++i) {
+    worker.publish(worker.replica->clock() + 1);
+    worker.tick(3 * us_per_s / 2);
+    worker.recall();
+    worker.work();
+    for (const auto& [to, request] : worker.sent<ExchangeRequest>()) {
+      ++asked;
+      worker.hear(to, Lone::reply_to(request));
+      worker.work();
+    }
+  }
+  CHECK(asked >= 2 * remembered_partners);
+}
+
 TEST_CASE("a fragment that holds statistics travels in f32", "[replica]") {
   Lone lone({}, 3);
   lone.replica->set_options({.codec = Codec::q8});

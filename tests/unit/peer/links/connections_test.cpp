@@ -3,6 +3,8 @@
 #include "peer/links/connections.hpp"
 
 #include <algorithm>
+#include <map>
+#include <set>
 
 #include "catch.hpp"
 #include "gossip/random.hpp"
@@ -11,7 +13,7 @@ using namespace gossamer;
 using namespace gossamer::peer;
 using Why = Connections::Closing::Why;
 
-TEST_CASE("one stranger too many: the oldest goes of the host that has the most") {
+TEST_CASE("one stranger too many: one goes of the host that has the most") {
   Connections connections(4, 100);
   CHECK_FALSE(connections.opened(10, {"a", 1}, 0));
   CHECK_FALSE(connections.opened(11, {"b", 1}, 0));
@@ -24,11 +26,54 @@ TEST_CASE("one stranger too many: the oldest goes of the host that has the most"
   const auto newcomer = connections.opened(14, {"d", 1}, 0);
   REQUIRE(newcomer);
   CHECK(newcomer->descriptor == 9);
-  // All hosts have one connection, so the oldest is closed.
-  const auto oldest = connections.opened(15, {"e", 1}, 0);
-  REQUIRE(oldest);
-  CHECK(oldest->descriptor == 10);
+  // All hosts have one connection, so any of them is closed, but for the newcomer.
+  const auto any = connections.opened(15, {"e", 1}, 0);
+  REQUIRE(any);
+  CHECK(any->descriptor != 15);
   CHECK(connections.strangers() == 4);
+}
+
+TEST_CASE("of hosts with equally many strangers, one that has got least far gives way, and which of them is chance") {
+  constexpr int most = 16;
+  std::map<int, TcpBytes> bytes;
+  const auto bytes_on = [&](int descriptor) { return bytes[descriptor]; };
+  std::set<int> closed;
+  for (int round = 0; round < 4; ++round) {
+    Connections connections(most, 100);
+    const auto come = [&](int descriptor, TcpBytes traffic) {
+      bytes[descriptor] = traffic;
+      return connections.opened(descriptor, {"host " + std::to_string(descriptor), 1}, 0);
+    };
+    CHECK_FALSE(come(1, {.received = 300, .sent = 234}));  // has been welcomed
+    CHECK_FALSE(come(2, {.received = 64, .sent = 64}));    // has greeted
+    for (int descriptor = 3; descriptor <= most; ++descriptor)
+      CHECK_FALSE(come(descriptor, {.received = 0, .sent = 64}));
+    CHECK(connections.take_greedy(bytes_on).empty());
+    // Silent ones from many addresses drive out each other only.
+    for (int descriptor = 100; descriptor < 100 + 3 * most; ++descriptor) {
+      const auto closing = come(descriptor, {.received = 0, .sent = 64});
+      REQUIRE(closing);
+      CHECK((closing->descriptor > 2 && closing->descriptor != descriptor));
+      closed.insert(closing->descriptor);
+      (void)connections.take_greedy(bytes_on);
+    }
+  }
+  CHECK(closed.size() > most);
+}
+
+TEST_CASE("the addresses of one IPv6 network are one host") {
+  Connections connections(3, 100);
+  CHECK_FALSE(connections.opened(3, {"fd77:1:0:1::2", 1}, 0));
+  CHECK_FALSE(connections.opened(4, {"fd77:1:0:1::3", 1}, 0));
+  CHECK_FALSE(connections.opened(5, {"fd77:1:0:2::2", 1}, 0));
+  const auto closing = connections.opened(6, {"10.0.0.1", 1}, 0);
+  REQUIRE(closing);
+  CHECK(closing->descriptor == 3);
+  // IPv4 in IPv6 is as it is.
+  Connections mapped(2, 100);
+  CHECK_FALSE(mapped.opened(3, {"::ffff:10.0.0.1", 1}, 0));
+  CHECK_FALSE(mapped.opened(4, {"::ffff:10.0.0.2", 1}, 0));
+  CHECK_FALSE(mapped.opened(5, {"::ffff:10.0.0.1", 2}, 0)->descriptor == 4);
 }
 
 TEST_CASE("a stranger that is admitted has all the time, until it is dismissed") {
@@ -110,7 +155,7 @@ TEST_CASE("a stranger that sends too much is closed, and what came before it was
   CHECK_FALSE(connections.opened(4, {"a", 2}, 0));
   connections.admit(4, {"a", 2}, "name");
   std::map<int, std::uint64_t> bytes{{3, max_stranger_bytes}, {4, 10 * max_stranger_bytes}};
-  const auto received = [&](int descriptor) { return bytes[descriptor]; };
+  const auto received = [&](int descriptor) { return TcpBytes{.received = bytes[descriptor]}; };
   CHECK(connections.take_greedy(received).empty());
   bytes[3] = max_stranger_bytes + 1;
   const auto greedy = connections.take_greedy(received);
@@ -134,8 +179,8 @@ TEST_CASE("bytes of a usual handshake do not count, nor do those of admitted nod
   for (int descriptor = 3; descriptor < 7; ++descriptor)
     CHECK_FALSE(connections.opened(descriptor, {"a", descriptor}, 0));
   connections.admit(5, {"a", 5}, "name");
-  const auto received = [](int descriptor) {
-    return descriptor == 3 ? 600 : descriptor == 6 ? max_stranger_bytes : 2 * max_stranger_bytes;
+  const auto received = [](int descriptor) -> TcpBytes {
+    return {.received = descriptor == 3 ? 600 : descriptor == 6 ? max_stranger_bytes : 2 * max_stranger_bytes};
   };
   CHECK(connections.take_greedy(received).size() == 1);
   for (int descriptor = 3; descriptor < 7; ++descriptor)

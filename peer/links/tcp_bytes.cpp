@@ -1,4 +1,4 @@
-#include "peer/links/received_bytes.hpp"
+#include "peer/links/tcp_bytes.hpp"
 
 // The C library's <netinet/tcp.h>, which Asio includes, has an older tcp_info, and the two cannot be had together.
 #include <linux/tcp.h>
@@ -7,10 +7,11 @@
 
 namespace gossamer::peer {
 
-std::uint64_t received_bytes(int descriptor) {
+TcpBytes tcp_bytes(int descriptor) {
   tcp_info info{};
   socklen_t size = sizeof info;
-  return ::getsockopt(descriptor, IPPROTO_TCP, TCP_INFO, &info, &size) == 0 ? info.tcpi_bytes_received : 0;
+  if (::getsockopt(descriptor, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return {};
+  return {.received = info.tcpi_bytes_received, .sent = info.tcpi_bytes_sent};
 }
 
 }  // namespace gossamer::peer

@@ -259,9 +259,13 @@ TEST_CASE("no user locks out another, or the owners") {
     REQUIRE(::syscall(SYS_setresuid, -1, user, -1) == 0);
     open.push_back(daemon.connect());
     REQUIRE(::syscall(SYS_setresuid, -1, 0, -1) == 0);
-    for (int turn = 0; turn < 20; ++turn)
-      daemon.loop.poll();
-    return daemon.server->clients() > before;
+    bool refused = false;
+    REQUIRE(test::run_until(daemon.loop, [&] {
+      char first = 0;
+      refused = ::recv(open.back().get(), &first, 1, MSG_DONTWAIT | MSG_PEEK) == 1;
+      return refused || daemon.server->clients() > before;
+    }));
+    return !refused;
   };
   std::size_t first = 0;
   while (connected_as(54'321))

@@ -291,12 +291,13 @@ struct Initiator::Choice {
 };
 
 /// An owner that trains asks anyone. A server asks only when nobody has asked it for long: others may take another node
-/// for the owner.
+/// for the owner, or let this one only follow. Once they have answered, it asks them like anybody until it is asked
+/// again.
 Initiator::Choice Initiator::choice(const Fragment& fragment, TimeUs now_us) const {
   const bool hurry = data_.hurries(fragment);
   if (!data_.has_servers() || !data_.description.keeps || data_.leaving) return {.hurry = hurry};
   const TimeUs unasked_us = std::max(unasked_least_us, hurry ? 0 : unasked_periods * data_.pace.period_us());
-  const bool was_asked = !hurry || fragment.last_exchange.role == LastExchange::Role::responder;
+  const bool was_asked = fragment.last_exchange.role == LastExchange::Role::responder;
   return {.hurry = hurry, .serves = true, .asked = was_asked && now_us - fragment.last_exchange.at_us < unasked_us};
 }
 

@@ -15,6 +15,7 @@
 #include <asio/write.hpp>
 #include <cerrno>
 #include <cstring>
+#include <ctime>
 #include <map>
 #include <optional>
 #include <ranges>
@@ -26,6 +27,13 @@
 
 namespace gossamer::daemon {
 namespace {
+
+/// Of this thread.
+std::chrono::nanoseconds processor_time() {
+  timespec time{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
+}
 
 std::string error_line(std::string_view what) {
   return nlohmann::json{{"error", what}}.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
@@ -87,6 +95,13 @@ class ControlServer::Core : public std::enable_shared_from_this<Core> {
   void send_and_close(std::uint64_t number, Connection& connection);
   void set_deadline(std::uint64_t number, Connection& connection);
 
+  /// A handler that acts only while this exists and listens.
+  auto later(void (Core::*action)()) {
+    return [weak = weak_from_this(), action](std::error_code error) {
+      const std::shared_ptr<Core> self = weak.lock();
+      if (self && !error && self->listening_) (self.get()->*action)();
+    };
+  }
   /// A handler that acts only while this exists, the connection is open and the operation was not cancelled. It keeps
   /// the connection's memory until it has run, because a read or write that is cancelled still uses its buffer.
   template <class Action>
@@ -114,18 +129,12 @@ class ControlServer::Core : public std::enable_shared_from_this<Core> {
 };
 
 void ControlServer::Core::accept_when_ready() {
-  acceptor_.async_wait(asio::posix::stream_descriptor::wait_read, [weak = weak_from_this()](std::error_code error) {
-    const std::shared_ptr<Core> self = weak.lock();
-    if (self && !error && self->listening_) self->accept_some();
-  });
+  acceptor_.async_wait(asio::posix::stream_descriptor::wait_read, later(&Core::accept_some));
 }
 
 void ControlServer::Core::look_at_socket() {
   look_.expires_after(socket_look_period);
-  look_.async_wait([weak = weak_from_this()](std::error_code error) {
-    const std::shared_ptr<Core> self = weak.lock();
-    if (self && !error && self->listening_) self->look_at_socket();
-  });
+  look_.async_wait(later(&Core::look_at_socket));
   if (!UnixSocket::listen_again(listening_, acceptor_, log_).value_or(false)) return;
   retry_.cancel();
   accept_when_ready();
@@ -141,10 +150,7 @@ void ControlServer::Core::accept_some() {
           "(LimitNOFILE= of the unit)",
           std::strerror(errno));
       retry_.expires_after(accept_retry);
-      return retry_.async_wait([weak = weak_from_this()](std::error_code error) {
-        const std::shared_ptr<Core> self = weak.lock();
-        if (self && !error && self->listening_) self->accept_some();
-      });
+      return retry_.async_wait(later(&Core::accept_some));
     }
     Caller caller = caller_of(socket.get());
     if (!may_connect(caller.user, max_control_clients,
@@ -160,10 +166,7 @@ void ControlServer::Core::accept_some() {
     read_line(number, connection);
   }
   retry_.expires_after(accept_pause);
-  retry_.async_wait([weak = weak_from_this()](std::error_code error) {
-    const std::shared_ptr<Core> self = weak.lock();
-    if (self && !error && self->listening_) self->accept_when_ready();
-  });
+  retry_.async_wait(later(&Core::accept_when_ready));
 }
 
 void ControlServer::Core::close(std::uint64_t number) {
@@ -211,7 +214,7 @@ void ControlServer::Core::answer_in_turn(std::uint64_t number, Connection& conne
 
 void ControlServer::Core::answer(std::uint64_t number, Connection& connection, std::size_t line_bytes) {
   const uid_t user = connection.caller.user;
-  const auto begun = std::chrono::steady_clock::now();
+  const std::chrono::nanoseconds begun = processor_time();
   connection.output =
       control_answer(std::string_view(connection.input).substr(0, line_bytes), handler_, connection.caller);
   connection.input.erase(0, line_bytes);
@@ -225,8 +228,7 @@ void ControlServer::Core::answer(std::uint64_t number, Connection& connection, s
                       }
                     }));
   // Most of what was written is sent by now.
-  const auto ended = std::chrono::steady_clock::now();
-  rests_until_[user] = ended + control_rest * (ended - begun);
+  rests_until_[user] = std::chrono::steady_clock::now() + control_rest * (processor_time() - begun);
 }
 
 void ControlServer::Core::send_and_close(std::uint64_t number, Connection& connection) {

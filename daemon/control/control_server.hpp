@@ -28,7 +28,8 @@ namespace gossamer::daemon {
 inline constexpr std::size_t max_control_clients = 32;
 inline constexpr std::size_t max_control_line_bytes = 64 * 1024;
 inline constexpr std::chrono::milliseconds default_control_timeout{10'000};
-/// After a request its user's next one waits so many times as long as the answer took.
+/// After a request its user's next one waits so many times the processor time that the answer took. While the machine
+/// stands still, or others have the processor, no user waits for that.
 inline constexpr int control_rest = 9;
 
 /// Gets a JSON object with a string "command", and the process that has sent it; returns an object.

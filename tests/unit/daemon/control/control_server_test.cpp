@@ -94,13 +94,18 @@ TEST_CASE("a connection asks as often as it likes") {
 
 TEST_CASE("nobody's requests take more than a tenth of the loop's time") {
   using Clock = std::chrono::steady_clock;
+  const auto processor_time = [] {
+    timespec time{};
+    ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
+  };
   Serving daemon;
   std::vector<Clock::duration> took;
   daemon.table = {{"look", CommandFor::everyone, [&](const json&) -> json {
-                     const auto begun = Clock::now();
-                     while (Clock::now() - begun < 2ms) {
+                     const auto begun = processor_time();
+                     while (processor_time() - begun < 2ms) {
                      }
-                     took.push_back(Clock::now() - begun);
+                     took.push_back(processor_time() - begun);
                      return {{"times", took.size()}};
                    }}};
   const auto begun = Clock::now();

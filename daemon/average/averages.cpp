@@ -172,6 +172,13 @@ std::expected<void, std::string> Averages::open(const std::filesystem::path& soc
   return {};
 }
 
+/// A handler that acts only while this exists.
+auto Averages::later(void (Averages::*action)()) {
+  return [this, alive = alive_, action](std::error_code error) {
+    if (!error && *alive) (this->*action)();
+  };
+}
+
 void Averages::look_at_socket(TimeUs now_us) {
   constexpr TimeUs period_us = std::chrono::microseconds(socket_look_period).count();
   if (!listening_ || now_us - looked_at_socket_us_ < period_us) return;
@@ -182,9 +189,7 @@ void Averages::look_at_socket(TimeUs now_us) {
 }
 
 void Averages::accept_when_ready() {
-  acceptor_.async_wait(asio::posix::stream_descriptor::wait_read, [this, alive = alive_](std::error_code error) {
-    if (!error && *alive) accept_some();
-  });
+  acceptor_.async_wait(asio::posix::stream_descriptor::wait_read, later(&Averages::accept_some));
 }
 
 void Averages::accept_some() {
@@ -192,9 +197,7 @@ void Averages::accept_some() {
     FileDescriptor socket(::accept4(listening_->get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!socket && (errno == EMFILE || errno == ENFILE)) {
       retry_.expires_after(accept_retry);
-      return retry_.async_wait([this, alive = alive_](std::error_code error) {
-        if (!error && *alive) accept_some();
-      });
+      return retry_.async_wait(later(&Averages::accept_some));
     }
     if (!socket) break;
     const auto session = std::make_shared<Session>(loop_, std::move(socket));
@@ -217,9 +220,7 @@ void Averages::accept_some() {
     wait_for(session);
   }
   retry_.expires_after(accept_pause);
-  retry_.async_wait([this, alive = alive_](std::error_code error) {
-    if (!error && *alive) accept_when_ready();
-  });
+  retry_.async_wait(later(&Averages::accept_when_ready));
 }
 
 /// Ends the session when the process ends: a child of the process may keep the connection open for longer.

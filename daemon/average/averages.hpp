@@ -69,6 +69,7 @@ class Averages {
   struct Session;
   using Sessions = std::list<std::shared_ptr<Session>>;
 
+  auto later(void (Averages::*action)());
   void look_at_socket(TimeUs now_us);
   void accept_when_ready();
   void accept_some();

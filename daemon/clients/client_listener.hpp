@@ -69,8 +69,8 @@ class ClientSession {
   [[nodiscard]] const std::shared_ptr<NodeMemory>& kept() const { return kept_; }
   void keep(std::shared_ptr<NodeMemory> memory) { kept_ = std::move(memory); }
 
-  /// What all runs of the client's process have told of the time for which they have served fragments. The sessions of
-  /// a process have it in common.
+  /// The time that all runs of the client's process have served fragments, as they tell it. The process's sessions
+  /// share this number.
   [[nodiscard]] std::uint64_t& process_serving_ns() { return *process_serving_ns_; }
 
   /// Ends the session, for a client that breaks the contract: the connection closes, and `detached` is called soon,

@@ -368,15 +368,13 @@ json ClusterCommands::waiting() const {
   for (const peer::WaitingNode& turned_away : overlay_.waiting())
     add(turned_away.node, turned_away.name, turned_away.host, turned_away.why);
   // First those from where few come: somebody who invents nodes does not bury the others.
-  std::map<std::string, std::size_t> from;
-  for (const auto& [node, entry] : waiting)
-    ++from[entry.at("host").get<std::string>()];
-  std::multimap<std::size_t, json> by_number;
-  for (auto& [node, entry] : waiting)
-    by_number.emplace(from.at(entry.at("host").get<std::string>()), std::move(entry));
-  json nodes = json::array();
-  for (auto& [number, entry] : by_number)
+  std::vector<json> nodes;
+  std::map<json, std::size_t> from;
+  for (auto& [node, entry] : waiting) {
+    ++from[entry.at("host")];
     nodes.push_back(std::move(entry));
+  }
+  std::ranges::stable_sort(nodes, {}, [&](const json& node) { return from.at(node.at("host")); });
   return nodes;
 }
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 namespace gossamer::daemon {
+
 std::optional<std::string> JobRights::objection_to(std::string_view job, bool keeps) const {
   const peer::Rights rights = overlay_.rights_of(overlay_.node());
   if (rights.allow_job(job) && (keeps || rights.role == peer::NodeRole::trains)) return std::nullopt;
@@ -27,12 +28,11 @@ bool JobRights::may_give(const NodeId& node, std::string_view job) const {
 
 bool JobRights::admit(const NodeId& from, Message& message, const JobHere& job) {
   const peer::Rights rights = overlay_.rights_of(from);
-  if (!may_say(rights, message, job.name)) {
+  if (!is_heard(rights, message, job.name)) {
     note_refused(from, fmt::format("the job {} what its certificate does not allow", job.name));
     return false;
   }
   if (auto* info = std::get_if<JobInfo>(&message)) {
-    *info = believed(std::move(*info), rights.role);
     if (!overlay_.deciders()) {
       info->settings.signature.reset();  // without an authority nobody here can check it
     } else if (!may_set(job.settings, info->settings, overlay_.deciders(), job.name, job.joins())) {

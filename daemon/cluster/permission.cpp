@@ -58,6 +58,12 @@ JobInfo believed(JobInfo info, peer::NodeRole role) {
   return info;
 }
 
+bool is_heard(const peer::Rights& rights, Message& message, std::string_view job) {
+  if (!may_say(rights, message, job)) return false;
+  if (auto* info = std::get_if<JobInfo>(&message)) *info = believed(std::move(*info), rights.role);
+  return true;
+}
+
 bool may_set(const JobSettings& present, const JobSettings& heard, const std::optional<peer::Deciders>& deciders,
              std::string_view job, bool joins) {
   if (!deciders || heard <= present) return true;

@@ -16,6 +16,8 @@ namespace gossamer::daemon {
 [[nodiscard]] bool may_say(const peer::Rights& rights, const Message& message, std::string_view job);
 /// Reduces a JobInfo to what is believed of a node with this role.
 [[nodiscard]] JobInfo believed(JobInfo info, peer::NodeRole role);
+/// Both of these: leaves of the message what is believed of a sender with these rights. False: nothing.
+[[nodiscard]] bool is_heard(const peer::Rights& rights, Message& message, std::string_view job);
 
 /// Whether settings of a job that another node tells may replace the present ones, as far as signatures go. With an
 /// authority only it and its deputies change settings. Settings that programs give when they found the job need no

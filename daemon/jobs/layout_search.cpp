@@ -32,11 +32,10 @@ std::string_view LayoutSearch::asked_job(std::uint64_t name_hash) const {
 }
 
 LayoutSearch::Search& LayoutSearch::search_for(const std::string& job) {
-  Search& search = searches_.try_emplace(job_name_hash(job), Search{.job = job}).first->second;
-  search.used_us = host_.now_us();
-  if (searches_.size() > max_searches)
-    searches_.erase(std::ranges::min_element(searches_, {}, [](const auto& item) { return item.second.used_us; }));
-  return search;
+  const std::uint64_t name_hash = job_name_hash(job);
+  if (searches_.size() == max_searches && !searches_.contains(name_hash))
+    searches_.erase(std::ranges::min_element(searches_, {}, [](const auto& item) { return item.second.asked_us; }));
+  return searches_.try_emplace(name_hash, Search{.job = job}).first->second;
 }
 
 nlohmann::json LayoutSearch::ask(const std::string& job, std::uint64_t layout, std::uint32_t first) {

@@ -36,7 +36,6 @@ class LayoutSearch {
     TimeUs asked_us = 0;
     std::map<NodeId, LayoutReply> replies = {};  ///< the answers to `query`
     std::size_t nodes = 0;                       ///< how many were asked
-    TimeUs used_us = 0;
   };
 
   [[nodiscard]] Search& search_for(const std::string& job);

@@ -64,6 +64,9 @@ class FieldsFormatter : public spdlog::formatter {
   bool severity_;
 };
 
+constexpr std::uint64_t news_burst = 30;  // lines of a kind within RepeatFilter::window
+constexpr std::uint64_t warnings_burst = 5;
+
 /// Keeps the log from filling the disk. Of errors it leaves out only those that are repeated; what is below "info" is
 /// logged for somebody who has asked for it. News and warnings are bounded apart, so that programs that come and go
 /// again and again, and make news each time, drive no warning and no decision out of the log.
@@ -102,8 +105,8 @@ class CalmSink : public spdlog::sinks::dist_sink_mt {
     RepeatFilter filter;
     LineBudget budget = {};
   };
-  Bound news_{spdlog::level::info, RepeatFilter(30)};
-  Bound warnings_{spdlog::level::warn, RepeatFilter(5)};
+  Bound news_{spdlog::level::info, RepeatFilter(news_burst)};
+  Bound warnings_{spdlog::level::warn, RepeatFilter(warnings_burst)};
 };
 
 constexpr const char* dated_line = "%Y-%m-%d %H:%M:%S.%e %-7l %v";

@@ -1,4 +1,4 @@
-// What a replica knows of its client's training steps.
+// The time and the samples that a client's training steps take.
 //
 // Pure; one owner.
 

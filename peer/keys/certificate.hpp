@@ -23,7 +23,7 @@ inline constexpr std::size_t max_jobs_text_bytes = 128;
 /// The most bytes of a certificate.
 inline constexpr std::size_t max_certificate_bytes = 512;
 
-/// What a node may do in the jobs that its certificate names.
+/// A node's role in the jobs that its certificate names.
 enum class NodeRole : std::uint8_t {
   follows = 0,  ///< it may keep jobs for itself: it takes their models, and gives nothing to others
   trains = 1,   ///< it may do everything

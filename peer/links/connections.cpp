@@ -59,19 +59,19 @@ void Connections::discount(const Connection& connection) {
 
 /// Chooses the connection that has to go; never the one that has just come, unless its host has more.
 Connections::Table::iterator Connections::one_too_many() {
+  const auto progress_of = [this](int descriptor) { return connections_.at(descriptor).progress; };
   std::size_t most = 0;
   for (const auto& [host, strangers] : of_host_)
     most = std::max(most, strangers.size());
-  std::vector<Table::iterator> equals;
+  std::vector<int> candidates;  // of each host that has most the one that has got least far, the oldest of such
   for (const auto& [host, strangers] : of_host_) {
     if (strangers.size() < most || (most == 1 && strangers.contains(opened_))) continue;
-    const auto progress = [this](const auto& item) { return connections_.at(item.second).progress; };
-    const auto least = connections_.find(std::ranges::min_element(strangers, {}, progress)->second);  // the oldest such
-    const auto before = [&](const auto& one) { return one->second.progress <=> least->second.progress; };
-    if (!equals.empty() && before(equals.front()) > 0) equals.clear();
-    if (equals.empty() || before(equals.front()) == 0) equals.push_back(least);
+    const auto progress = [&](const auto& item) { return progress_of(item.second); };
+    candidates.push_back(std::ranges::min_element(strangers, {}, progress)->second);
   }
-  return equals[random_.below(equals.size())];
+  const auto least = progress_of(std::ranges::min(candidates, {}, progress_of));
+  std::erase_if(candidates, [&](int descriptor) { return progress_of(descriptor) > least; });
+  return connections_.find(candidates[random_.below(candidates.size())]);
 }
 
 Connections::Table::iterator Connections::take_out(Table::iterator which) {

@@ -56,6 +56,14 @@ void add_granted(CLI::App& command, Granted& granted) {
       ->needs(signs);
 }
 
+std::string rights_in(const Granted& granted) {
+  return fmt::format("{} {}", peer::word_of(granted.role), granted.jobs);
+}
+
+std::string rights_in(const json& certificate) {
+  return fmt::format("{} {}", text_in(certificate, "role"), text_in(certificate, "jobs"));
+}
+
 /// Certificates count for `granted.valid` after the last moment at which one can be made.
 peer::Warrant warrant_of(const Granted& granted, std::uint32_t nodes, TimeUs usable_until) {
   return {.nodes = nodes,
@@ -127,8 +135,7 @@ JsonAnswer invite(const Invited& wanted, const Invocation& call) {
   const auto expires_at = answer->at("expires_at_us").get<TimeUs>();
   if (expires_at > time_of_day() + *seconds_of(wanted.expires) * us_per_s + peer::max_ahead_us)
     return failure("the daemon makes the invitation last much longer than was asked for: nothing was signed");
-  if (!call.as_json)
-    fmt::print(stderr, "Who joins by it may {} {}.\n", peer::word_of(wanted.granted.role), wanted.granted.jobs);
+  if (!call.as_json) fmt::print(stderr, "Who joins by it may {}.\n", rights_in(wanted.granted));
   peer::Warrant warrant = warrant_of(wanted.granted, wanted.nodes, expires_at);
   if (!peer::parse_hex(answer->at("id").get<std::string>(), warrant.invitation))
     return failure("the daemon's answer names no invitation");
@@ -264,10 +271,6 @@ std::expected<std::vector<Approval>, ControlError> certificates_to_renew(const A
   return renewals;
 }
 
-std::string rights_in(const json& certificate) {
-  return fmt::format("{} {}", text_in(certificate, "role"), text_in(certificate, "jobs"));
-}
-
 /// Shows which nodes are to be approved. Unless he has typed their names, the operator has to agree.
 bool agrees_to(const Approved& wanted, const std::vector<Approval>& approvals, const json& waiting, const json& known) {
   for (const Approval& approval : approvals) {
@@ -278,9 +281,7 @@ bool agrees_to(const Approved& wanted, const std::vector<Approval>& approvals, c
     if (const auto held = std::ranges::find_if(known, of_it); held != known.end())
       more += fmt::format("{}has one to {}, until {}", more.empty() ? "" : "; ", rights_in(*held),
                           text_in(*held, "valid_until"));
-    const std::string rights = approval.held.is_null()
-                                   ? fmt::format("{} {}", peer::word_of(wanted.granted.role), wanted.granted.jobs)
-                                   : rights_in(approval.held);
+    const std::string rights = approval.held.is_null() ? rights_in(wanted.granted) : rights_in(approval.held);
     fmt::print(stderr, "To be approved: {} {}; it may then {}\n", safe_text(approval.node), more, rights);
   }
   return !wanted.nodes.empty() || wanted.yes || approvals.empty() || is_confirmed("Give all of these a certificate?");

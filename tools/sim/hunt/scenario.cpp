@@ -283,13 +283,7 @@ std::string describe(const Swarm& swarm) {
 
 namespace {
 
-/// Makes of a message what is believed of a node that may only follow. False: nothing.
-bool is_heard_of_follower(Message& message) {
-  constexpr auto role = peer::NodeRole::follows;
-  if (!daemon::may_say({.role = role}, message, "simulated")) return false;
-  if (auto* info = std::get_if<JobInfo>(&message)) *info = daemon::believed(std::move(*info), role);
-  return true;
-}
+const peer::Rights follower_rights{.role = peer::NodeRole::follows};
 
 class World {
  public:
@@ -307,7 +301,7 @@ class World {
     cluster_.on_event = [this](const Cluster::Event& event) { on_event(event); };
     cluster_.tamper = [this](std::size_t from, std::size_t to, Message& message) {
       if (is_liar(from)) tell_another_clock(from, message);
-      if (cluster_.node(from).follows && !is_heard_of_follower(message)) return false;
+      if (cluster_.node(from).follows && !daemon::is_heard(follower_rights, message, "simulated")) return false;
       return !sabotage_.tamper || sabotage_.tamper(from, to, message);
     };
     if (swarm.liars > 0) invariants_.expect_lies([this](std::size_t i) { return is_liar(i); });

@@ -73,7 +73,7 @@ TEST_CASE("searches for several jobs go on side by side") {
   search.heard(node_id(1), reply_of(0xabc));
   search.heard(node_id(2), reply_of(0xabc));
   CHECK(search.ask("digits", 0, 0).contains("tensors"));
-  // Of the many that were asked for, the latest are remembered.
+  // Only the latest searches are remembered.
   for (int i = 0; i < 1000; ++i) {
     ++host.time_us;
     (void)search.ask("many " + std::to_string(i), 0, 0);

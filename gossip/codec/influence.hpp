@@ -77,8 +77,11 @@ class VoiceTurns {
         std::ranges::count_if(last_, [&](const Turn& turn) { return turn.voice == voice && turn.at_us > since_us; }));
   }
   /// True if a voice with `turns` of the last exchanges has had its share of them, 1 / `voices`, and `more` besides.
+  /// With `more`, a third of the nodes may exchange nothing, and the others still have enough turns among themselves.
   [[nodiscard]] static bool is_its_part(std::size_t turns, std::size_t voices, std::size_t more) {
-    return turns * voices >= remembered_partners + more * voices;
+    if (turns * voices < remembered_partners + more * voices) return false;
+    const std::size_t speaking = voices - (voices + 1) / 3;  // the node itself is one of all, too
+    return more == 0 || turns * speaking > remembered_partners;
   }
 
  private:

@@ -80,6 +80,7 @@ struct OwnExchange {
   int follow_up = 0;        ///< 0: the exchange proper; 1: wide blocks with wider steps; 2: still wide blocks, in f32
   TimeUs begun_us = 0;
   TimeUs sent_us = 0;  ///< when the request was last sent
+  TimeUs rest_us = 0;  ///< how long the partner was expected to rest for it (HeldPart)
   ExchangeRequest request = {};
   std::vector<std::uint32_t> blocks = {};
   std::vector<std::int8_t> exponents = {};

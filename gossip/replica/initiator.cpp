@@ -18,7 +18,9 @@ constexpr TimeUs last_exchange_wait_us = 20 * us_per_ms;  // longest time betwee
 constexpr double fast_link_bytes_per_s = 125e6;           // 1 Gbit/s
 constexpr TimeUs unasked_least_us = 1 * us_per_s;  // a server that nobody has asked for this time asks others itself
 constexpr TimeUs unasked_periods = 8;              // the same wait in periods; the longer one counts
-constexpr int quiet_rounds_least = 16;             // exchanges in a row without a difference, before a fragment rests
+constexpr TimeUs usual_factor = 2;      // exchanges that take longer than this many times the median are slow
+constexpr double slow_part = 2;         // slow partners get 1 / this of the part that each would get
+constexpr int quiet_rounds_least = 16;  // exchanges in a row without a difference, before a fragment rests
 constexpr int quiet_doublings_most = 20;
 constexpr TimeUs quiet_most_us = 7200 * us_per_s;
 
@@ -274,9 +276,26 @@ std::optional<PushRule> Initiator::push_rule_for(const Fragment& fragment, const
   return rule;
 }
 
+/// How long a partner is not to be asked if an exchange with it takes this time. Those that take longer than most get
+/// half of the part that partners have if all of them are alike.
+TimeUs Initiator::rest_us(TimeUs took_us) const {
+  const std::size_t places = std::min<std::size_t>(client_.most_in_flight(), data_.fragments.count());
+  const auto part = static_cast<double>(places) / static_cast<double>(data_.fragments.count());
+  // Exchanges of this time keep no fragment waiting for longer than a period.
+  const auto free_us = static_cast<TimeUs>(static_cast<double>(data_.pace.period_us()) * part);
+  if (took_us <= free_us) return 0;
+  const Neighbours::Holding holding = data_.neighbours.holding();
+  if (holding.partners < 2) return 0;
+  const TimeUs longer_us = took_us - std::max(free_us, usual_factor * holding.median_us);
+  const double each = slow_part * static_cast<double>(holding.partners) / static_cast<double>(places);
+  return static_cast<TimeUs>(static_cast<double>(std::max<TimeUs>(longer_us, 0)) * each);
+}
+
 bool Initiator::is_in_reach(const NodeId& node, const Neighbour& neighbour, const Fragment& fragment,
                             TimeUs now_us) const {
-  return data_.neighbours.is_partner(neighbour) && neighbour.budget.may_begin(data_.sent_bytes(fragment), now_us) &&
+  const bool no_other = data_.finish || data_.leaving || goes_to_owner(fragment);
+  return data_.neighbours.is_partner(neighbour) && (no_other || !neighbour.held.rests(now_us)) &&
+         neighbour.budget.may_begin(data_.sent_bytes(fragment), now_us) &&
          now_us >= Neighbours::rests_until_us(neighbour, data_.pace.period_us(), data_.finish.has_value()) &&
          Neighbours::has_room(neighbour, data_.sent_bytes(fragment)) && !rests_at(fragment, node, now_us) &&
          !data_.is_over_share(fragment, node, now_us) &&
@@ -379,7 +398,11 @@ void Initiator::start(std::uint32_t f, const NodeId& partner, int follow_up, Cod
   fragment.own->request.counter = request.counter;
   ++own_count_;
   ++encoding_count_;
-  if (Neighbour* neighbour = data_.neighbours.find(partner)) ++neighbour->own_count;
+  if (Neighbour* neighbour = data_.neighbours.find(partner)) {
+    ++neighbour->own_count;
+    fragment.own->rest_us = rest_us(neighbour->held.usual_us());
+    neighbour->held.begin(fragment.own->rest_us, now_us);
+  }
   out.run.push_back({f, EncodeTask{.request = std::move(request),
                                    .blocks = std::move(blocks),
                                    .exponents = std::move(exponents),
@@ -426,7 +449,6 @@ OwnExchange* Initiator::own_of(const NodeId& from, std::uint32_t f, std::uint64_
 }
 
 bool Initiator::reply(const NodeId& from, ExchangeReply&& reply, TimeUs now_us, Actions& out) {
-  data_.neighbours.note_reply(from);
   OwnExchange* const own = own_of(from, reply.fragment, reply.counter);
   const bool done = reply.status == ReplyStatus::done;
   const ExchangeInquiry about{reply.counter, reply.job, reply.fragment};
@@ -436,6 +458,7 @@ bool Initiator::reply(const NodeId& from, ExchangeReply&& reply, TimeUs now_us, 
     if (done) inquired(from, about, out);
     return false;
   }
+  data_.neighbours.note_reply(from);
   Fragment& fragment = data_.fragments[reply.fragment];
   if (!fits(reply, own->request)) {
     ++data_.counters.violations;
@@ -542,6 +565,7 @@ void Initiator::concluded(std::uint32_t f, ConcludeTask::Result&& result, TimeUs
     out.store.push_back({.fragment = f});
   }
   learn_from(own, result, now_us);
+  data_.neighbours.note_held(own.partner, std::min(now_us - own.begun_us, data_.options.lifetime_us));
   fragment.last_exchange.role = LastExchange::Role::initiator;
   fragment.wide_at.reset();
   const double due_at = std::exchange(fragment.turn.due_at, std::nullopt).value_or(data_.pace.passed(own.begun_us));
@@ -567,7 +591,12 @@ void Initiator::concluded(std::uint32_t f, ConcludeTask::Result&& result, TimeUs
 void Initiator::end_own(Fragment& fragment, double rest_periods, TimeUs now_us) {
   // If the neighbour died and came back meanwhile, its count began anew.
   Neighbour* const neighbour = data_.neighbours.find(fragment.own->partner);
-  if (neighbour != nullptr && neighbour->own_count > 0) --neighbour->own_count;
+  if (neighbour != nullptr && neighbour->own_count > 0) {
+    --neighbour->own_count;
+    // One exchange that takes long by chance counts with a part of its time only.
+    const TimeUs held_us = std::min(now_us - fragment.own->begun_us, neighbour->held.usual_us());
+    neighbour->held.end(fragment.own->rest_us, rest_us(held_us));
+  }
   fragment.own.reset();
   fragment.push.abandon();
   fragment.budget.end_own();
@@ -647,7 +676,7 @@ void Initiator::node_dead(const NodeId& node, TimeUs now_us) {
 void Initiator::expire(TimeUs now_us) {
   for (Fragment& fragment : data_.fragments) {
     if (!fragment.unanswered() || now_us - fragment.own->begun_us < data_.options.lifetime_us) continue;
-    data_.neighbours.note_overdue(fragment.own->partner, now_us);
+    data_.neighbours.note_unanswered(fragment.own->partner, data_.options.lifetime_us, now_us);
     give_up_own(fragment, 0, now_us);
   }
 }

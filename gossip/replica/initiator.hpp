@@ -73,6 +73,7 @@ class Initiator {
   [[nodiscard]] std::optional<std::uint32_t> oldest_startable(TimeUs now_us) const;
   [[nodiscard]] double waited(const Fragment& fragment, TimeUs now_us) const;
   [[nodiscard]] std::optional<std::uint32_t> turn_of_only_partner() const;
+  [[nodiscard]] TimeUs rest_us(TimeUs took_us) const;
   struct Choice;
   [[nodiscard]] Choice choice(const Fragment& fragment, TimeUs now_us) const;
   [[nodiscard]] bool is_candidate(const NodeId& node, const Neighbour& neighbour, const Fragment& fragment,

@@ -14,12 +14,15 @@ namespace {
 constexpr TimeUs begin_backlog_us = 250 * us_per_ms;  // with a longer queue on a link, no exchange is begun over it
 constexpr TimeUs answer_backlog_us = 1 * us_per_s;    // with a longer queue, no request over it is answered
 constexpr int busy_tolerated = 3;                     // busy replies in a row before a partner rests
-constexpr int max_rest_doublings = 8;
-constexpr TimeUs least_longest_rest_us = 250 * us_per_ms;  // a rest is at most a period, or this if that is longer
+constexpr int max_rest_doublings = 20;
+constexpr TimeUs least_longest_rest_us = 250 * us_per_ms;  // a rest is at most a period, this, or the time for which
+constexpr TimeUs rest_share = 8;                           // the partner has been busy, divided by this
 constexpr TimeUs max_rest_us = 30 * us_per_s;              // a rest is also at most this, unless a busy wait is longer
 constexpr TimeUs yield_factor = 8;  // a neighbour that has waited this many times as long as another goes first
 constexpr TimeUs yield_least_us = 1 * us_per_s;  // a neighbour goes first only after this wait, if it still asks
 constexpr std::size_t max_window = 4096;
+constexpr int mute_overdue = 3;        // requests in a row without an answer in time, after which not much is expected
+constexpr int unanswered_overdue = 5;  // a request that was given up counts at least as many: a rest of 16 s
 constexpr TimeUs max_overdue_rest_us = 60 * us_per_s;  // longest rest of a neighbour that answers nothing
 constexpr double patience_answers = 4;                 // a message is sent again after this many usual answer times
 
@@ -58,7 +61,8 @@ Neighbours::Voices Neighbours::voices(Sponsor sponsor, bool servers, TimeUs sinc
   std::set<Sponsor> sponsors;
   for (const auto& [node, neighbour] : table_) {
     if (!averages_with(neighbour, servers)) continue;
-    if (neighbour.info.quarantined && neighbour.exchanged_us <= since_us) continue;
+    const bool may_be_mute = neighbour.info.quarantined || neighbour.overdue_in_a_row >= mute_overdue;
+    if (may_be_mute && neighbour.exchanged_us <= since_us) continue;
     if (neighbour.sponsor == sponsor) ++voices.nodes;
     if (neighbour.sponsor == no_sponsor || sponsors.insert(neighbour.sponsor).second) ++voices.all;
   }
@@ -167,6 +171,21 @@ std::size_t Neighbours::partners() const {
       std::ranges::count_if(table_, [this](const auto& item) { return is_partner(item.second); }));
 }
 
+Neighbours::Holding Neighbours::holding() const {
+  Holding holding;
+  std::vector<TimeUs> known_us;
+  for (const auto& [node, neighbour] : table_) {
+    if (!is_partner(neighbour) || neighbour.overdue_in_a_row >= mute_overdue) continue;
+    ++holding.partners;
+    if (neighbour.held.usual_us() > 0) known_us.push_back(neighbour.held.usual_us());
+  }
+  if (known_us.empty()) return holding;
+  const auto median = known_us.begin() + static_cast<std::ptrdiff_t>((known_us.size() - 1) / 2);
+  std::ranges::nth_element(known_us, median);
+  holding.median_us = *median;
+  return holding;
+}
+
 std::size_t Neighbours::sound_partners() const {
   return static_cast<std::size_t>(
       std::ranges::count_if(table_, [this](const auto& item) { return is_sound(item.second); }));
@@ -254,7 +273,7 @@ void Neighbours::note_busy(const NodeId& node, TimeUs now_us) {
   Neighbour* neighbour = find(node);
   if (neighbour == nullptr) return;
   ++neighbour->busy;
-  ++neighbour->busy_in_a_row;
+  if (neighbour->busy_in_a_row++ == 0) neighbour->busy_since_us = now_us;
   neighbour->busy_us = now_us;
 }
 
@@ -273,6 +292,18 @@ void Neighbours::note_overdue(const NodeId& node, TimeUs now_us) {
   neighbour->window = std::max<std::size_t>(neighbour->window / 2, 1);
 }
 
+void Neighbours::note_unanswered(const NodeId& node, TimeUs took_us, TimeUs now_us) {
+  note_overdue(node, now_us);
+  note_held(node, took_us);
+  Neighbour* neighbour = find(node);
+  if (neighbour == nullptr || partners() < 2) return;  // it holds up nobody else
+  neighbour->overdue_in_a_row = std::max(neighbour->overdue_in_a_row, unanswered_overdue);
+}
+
+void Neighbours::note_held(const NodeId& node, TimeUs took_us) {
+  if (Neighbour* neighbour = find(node)) neighbour->held.observe(took_us);
+}
+
 TimeUs Neighbours::rests_until_us(const Neighbour& neighbour, TimeUs period_us, bool hurry) {
   const int overdue = std::min(neighbour.overdue_in_a_row, max_rest_doublings);
   const TimeUs overdue_rest_us = overdue > 1 ? std::min(us_per_s << (overdue - 1), max_overdue_rest_us) : 0;
@@ -282,7 +313,9 @@ TimeUs Neighbours::rests_until_us(const Neighbour& neighbour, TimeUs period_us, 
   const TimeUs busy_us = period_us / busy_wait_divisor;
   const TimeUs base_us = hurry ? std::min(busy_us, finish_wait_us) : busy_us;
   const TimeUs rest_us = std::max(base_us, us_per_ms) * (TimeUs{1} << doublings);
-  const TimeUs longest_us = std::min(std::max(period_us, least_longest_rest_us), max_rest_us);
+  const TimeUs busy_for_us = hurry ? 0 : neighbour.busy_us - neighbour.busy_since_us;
+  const TimeUs usual_us = std::max({period_us, least_longest_rest_us, busy_for_us / rest_share});
+  const TimeUs longest_us = std::min(usual_us, max_rest_us);
   return std::max(neighbour.busy_us + std::min(rest_us, std::max(base_us, longest_us)), answers_us);
 }
 

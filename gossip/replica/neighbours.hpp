@@ -14,6 +14,7 @@
 #include "gossip/codec/influence.hpp"
 #include "gossip/exchange/steps.hpp"
 #include "gossip/replica/byte_budget.hpp"
+#include "gossip/replica/held_part.hpp"
 #include "gossip/replica/link_load.hpp"
 #include "gossip/replica/replica_report.hpp"
 
@@ -33,6 +34,7 @@ struct Neighbour {
   double goodput = 0;           ///< smoothed bytes per second of the same exchanges
   bool met_quarantine = false;  ///< it holds NaN in some fragment: Fragment::quarantined_at
   int busy_in_a_row = 0;
+  TimeUs busy_since_us = 0;              ///< when it turned down the first of these
   TimeUs busy_us = 0;                    ///< when it last turned a request down: see rests_until_us()
   TimeUs answered_us = 0;                ///< when this node last answered its request
   std::optional<TimeUs> waits_since_us;  ///< when note_waits() was first called since answered_us; none: it was not
@@ -43,6 +45,7 @@ struct Neighbour {
   std::size_t window = 64;    ///< most own_count may be: one more with each answer, half when one is overdue
   int overdue_in_a_row = 0;   ///< requests without an answer in time since the last answer
   TimeUs overdue_us = 0;      ///< when an answer was last found overdue
+  HeldPart held;
   ClipRecord clips;
   std::uint64_t exchanges = 0;  ///< PartnerReport describes this and the following members
   std::uint64_t busy = 0;
@@ -65,8 +68,8 @@ class Neighbours {
   [[nodiscard]] const Neighbour* find(const NodeId& node) const;
   [[nodiscard]] Sponsor sponsor_of(const NodeId& node) const;
   /// `nodes`: number of partners to average with that the sponsor has admitted. `all`: number of sponsors of all such
-  /// partners, where each partner with no_sponsor counts as one. A partner in quarantine counts only if it was
-  /// exchanged with after `since_us`, so it counts if it only says that it is.
+  /// partners, where each partner with no_sponsor counts as one. A partner in quarantine, or one that answers nothing,
+  /// counts only if it was exchanged with after `since_us`, so it counts if it only says that it is in quarantine.
   struct Voices {
     std::size_t nodes = 0;
     std::size_t all = 0;
@@ -101,6 +104,13 @@ class Neighbours {
   [[nodiscard]] bool is_sound(const Neighbour& neighbour) const;
   [[nodiscard]] std::size_t partners() const;
   [[nodiscard]] std::size_t sound_partners() const;
+  /// Partners that have not let several requests in a row wait, and the median of HeldPart::usual_us() of those where
+  /// it is known (the lower one of two; 0: of none).
+  struct Holding {
+    std::size_t partners = 0;
+    TimeUs median_us = 0;
+  };
+  [[nodiscard]] Holding holding() const;
   [[nodiscard]] std::size_t finishing_partners() const;
   /// Sound partners with programs that neither finish nor have trained since then.
   [[nodiscard]] std::vector<NodeId> idle_since(TimeUs then_us) const;
@@ -138,6 +148,10 @@ class Neighbours {
   /// The node has not answered a request of this node in time. Each such request holds a fragment, so a neighbour that
   /// never answers would otherwise come to hold all fragments.
   void note_overdue(const NodeId& node, TimeUs now_us);
+  /// A request was given up after this time.
+  void note_unanswered(const NodeId& node, TimeUs took_us, TimeUs now_us);
+  /// An exchange was done in this time.
+  void note_held(const NodeId& node, TimeUs took_us);
   /// This node has answered a request of that node.
   void note_answer(const NodeId& node, TimeUs now_us);
   /// This node has turned a request of that node down, and could have answered it if others asked less. Do not call it

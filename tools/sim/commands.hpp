@@ -33,6 +33,7 @@ void add_hunt_options(CLI::App& app);
 /// Simulates nodes with several clients, whose daemons die.
 void add_groups_command(CLI::App& app);
 void add_average_command(CLI::App& app);
+void add_rate_command(CLI::App& app);
 void add_membership_command(CLI::App& app);
 
 /// Averages random vectors, without learning.

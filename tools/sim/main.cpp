@@ -16,6 +16,7 @@ int main(int argc, char** argv) {
   gossamer::sim::add_hunt_options(app);
   gossamer::sim::add_groups_command(app);
   gossamer::sim::add_average_command(app);
+  gossamer::sim::add_rate_command(app);
   gossamer::sim::add_learn_command(app);
   gossamer::sim::add_drive_command(app);
   gossamer::sim::add_membership_command(app);

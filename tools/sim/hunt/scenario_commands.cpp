@@ -9,6 +9,7 @@
 #include "tools/sim/commands.hpp"
 #include "tools/sim/hunt/average_scenario.hpp"
 #include "tools/sim/hunt/group_scenario.hpp"
+#include "tools/sim/hunt/rate_scenario.hpp"
 
 namespace gossamer::sim {
 
@@ -89,6 +90,11 @@ void add_groups_command(CLI::App& app) {
 void add_average_command(CLI::App& app) {
   SeededScenario<AverageOutcome, AverageFault>{.name = "average", .run = run_average_scenario, .faults = average_faults}
       .add_to(app, "Hunts among members that average exactly, and die.");
+}
+
+void add_rate_command(CLI::App& app) {
+  SeededScenario<RateOutcome, RateFault>{.name = "rate", .run = run_rate_scenario, .faults = rate_faults}.add_to(
+      app, "Hunts for companions that slow replicas which train together.");
 }
 
 }  // namespace gossamer::sim

@@ -311,7 +311,8 @@ TEST_CASE("who waits for its sponsor's share goes before another that this node 
   CHECK(answered > 20);
 }
 
-TEST_CASE("where members have certificates, who asks often gets its part of the exchanges and two more", "[replica]") {
+TEST_CASE("where members have certificates, who asks often gets its part of the exchanges and a few more",
+          "[replica]") {
   Lone lone({.period_us = us_per_s});
   lone.replica->set_certified_members(3);
   for (std::uint8_t number = 1; number <= 3; ++number) {
@@ -321,7 +322,7 @@ TEST_CASE("where members have certificates, who asks often gets its part of the 
   std::size_t served = 0;
   while (served < remembered_partners && lone.answers(1))
     ++served;
-  CHECK(served == (remembered_partners + 2) / 3 + 2);
+  CHECK(served == remembered_partners / 2 + 1);
   CHECK(lone.answers(2));
   CHECK(lone.answers(3));
   // It waits for the others as long as they exchange within 32 periods.
@@ -371,6 +372,103 @@ TEST_CASE("where members have certificates, nodes that keep the job take no part
     }
   }
   CHECK(asked >= 2 * remembered_partners);
+}
+
+namespace {
+
+/// Lets replica 1 answer after `slow_us`, and others at once, for this time. Returns how often each was asked.
+std::map<std::uint8_t, int> asked_while_one_is_slow(Lone& lone, TimeUs time_us, std::optional<TimeUs> slow_us) {
+  std::map<std::uint8_t, int> asked;
+  std::vector<std::pair<TimeUs, ExchangeRequest>> late;
+  for (const TimeUs end_us = lone.now_us + time_us; lone.now_us < end_us;) {
+    lone.publish(lone.replica->clock() + 1);
+    lone.tick(10'000);
+    lone.recall();
+    lone.work();
+    for (const auto& [to, request] : lone.sent<ExchangeRequest>()) {
+      ++asked[to];
+      if (to != 1) {
+        lone.hear(to, Lone::reply_to(request));
+      } else if (slow_us) {
+        late.emplace_back(lone.now_us + *slow_us, request);
+      }
+    }
+    while (!late.empty() && late.front().first <= lone.now_us) {
+      lone.hear(1, Lone::reply_to(late.front().second));
+      late.erase(late.begin());
+    }
+    lone.work();
+  }
+  return asked;
+}
+
+}  // namespace
+
+TEST_CASE("a partner that is slow, or answers nothing, does not hold up exchanges with others", "[replica]") {
+  const std::uint32_t fragments = GENERATE(1, 8);
+  const std::optional<TimeUs> slow_us = GENERATE(std::optional<TimeUs>{}, std::optional<TimeUs>{5 * us_per_s});
+  CAPTURE(fragments, slow_us.has_value());
+  Lone lone({.period_us = 100'000}, fragments);
+  lone.meet(1);
+  lone.meet(2);
+  lone.meet(3);
+  (void)asked_while_one_is_slow(lone, 60 * us_per_s, slow_us);
+  const auto asked = asked_while_one_is_slow(lone, 200 * us_per_s, slow_us);
+  CHECK(asked.at(2) + asked.at(3) > 1'200 * static_cast<int>(fragments));  // of 2,000 for each
+  CHECK(asked.at(1) >= 3);
+}
+
+TEST_CASE("partners that are all slow are asked as often as can be", "[replica]") {
+  Lone lone({.period_us = 10'000, .in_flight = 2}, 8);
+  lone.meet(1);
+  (void)asked_while_one_is_slow(lone, 60 * us_per_s, us_per_s);
+  const auto asked = asked_while_one_is_slow(lone, 60 * us_per_s, us_per_s);
+  CHECK(asked.at(1) > 110);
+}
+
+TEST_CASE("an answer to another request does not make a partner one that answers", "[replica]") {
+  Lone lone({.period_us = 100'000, .lifetime_us = 2 * us_per_s});
+  lone.meet(1);
+  lone.meet(2);
+  int asked = 0;
+  for (TimeUs end_us = lone.now_us + 100 * us_per_s; lone.now_us < end_us;) {
+    lone.publish(lone.replica->clock() + 1);
+    lone.tick(20'000);
+    lone.recall();
+    lone.work();
+    for (const auto& [to, request] : lone.sent<ExchangeRequest>()) {
+      if (to == 2) lone.hear(to, Lone::reply_to(request));
+      if (to == 1) ++asked;
+    }
+    ExchangeReply other = Lone::reply_to(lone.request());
+    other.counter = 1;
+    lone.hear(1, other);
+    lone.work();
+  }
+  CHECK(asked < 20);
+}
+
+TEST_CASE("a partner that has long been busy is asked less and less", "[replica]") {
+  Lone lone({.period_us = 10'000});
+  lone.meet(1);
+  const auto asked_in = [&](TimeUs time_us) {
+    int asked = 0;
+    for (TimeUs end_us = lone.now_us + time_us; lone.now_us < end_us;) {
+      lone.publish(lone.replica->clock() + 1);
+      lone.tick(5'000);
+      lone.recall();
+      lone.work();
+      for (const auto& [to, request] : lone.sent<ExchangeRequest>()) {
+        ++asked;
+        lone.hear(to, Lone::reply_to(request, ReplyStatus::busy));
+      }
+      lone.work();
+    }
+    return asked;
+  };
+  CHECK(asked_in(2 * us_per_s) > 10);  // it may be busy for a moment
+  (void)asked_in(78 * us_per_s);
+  CHECK(asked_in(80 * us_per_s) < 10);
 }
 
 TEST_CASE("a fragment that holds statistics travels in f32", "[replica]") {

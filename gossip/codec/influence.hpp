@@ -71,17 +71,16 @@ class DistanceRecord {
 class VoiceTurns {
  public:
   void note(std::uint32_t voice, TimeUs now_us) { last_[next_++ % last_.size()] = {voice, now_us}; }
-  /// How many of the last exchanges the voice has had after `since_us`.
+  /// How many of the last exchanges the voice has had after `since_us`. The oldest one, which the next will replace,
+  /// does not count: if it did, two voices that may have half of the turns would both wait for a third.
   [[nodiscard]] std::size_t had(std::uint32_t voice, TimeUs since_us) const {
-    return static_cast<std::size_t>(
-        std::ranges::count_if(last_, [&](const Turn& turn) { return turn.voice == voice && turn.at_us > since_us; }));
+    const auto had_this = [&](const Turn& turn) { return turn.voice == voice && turn.at_us > since_us; };
+    const bool oldest = had_this(last_[next_ % last_.size()]);
+    return static_cast<std::size_t>(std::ranges::count_if(last_, had_this)) - (oldest ? 1 : 0);
   }
   /// True if a voice with `turns` of the last exchanges has had its share of them, 1 / `voices`, and `more` besides.
-  /// With `more`, a third of the nodes may exchange nothing, and the others still have enough turns among themselves.
   [[nodiscard]] static bool is_its_part(std::size_t turns, std::size_t voices, std::size_t more) {
-    if (turns * voices < remembered_partners + more * voices) return false;
-    const std::size_t speaking = voices - (voices + 1) / 3;  // the node itself is one of all, too
-    return more == 0 || turns * speaking > remembered_partners;
+    return turns * voices >= remembered_partners + more * voices;
   }
 
  private:

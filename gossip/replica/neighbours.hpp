@@ -69,7 +69,7 @@ class Neighbours {
   [[nodiscard]] Sponsor sponsor_of(const NodeId& node) const;
   /// `nodes`: number of partners to average with that the sponsor has admitted. `all`: number of sponsors of all such
   /// partners, where each partner with no_sponsor counts as one. A partner in quarantine, or one that answers nothing,
-  /// counts only if it was exchanged with after `since_us`, so it counts if it only says that it is in quarantine.
+  /// counts only if it was exchanged with after `since_us`, whatever it says.
   struct Voices {
     std::size_t nodes = 0;
     std::size_t all = 0;

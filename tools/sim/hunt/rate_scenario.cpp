@@ -18,7 +18,7 @@ constexpr std::size_t rate_fragment_elements = 512;
 constexpr TimeUs rate_warm_us = 30 * us_per_s;
 constexpr TimeUs rate_us = 120 * us_per_s;
 constexpr TimeUs far_latency_us = 3 * us_per_s;
-constexpr std::uint64_t least_percent = 45;  // of the exchanges that a trainer has without companions
+constexpr std::uint64_t least_percent = 35;  // of the exchanges that a trainer has without companions
 
 enum class Companion { keeps, follows, silent, declines, stalled, paused, nan, far };
 constexpr const char* companion_names[] = {"keeps the job",        "only follows", "answers nothing", "turns all down",

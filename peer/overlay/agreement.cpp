@@ -369,7 +369,10 @@ std::expected<void, std::string> Agreement::take_and_tell(const Certificate& cer
 }
 
 std::optional<std::string> Agreement::objection_to(const WaitingNode& node, const std::optional<Certificate>& shown) {
+  const Certificate* const held = authority() ? spread_.certificates().of(node.node) : nullptr;
   std::string why = "it shows none";
+  if (held != nullptr)
+    why = denied_.contains(NodeId{held->warrant.invitation}) ? "its invitation is denied" : "its certificate has ended";
   if (shown && shown->node != node.node) {
     why = "its certificate is of another node";
   } else if (shown && authority()) {

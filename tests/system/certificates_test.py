@@ -459,6 +459,11 @@ class Certificates(OperatedTest):
         wait_until(lambda: self.linked(other) == [], PATIENCE_S, "it has ended")
         wait_until(lambda: "this node's certificate end" in other.log.read_text(), PATIENCE_S, "the watch says so")
         wait_until(lambda: self.id_of(other) in self.waiting(nodes[0]), PATIENCE_S, "it waits")
+
+        def why() -> List[str]:
+            return [one["why"] for node in nodes for one in self.ask(node, "pending")["waiting"]]
+
+        wait_until(lambda: "its certificate has ended" in why(), PATIENCE_S, "it is turned away, and told why")
         self.ask(nodes[0], "approve", self.id_of(other), *self.signed)
         wait_until(lambda: len(self.linked(other)) == 2, PATIENCE_S, "it is renewed")
 

@@ -336,7 +336,9 @@ void Links::forgive_pause(TimeUs late) {
 /// Gives the reason to end the link, if there is one.
 std::string Links::tend(Link& link) {
   if (!link.is_up()) {
-    if (self_.now() - link.opened < self_.options.attempt_timeout_ms * us_per_ms) return {};
+    // Each connection takes about five round trips; bulk is connected once the nodes have introduced themselves.
+    const TimeUs connections = link.node == NodeId{} ? 1 : 2;
+    if (self_.now() - link.opened < connections * self_.options.attempt_timeout_ms * us_per_ms) return {};
     if (!link.outgoing) return "the other end did not finish its dialling";
     const auto failure = link.outgoing->expire();
     if (!failure) return {};

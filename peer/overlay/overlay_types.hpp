@@ -47,7 +47,7 @@ struct OverlaySettings {
   int link_timeout_ms = 3000;
   /// Sets when a node is declared dead, and how many links are kept. full_view_limit is lowered to max_links.
   gossip::MembershipOptions membership = {};
-  /// The time from dialling until the link must be up. Slow networks and many keys in the ring need more.
+  /// The time for each of a link's two connections. Slow networks and many keys in the ring need more.
   int attempt_timeout_ms = 5000;
   int backoff_least_ms = 100;
   int backoff_most_ms = 5000;

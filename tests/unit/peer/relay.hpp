@@ -1,12 +1,14 @@
-// A relay between two overlays of a test. It passes their bytes on, and can be silent, change bytes, or take away the
-// mark of sealed bulk.
+// A relay between two overlays of a test. It passes their bytes on, and can be slow or silent, change bytes, or take
+// away the mark of sealed bulk.
 
 #pragma once
 
 #include <netinet/in.h>
 #include <netinet/ip.h>
 
+#include <asio/steady_timer.hpp>
 #include <asio/write.hpp>
+#include <chrono>
 #include <functional>
 
 #include "peer/links/dialling.hpp"
@@ -26,6 +28,7 @@ class Relay {
     return "tcp://127.0.0.1:" + std::to_string(acceptor_.local_endpoint().port());
   }
   bool silent = false;
+  std::chrono::milliseconds delay{0};  ///< of each piece, in each direction
   std::optional<int> silent_connection;
   /// Whether a connection, by its number, keeps the mark of sealed bulk. By default none does, as in a network that
   /// takes the mark away.
@@ -48,9 +51,13 @@ class Relay {
         if (!lost && self->owner.tamper)
           fate = self->owner.tamper(self->number, &from == &self->a, std::span(buffer).first(n));
         if (fate == Fate::ends) return self->close();
-        if (fate == Fate::passes) asio::write(to, asio::buffer(buffer.data(), n), error);
-        if (error) return self->close();
-        self->pump(from, to, buffer);
+        const auto timer = std::make_shared<asio::steady_timer>(self->owner.loop_, self->owner.delay);
+        timer->async_wait([self, timer, fate, n, &from, &to, &buffer](auto) {
+          asio::error_code failed;
+          if (fate == Fate::passes) asio::write(to, asio::buffer(buffer.data(), n), failed);
+          if (failed) return self->close();
+          self->pump(from, to, buffer);
+        });
       });
     }
     void close() {

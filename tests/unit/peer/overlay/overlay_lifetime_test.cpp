@@ -123,6 +123,18 @@ TEST_CASE("silence ends a link, and it comes back with the wire") {
   CHECK(a->count("up", *b) >= 2);
 }
 
+TEST_CASE("each of a link's two connections has its time to come up") {
+  asio::io_context loop;
+  const ClusterKeys keys = new_keys();
+  OverlaySettings options = quick_options();
+  Relay relay(loop);
+  relay.delay = std::chrono::milliseconds(100);
+  options.attempt_timeout_ms = 1600;  // both together take 2.3 s
+  const auto [a, b] = started_apart(loop, keys, options, relay);
+  run_until(loop, [&] { return a->linked(*b) && b->linked(*a); });
+  CHECK(relay.connections() >= 2);
+}
+
 TEST_CASE("a link ends when one of its connections is dead, and the other lives") {
   for (const int dead_connection : {0, 1}) {  // control is dialled first, then bulk
     asio::io_context loop;

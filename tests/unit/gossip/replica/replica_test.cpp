@@ -311,8 +311,7 @@ TEST_CASE("who waits for its sponsor's share goes before another that this node 
   CHECK(answered > 20);
 }
 
-TEST_CASE("where members have certificates, who asks often gets its part of the exchanges and two more",
-          "[replica]") {
+TEST_CASE("where members have certificates, who asks often gets its part of the exchanges and two more", "[replica]") {
   Lone lone({.period_us = us_per_s});
   lone.replica->set_certified_members(3);
   for (std::uint8_t number = 1; number <= 3; ++number) {

@@ -293,8 +293,8 @@ TimeUs Initiator::rest_us(TimeUs took_us) const {
 
 bool Initiator::is_in_reach(const NodeId& node, const Neighbour& neighbour, const Fragment& fragment,
                             TimeUs now_us) const {
-  const bool no_other = data_.finish || data_.leaving || goes_to_owner(fragment);
-  return data_.neighbours.is_partner(neighbour) && (no_other || !neighbour.held.rests(now_us)) &&
+  const auto has_no_other = [&] { return data_.finish || data_.leaving || goes_to_owner(fragment); };
+  return data_.neighbours.is_partner(neighbour) && (!neighbour.held.rests(now_us) || has_no_other()) &&
          neighbour.budget.may_begin(data_.sent_bytes(fragment), now_us) &&
          now_us >= Neighbours::rests_until_us(neighbour, data_.pace.period_us(), data_.finish.has_value()) &&
          Neighbours::has_room(neighbour, data_.sent_bytes(fragment)) && !rests_at(fragment, node, now_us) &&

@@ -15,9 +15,11 @@ constexpr TimeUs begin_backlog_us = 250 * us_per_ms;  // with a longer queue on 
 constexpr TimeUs answer_backlog_us = 1 * us_per_s;    // with a longer queue, no request over it is answered
 constexpr int busy_tolerated = 3;                     // busy replies in a row before a partner rests
 constexpr int max_rest_doublings = 20;
-constexpr TimeUs least_longest_rest_us = 250 * us_per_ms;  // a rest is at most a period, this, or the time for which
-constexpr TimeUs rest_share = 8;                           // the partner has been busy, divided by this
-constexpr TimeUs max_rest_us = 30 * us_per_s;              // a rest is also at most this, unless a busy wait is longer
+// The longest rest of a partner that is busy is the longest of a period, least_longest_rest_us, and the time for which
+// it has been busy, divided by rest_share. It is also at most max_rest_us, unless a busy wait is longer.
+constexpr TimeUs least_longest_rest_us = 250 * us_per_ms;
+constexpr TimeUs rest_share = 8;
+constexpr TimeUs max_rest_us = 30 * us_per_s;
 constexpr TimeUs yield_factor = 8;  // a neighbour that has waited this many times as long as another goes first
 constexpr TimeUs yield_least_us = 1 * us_per_s;  // a neighbour goes first only after this wait, if it still asks
 constexpr std::size_t max_window = 4096;
@@ -29,6 +31,11 @@ constexpr double patience_answers = 4;                 // a message is sent agai
 /// How long after its last request a node counts as one that still asks.
 TimeUs still_asks_us(TimeUs period_us) {
   return std::max(yield_least_us, 2 * std::min(period_us, max_rest_us));
+}
+
+/// True as long as it has let several requests in a row wait.
+bool answers_nothing(const Neighbour& neighbour) {
+  return neighbour.overdue_in_a_row >= mute_overdue;
 }
 
 bool have_one_sponsor(const Neighbour& one, const Neighbour& other) {
@@ -61,7 +68,7 @@ Neighbours::Voices Neighbours::voices(Sponsor sponsor, bool servers, TimeUs sinc
   std::set<Sponsor> sponsors;
   for (const auto& [node, neighbour] : table_) {
     if (!averages_with(neighbour, servers)) continue;
-    const bool may_be_mute = neighbour.info.quarantined || neighbour.overdue_in_a_row >= mute_overdue;
+    const bool may_be_mute = neighbour.info.quarantined || answers_nothing(neighbour);
     if (may_be_mute && neighbour.exchanged_us <= since_us) continue;
     if (neighbour.sponsor == sponsor) ++voices.nodes;
     if (neighbour.sponsor == no_sponsor || sponsors.insert(neighbour.sponsor).second) ++voices.all;
@@ -175,7 +182,7 @@ Neighbours::Holding Neighbours::holding() const {
   Holding holding;
   std::vector<TimeUs> known_us;
   for (const auto& [node, neighbour] : table_) {
-    if (!is_partner(neighbour) || neighbour.overdue_in_a_row >= mute_overdue) continue;
+    if (!is_partner(neighbour) || answers_nothing(neighbour)) continue;
     ++holding.partners;
     if (neighbour.held.usual_us() > 0) known_us.push_back(neighbour.held.usual_us());
   }
@@ -294,9 +301,10 @@ void Neighbours::note_overdue(const NodeId& node, TimeUs now_us) {
 
 void Neighbours::note_unanswered(const NodeId& node, TimeUs took_us, TimeUs now_us) {
   note_overdue(node, now_us);
-  note_held(node, took_us);
   Neighbour* neighbour = find(node);
-  if (neighbour == nullptr || partners() < 2) return;  // it holds up nobody else
+  if (neighbour == nullptr) return;
+  neighbour->held.observe(took_us);
+  if (partners() < 2) return;  // it holds up nobody else
   neighbour->overdue_in_a_row = std::max(neighbour->overdue_in_a_row, unanswered_overdue);
 }
 

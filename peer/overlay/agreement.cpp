@@ -369,20 +369,20 @@ std::expected<void, std::string> Agreement::take_and_tell(const Certificate& cer
 }
 
 std::optional<std::string> Agreement::objection_to(const WaitingNode& node, const std::optional<Certificate>& shown) {
-  const Certificate* const held = authority() ? spread_.certificates().of(node.node) : nullptr;
-  std::string why = "it shows none";
-  if (held != nullptr)
-    why = denied_.contains(NodeId{held->warrant.invitation}) ? "its invitation is denied" : "its certificate has ended";
+  std::string why;
   if (shown && shown->node != node.node) {
     why = "its certificate is of another node";
   } else if (shown && authority()) {
-    const auto taken = take_and_tell(*shown);
-    why = taken ? "its invitation is denied" : taken.error();
+    if (const auto taken = take_and_tell(*shown); !taken) why = taken.error();
   }
   if (!asks_for_certificates() || certificate_of(node.node) != nullptr) {
     waiting_.erase(node.node);
     return std::nullopt;
   }
+  const Certificate* const held = authority() ? spread_.certificates().of(node.node) : nullptr;
+  if (why.empty() && held == nullptr) why = "it shows none";
+  if (why.empty())
+    why = denied_.contains(NodeId{held->warrant.invitation}) ? "its invitation is denied" : "its certificate has ended";
   if (waiting_.size() == max_waiting && !waiting_.contains(node.node)) {
     // The oldest of the host with the most goes, so whoever invents nodes only drives out his own.
     std::map<std::string, std::ptrdiff_t> of_host;

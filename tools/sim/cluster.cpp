@@ -7,6 +7,7 @@
 #include <cstring>
 #include <limits>
 
+#include "daemon/cluster/permission.hpp"
 #include "gossip/check.hpp"
 #include "sdk/cuda/element.hpp"
 #include "tools/sim/draw.hpp"
@@ -23,6 +24,7 @@ using gossip::Replica;
 constexpr JobKey job{.name_hash = 7, .layout_hash = 9};
 /// A message's header frame, with ZeroMQ's and CURVE's framing of its frames.
 constexpr std::size_t header_bytes = 240;
+const peer::Rights follower_rights{.role = peer::NodeRole::follows};
 constexpr std::uint64_t keeper_steps = 64;  // once in this many steps a keeper follows the clock
 
 std::size_t payload_of(const Message& message) {
@@ -849,6 +851,7 @@ void Cluster::tick(std::size_t i) {
 }
 
 void Cluster::deliver(std::size_t from, std::size_t to, Message message) {
+  if (nodes_[from].follows && !daemon::is_heard(follower_rights, message, "simulated")) return;
   if (tamper && !tamper(from, to, message)) return;
   if (!linked(from, to) || (full_probability > 0 && chance(random_, full_probability))) {
     say({.kind = Event::Kind::blocked, .node = from, .other = to, .message = &message});

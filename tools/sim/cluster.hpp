@@ -151,7 +151,7 @@ class Cluster {
     std::vector<SavedValues> saved;  ///< saved models with which a joining client may begin, the best first
     bool joins = false;              ///< its client is new
     bool keeps = false;              ///< its client does not train (set before start_daemon())
-    bool follows = false;            ///< with `keeps`: others let it follow only
+    bool follows = false;            ///< with `keeps`: others let it follow only, and hear it as the daemon does
     Sponsor sponsor = no_sponsor;    ///< who has admitted the node (set before it is linked)
     bool paused = false;
     bool all_dialled = true;

@@ -6,7 +6,6 @@
 #include <stdexcept>
 #include <vector>
 
-#include "daemon/cluster/permission.hpp"
 #include "tools/sim/cluster.hpp"
 #include "tools/sim/draw.hpp"
 
@@ -115,10 +114,8 @@ class RateRun {
   }
 
   bool passes(std::size_t from, Message& message) {
-    static const peer::Rights follower{.role = peer::NodeRole::follows};
     const bool report = std::holds_alternative<JobInfo>(message);
     if (fault_ == RateFault::lossy && !report) return chance(random_, 0.3);
-    if (is(from, Companion::follows)) return daemon::is_heard(follower, message, "simulated");
     if (is(from, Companion::silent)) return report;
     if (!is(from, Companion::declines)) return true;
     auto* const reply = std::get_if<ExchangeReply>(&message);
@@ -161,9 +158,8 @@ RateOutcome run_rate_scenario(std::uint64_t seed, RateFault fault) {
     outcome.exchanges += with[i];
     if (100 * with[i] < least_percent * without[i]) {
       throw std::runtime_error(fmt::format(
-          "trainer {} of {} has exchanged {} times by itself with the others, and {} "
-          "times beside {}{}",
-          i, draw.trainers, without[i], with[i], company(draw), draw.cluster.certified ? ", with certificates" : ""));
+          "trainer {} of {} has exchanged {} times by itself with the others, and {} times beside {}{}", i,
+          draw.trainers, without[i], with[i], company(draw), draw.cluster.certified ? ", with certificates" : ""));
     }
   }
   return outcome;

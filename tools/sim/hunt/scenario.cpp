@@ -4,7 +4,6 @@
 #include <cmath>
 #include <limits>
 
-#include "daemon/cluster/permission.hpp"
 #include "tools/sim/draw.hpp"
 #include "tools/sim/hunt/exchange_rules.hpp"
 #include "tools/sim/hunt/overlay_membership.hpp"
@@ -283,8 +282,6 @@ std::string describe(const Swarm& swarm) {
 
 namespace {
 
-const peer::Rights follower_rights{.role = peer::NodeRole::follows};
-
 class World {
  public:
   World(const Swarm& swarm, std::FILE* story, const Sabotage& sabotage)
@@ -301,7 +298,6 @@ class World {
     cluster_.on_event = [this](const Cluster::Event& event) { on_event(event); };
     cluster_.tamper = [this](std::size_t from, std::size_t to, Message& message) {
       if (is_liar(from)) tell_another_clock(from, message);
-      if (cluster_.node(from).follows && !daemon::is_heard(follower_rights, message, "simulated")) return false;
       return !sabotage_.tamper || sabotage_.tamper(from, to, message);
     };
     if (swarm.liars > 0) invariants_.expect_lies([this](std::size_t i) { return is_liar(i); });

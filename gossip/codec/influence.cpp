@@ -25,9 +25,10 @@ std::uint32_t voice_of(const NodeId& partner, Sponsor sponsor) {
 
 void DistanceRecord::observe(const NodeId& partner, double norm, Sponsor sponsor) {
   const std::uint32_t name = short_of(partner);
-  const Seen now{.partner = name,
-                 .voice = voice_of(partner, sponsor),
-                 .distance = static_cast<float>(std::min<double>(norm, std::numeric_limits<float>::max()))};
+  Seen now{.partner = name,
+           .voice = voice_of(partner, sponsor),
+           .distance = static_cast<float>(std::min<double>(norm, std::numeric_limits<float>::max())),
+           .usual = std::numeric_limits<float>::infinity()};
   const auto end = seen_.begin() + static_cast<std::ptrdiff_t>(count_);
   auto replaced = std::find_if(seen_.begin(), end, [&](const Seen& seen) { return seen.partner == name; });
   if (replaced == end) {
@@ -37,9 +38,17 @@ void DistanceRecord::observe(const NodeId& partner, double norm, Sponsor sponsor
     }
     replaced = std::max_element(
         seen_.begin(), end, [this](const Seen& a, const Seen& b) { return with_voice(a.voice) < with_voice(b.voice); });
+  } else {
+    now.usual = replaced->usual;
   }
   std::move(replaced + 1, end, replaced);
   *(end - 1) = now;
+}
+
+void DistanceRecord::told(const NodeId& partner, float usual) {
+  const std::span<Seen> all = std::span(seen_).first(count_);
+  const auto its = std::ranges::find(all, short_of(partner), &Seen::partner);
+  if (its != all.end()) its->usual = usual > 0 ? usual : std::numeric_limits<float>::infinity();
 }
 
 void DistanceRecord::forget(const NodeId& partner) {
@@ -49,25 +58,30 @@ void DistanceRecord::forget(const NodeId& partner) {
   count_ = static_cast<std::size_t>(left - seen_.begin());
 }
 
-std::optional<float> DistanceRecord::median() const {
-  if (count_ < witnesses_least) return std::nullopt;
+std::optional<float> DistanceRecord::told_median() const {
+  const auto median = median_of(&Seen::usual, witnesses_least);
+  return median && std::isfinite(*median) ? median : std::nullopt;
+}
+
+std::optional<float> DistanceRecord::median_of(float Seen::*what, std::size_t least) const {
+  if (count_ < least) return std::nullopt;
   struct Counted {
-    float distance;
+    float value;
     double part;
   };
   std::array<Counted, remembered_partners> counted{};
   double all = 0;
   for (std::size_t i = 0; i < count_; ++i) {
-    counted[i] = {seen_[i].distance, 1 / static_cast<double>(with_voice(seen_[i].voice))};
+    counted[i] = {seen_[i].*what, 1 / static_cast<double>(with_voice(seen_[i].voice))};
     all += counted[i].part;
   }
-  std::ranges::sort(std::span(counted).first(count_), {}, &Counted::distance);
+  std::ranges::sort(std::span(counted).first(count_), {}, &Counted::value);
   constexpr double rounding = 1e-9;
   double below = 0;
   std::size_t i = 0;
   while ((below += counted[i].part) < all / 2 - rounding)
     ++i;
-  return counted[i].distance;
+  return counted[i].value;
 }
 
 std::ptrdiff_t DistanceRecord::with_voice(std::uint32_t voice) const {

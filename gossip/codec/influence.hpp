@@ -38,17 +38,23 @@ struct Witness {
   bool alone = true;
 };
 
-/// The distances that one fragment's exchanges found: the last one for each partner. If the record is full, a new
-/// partner replaces the oldest distance of the voice that has the most.
+/// The distances that one fragment's exchanges found: the last one for each partner, and what that partner last said it
+/// usually finds itself. If the record is full, a new partner replaces the oldest entry of the voice that has the most.
 class DistanceRecord {
  public:
   void observe(const NodeId& partner, double distance, Sponsor sponsor = no_sponsor);
+  /// A partner that is in the record says which distance it usually finds; 0: it does not know.
+  void told(const NodeId& partner, float usual);
   /// Drops the distance of a partner that is gone: it says nothing of the partners that remain.
   void forget(const NodeId& partner);
   [[nodiscard]] std::size_t partners() const { return count_; }
   /// The lower median over sponsors, each of which counts as much as any other; none with fewer partners than
   /// witnesses_least.
-  [[nodiscard]] std::optional<float> median() const;
+  [[nodiscard]] std::optional<float> median() const { return median_of(&Seen::distance, witnesses_least); }
+  /// The same of what the partners said; none also if too many of them have not said anything.
+  [[nodiscard]] std::optional<float> told_median() const;
+  /// What this node says to others: the median, or the lower of only two distances; 0: not known.
+  [[nodiscard]] float usual() const { return median_of(&Seen::distance, 2).value_or(0); }
   [[nodiscard]] Witness witness(const NodeId& partner, Sponsor sponsor = no_sponsor) const;
 
  private:
@@ -56,7 +62,9 @@ class DistanceRecord {
     std::uint32_t partner = 0;
     std::uint32_t voice = 0;  ///< its sponsor's voice, or a voice of its own
     float distance = 0;
+    float usual = 0;  ///< what it usually finds; infinity: not known
   };
+  [[nodiscard]] std::optional<float> median_of(float Seen::*what, std::size_t least) const;
   [[nodiscard]] std::span<const Seen> seen() const { return std::span(seen_).first(count_); }
   [[nodiscard]] std::ptrdiff_t with_voice(std::uint32_t voice) const;
 
@@ -71,12 +79,10 @@ class DistanceRecord {
 class VoiceTurns {
  public:
   void note(std::uint32_t voice, TimeUs now_us) { last_[next_++ % last_.size()] = {voice, now_us}; }
-  /// How many of the last exchanges the voice has had after `since_us`. The oldest one, which the next will replace,
-  /// does not count: if it did, two voices that may have half of the turns would both wait for a third.
+  /// How many of the last exchanges the voice has had after `since_us`.
   [[nodiscard]] std::size_t had(std::uint32_t voice, TimeUs since_us) const {
-    const auto had_this = [&](const Turn& turn) { return turn.voice == voice && turn.at_us > since_us; };
-    const bool oldest = had_this(last_[next_ % last_.size()]);
-    return static_cast<std::size_t>(std::ranges::count_if(last_, had_this)) - (oldest ? 1 : 0);
+    return static_cast<std::size_t>(
+        std::ranges::count_if(last_, [&](const Turn& turn) { return turn.voice == voice && turn.at_us > since_us; }));
   }
   /// True if a voice with `turns` of the last exchanges has had its share of them, 1 / `voices`, and `more` besides.
   [[nodiscard]] static bool is_its_part(std::size_t turns, std::size_t voices, std::size_t more) {

@@ -380,7 +380,8 @@ void Initiator::start(std::uint32_t f, const NodeId& partner, int follow_up, Cod
                           .seed = data_.random.next(),
                           .min_shift = static_cast<std::uint8_t>(fragment.budget.begin_own()),
                           .clock = data_.clock,
-                          .age = data_.age_of(fragment)};
+                          .age = data_.age_of(fragment),
+                          .usual = fragment.distances.usual()};
   if (f == 0 && follow_up == 0) request.tracer = data_.tracer.say();
   const auto push = push_rule_for(fragment, partner);
   if (push) {

@@ -12,7 +12,7 @@ namespace gossamer::gossip {
 namespace {
 
 constexpr TimeUs turn_periods = 32;         // an exchange counts as a partner's turn for this many periods
-constexpr std::size_t turns_by_chance = 2;  // exchanges that a partner may have beyond its part
+constexpr std::size_t turns_by_chance = 3;  // exchanges that a partner may have beyond its part
 constexpr double growth_max = 64;  // limit on the expected disagreement's growth, for a node that was silent for long
 constexpr float only_factor_most = 4;                // of the link with the only partner
 constexpr double quiet_tolerance = 1e-5;             // share of the norm; rounding leaves a twentieth of this
@@ -120,7 +120,9 @@ double ReplicaData::least_usual_distance(const Fragment& fragment) const {
 
 double ReplicaData::usual_distance(const Fragment& fragment) const {
   const auto median = fragment.distances.median();
-  return median ? std::max<double>(*median, least_usual_distance(fragment)) : 0;
+  if (!median) return 0;
+  if (clip() >= loose_clip) return std::max<double>(*median, least_usual_distance(fragment));
+  return std::min(*median, fragment.distances.told_median().value_or(*median));
 }
 
 Clip ReplicaData::clip_for(const Fragment& fragment, const NodeId& partner) const {

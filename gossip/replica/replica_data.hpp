@@ -122,7 +122,9 @@ struct ReplicaData {
   [[nodiscard]] float clip() const;
   /// What counts as the usual distance at least: with a loose clip a part of ‖y‖, once an exchange has told it.
   [[nodiscard]] double least_usual_distance(const Fragment& fragment) const;
-  /// The usual distance to partners. Distances beyond clip() times this are clipped; 0: not known.
+  /// The usual distance to partners. Distances beyond clip() times this are clipped; 0: not known. With a tight clip it
+  /// is no more than most partners find usual. Otherwise a replica that was drawn away from them, which finds all but
+  /// the attacker far off, would follow the attacker ever faster.
   [[nodiscard]] double usual_distance(const Fragment& fragment) const;
   [[nodiscard]] Clip clip_for(const Fragment& fragment, const NodeId& partner) const;
   [[nodiscard]] float factor_for(const Fragment& fragment, const NodeId& partner) const;

@@ -120,6 +120,7 @@ void Responder::answer(const NodeId& from, ExchangeRequest&& request, int shift,
                        .asked = f == 0 ? request.tracer : std::nullopt});
   publish_for_followers(fragment, now_us);
   data_.neighbours.observe_age(from, request.age);
+  fragment.distances.told(from, request.usual);
   // Clipping limits exchanges that move both ends alike. A push does not, and a worker trusts its server.
   const bool pushes = data_.has_servers() && data_.description.keeps;
   // With the least weight the initiator only takes. A commit of that weight would bring nothing, and worse: a worker

@@ -64,6 +64,7 @@ void write(const ExchangeRequest& request, wire::Header::Builder header, Frames&
   write_age(request.age, out.initAge());
   out.setClip(request.clip);
   out.setWeight(request.weight);
+  out.setUsual(request.usual);
   out.setBlockCount(request.block_count);
   write_tracer(request.tracer, out);
   frames.payload = {request.blocks, request.side, request.values};
@@ -83,6 +84,7 @@ std::optional<Message> read(wire::ExchangeRequest::Reader in, const Frames& fram
   request.age = read_age(in.getAge());
   request.clip = in.getClip();
   request.weight = in.getWeight();
+  request.usual = in.getUsual();
   request.block_count = in.getBlockCount();
   request.tracer = read_tracer(in);
   request.blocks = frames.payload[0];

@@ -61,6 +61,7 @@ Fault check(const ExchangeRequest& request) {
   if (request.clock > gossip::max_clock_samples) return "clock out of bounds";
   if (!(request.clip >= 0) || std::isinf(request.clip)) return "clip out of bounds";
   if (!(request.weight >= 0) || std::isinf(request.weight)) return "weight out of bounds";
+  if (!(request.usual >= 0) || std::isinf(request.usual)) return "usual distance out of bounds";
   if (request.block_count == 0 || request.block_count > max_fragment_blocks) return "block count out of bounds";
   if (!request.blocks.empty()) {
     if (request.blocks.size() > bitmap_bytes(max_fragment_blocks)) return "block bitmap too long";

@@ -134,6 +134,7 @@ struct ExchangeRequest {
   tracer @11 :List(Float64);
   pushes @12 :Bool;         # the initiator takes the responder's value over
   weight @13 :Float32;      # weights = "samples": samples of the initiator's steps
+  usual @14 :Float32;       # the median of the distances that the initiator finds; 0: not known
 }
 
 struct ExchangeReply {

@@ -376,7 +376,7 @@ class Certificates(OperatedTest):
 
         def trained() -> bool:
             for client, own in zip(clients, goals):
-                client.array += 0.05 * (own - client.array)
+                client.array += 0.02 * (own - client.array)
                 client.step()
             return all(client.job()["state"] == "running" and client.job()["exchanges"] > 20 for client in clients)
 
@@ -398,9 +398,8 @@ class Certificates(OperatedTest):
         told = json.loads(puller.communicate()[0])
         print(f"at most {farthest:.2f} of the norm away, and {told['replies']}")
         self.assertGreater(told["replies"].get("done", 0), 50)
-        # With a clip of 8 the distance is 0.7: the puller draws the first client towards its own model, which is more
-        # than twice the norm away.
-        self.assertLess(farthest, 0.5)
+        # Where the first client gives way to the puller, it ends at its model, which is more than twice the norm away.
+        self.assertLess(farthest, 0.2)
 
     def test_limits_are_not_passed_over(self) -> None:
         """What is typed for a certificate is signed, or nothing is printed at all."""

@@ -2,10 +2,12 @@
 
 #include <fmt/format.h>
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <stdexcept>
 #include <vector>
 
+#include "gossip/codec/lattice.hpp"
 #include "tools/sim/cluster.hpp"
 #include "tools/sim/draw.hpp"
 
@@ -18,16 +20,21 @@ constexpr TimeUs rate_warm_us = 30 * us_per_s;
 constexpr TimeUs rate_us = 120 * us_per_s;
 constexpr TimeUs far_latency_us = 3 * us_per_s;
 constexpr std::uint64_t least_percent = 35;  // of the exchanges that a trainer has without companions
+constexpr float training_rate = 0.002F;      // part of the way to its goal that a trainer goes in a step
+constexpr float pulling_value = 2;           // each value of who pulls
+constexpr double most_drawn = 0.1;           // part of the way from its goal to who pulls that a trainer may be
+constexpr std::size_t least_to_judge = 3;    // with so many trainers, most partners of each are honest
 
-enum class Companion { keeps, follows, silent, declines, stalled, paused, nan, far };
-constexpr const char* companion_names[] = {"keeps the job",        "only follows", "answers nothing", "turns all down",
-                                           "has a stalled client", "stands still", "holds NaN",       "is far away"};
+enum class Companion { keeps, follows, silent, declines, stalled, paused, nan, far, pulls };
+constexpr const char* companion_names[] = {"keeps the job",  "only follows",         "answers nothing",
+                                           "turns all down", "has a stalled client", "stands still",
+                                           "holds NaN",      "is far away",          "pulls"};
 
 struct RateDraw {
   std::uint64_t seed = 0;
   std::size_t trainers = 2;
   std::vector<Companion> companions = {};
-  bool certified = false;
+  bool pulled = false;  ///< one of the companions pulls
   bool one_sponsor = false;
   ClusterOptions cluster = {};
   PathConditions path = {};
@@ -38,10 +45,11 @@ RateDraw draw_rate(std::uint64_t seed) {
   RateDraw draw{.seed = seed, .trainers = 2 + random.below(4)};
   for (std::size_t left = 1 + random.below(draw.trainers / 2); left > 0; --left)
     draw.companions.push_back(static_cast<Companion>(random.below(std::size(companion_names))));
+  draw.pulled = std::ranges::count(draw.companions, Companion::pulls) > 0;
   draw.one_sponsor = chance(random, 0.2);
   ClusterOptions& cluster = draw.cluster;
   cluster.elements = rate_fragment_elements * (1 + random.below(8));
-  cluster.certified = chance(random, 0.7);
+  cluster.certified = chance(random, 0.7) || draw.pulled;  // others trust their members
   cluster.step_us = between(random, 1'000, 20'000);
   cluster.seed = random.next();
   cluster.replica.period_us = between(random, 20, 200) * us_per_ms;
@@ -71,10 +79,17 @@ class RateRun {
   std::vector<std::uint64_t> run() {
     cluster_.run_until(rate_warm_us);
     exchanges_.assign(draw_.trainers, 0);
-    cluster_.run_until(rate_warm_us + rate_us);
+    cluster_.run_until(rate_warm_us + rate_us / 2);
+    while (schedule_.now_us() < rate_warm_us + rate_us) {
+      cluster_.run_until(schedule_.now_us() + us_per_s);
+      most_drawn_ = std::max(most_drawn_, drawn());
+    }
     return exchanges_;
   }
   [[nodiscard]] std::uint64_t events() const { return schedule_.events(); }
+  /// The largest part of the way from its goal to the model of who pulls that the first trainer was found at, in the
+  /// second half of the time.
+  [[nodiscard]] double most_drawn() const { return most_drawn_; }
 
  private:
   [[nodiscard]] std::size_t nodes(bool accompanied) const {
@@ -97,6 +112,39 @@ class RateRun {
     node.client.stalled = is(i, Companion::stalled);
     if (is(i, Companion::far)) put_far_away(i);
     if (is(i, Companion::paused)) schedule_.after(us_per_s, [this, i] { cluster_.pause(i); });
+    if (is(i, Companion::pulls)) schedule_.after(us_per_s, [this, i] { pull(i); });
+  }
+
+  /// Asks the first trainer for exchanges of all fragments, four times as often as others do, with a model that stays
+  /// as it is.
+  void pull(std::size_t i) {
+    constexpr std::size_t blocks = rate_fragment_elements / block_elements;
+    constexpr std::int8_t limit_exponent = 10;  // takes differences up to 2^10
+    ExchangeRequest request{.codec = Codec::f32, .block_count = blocks};
+    request.job = cluster_.node(0).replica->own_info().job;
+    request.side = Bytes::adopt(std::vector<std::int8_t>(side_bytes(Codec::f32, blocks), limit_exponent));
+    request.values = Bytes::adopt(std::vector<float>(rate_fragment_elements, pulling_value));
+    for (; request.fragment < cluster_.fragments(); ++request.fragment) {
+      request.counter = ++pulls_;
+      cluster_.send(i, 0, request);
+    }
+    schedule_.after(draw_.cluster.replica.period_us / 4, [this, i] { pull(i); });
+  }
+
+  /// What training alone leads to.
+  static float goal(std::size_t i, std::size_t element) {
+    return std::sin(static_cast<float>(element)) / 2 + std::sin(static_cast<float>(element * (i + 2))) / 50;
+  }
+
+  [[nodiscard]] double drawn() const {
+    const std::vector<double> model = cluster_.whole(0);
+    double square = 0;
+    double whole = 0;
+    for (std::size_t e = 0; e < model.size(); ++e) {
+      square += std::pow(model[e] - goal(0, e), 2);
+      whole += std::pow(pulling_value - goal(0, e), 2);
+    }
+    return std::sqrt(square / whole);
   }
 
   void put_far_away(std::size_t i) {
@@ -107,16 +155,21 @@ class RateRun {
   }
 
   std::uint64_t train(std::size_t i, std::span<float> values) {
-    for (float& value : values)
-      value += static_cast<float>(0.01 * (random_.uniform() - 0.5));
+    for (std::size_t e = 0; e < values.size(); ++e)
+      values[e] += training_rate * (goal(i, e) - values[e]) + static_cast<float>(0.01 * (random_.uniform() - 0.5));
     if (is(i, Companion::nan)) values[0] = std::numeric_limits<float>::quiet_NaN();
     return 1;
   }
 
   bool passes(std::size_t from, Message& message) {
     const bool report = std::holds_alternative<JobInfo>(message);
+    auto* const request = std::get_if<ExchangeRequest>(&message);
+    if (fault_ == RateFault::untold && request != nullptr) request->usual = 0;
     if (fault_ == RateFault::lossy && !report) return chance(random_, 0.3);
     if (is(from, Companion::silent)) return report;
+    // Its own replica exchanges nothing.
+    if (is(from, Companion::pulls))
+      return report || std::holds_alternative<ExchangeAck>(message) || (request != nullptr && request->seed == 0);
     if (!is(from, Companion::declines)) return true;
     auto* const reply = std::get_if<ExchangeReply>(&message);
     if (reply != nullptr)
@@ -126,7 +179,13 @@ class RateRun {
 
   void count(const Cluster::Event& event) {
     const bool ended = event.kind == Cluster::Event::Kind::answered || event.kind == Cluster::Event::Kind::concluded;
-    if (ended && event.done && event.node < exchanges_.size()) ++exchanges_[event.node];
+    if (event.kind == Cluster::Event::Kind::delivered && is(event.node, Companion::pulls)) {
+      const auto* const reply = std::get_if<ExchangeReply>(event.message);
+      if (reply != nullptr && reply->status == ReplyStatus::done)
+        cluster_.send(event.node, event.other, ExchangeAck{reply->counter});
+    }
+    if (!ended || !event.done || event.node >= exchanges_.size()) return;
+    if (!is(number_of(event.exchange.initiator), Companion::pulls)) ++exchanges_[event.node];
   }
 
   const RateDraw& draw_;
@@ -136,6 +195,8 @@ class RateRun {
   Network network_;
   Cluster cluster_;
   std::vector<std::uint64_t> exchanges_;
+  std::uint64_t pulls_ = 0;
+  double most_drawn_ = 0;
 };
 
 std::string company(const RateDraw& draw) {
@@ -161,6 +222,10 @@ RateOutcome run_rate_scenario(std::uint64_t seed, RateFault fault) {
           "trainer {} of {} has exchanged {} times by itself with the others, and {} times beside {}{}", i,
           draw.trainers, without[i], with[i], company(draw), draw.cluster.certified ? ", with certificates" : ""));
     }
+  }
+  if (draw.pulled && draw.trainers >= least_to_judge && accompanied.most_drawn() > most_drawn) {
+    throw std::runtime_error(fmt::format("trainer 0 of {} was drawn {:.0f} % of the way to {}", draw.trainers,
+                                         100 * accompanied.most_drawn(), company(draw)));
   }
   return outcome;
 }

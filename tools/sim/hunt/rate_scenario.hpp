@@ -2,6 +2,9 @@
 // which are at most a third of all. These keep or follow the job, answer nothing, turn everything down, hold NaN, stand
 // still or are far away. They may be there for good reasons, but each trainer exchanges about as often as without them.
 //
+// Others pull: they ask one trainer for more exchanges than it should have with them, with a model that is far away and
+// stays so. Members have certificates then, and the trainer stays with the other trainers.
+//
 // The hunt's own oracle of progress bounds single waits, so a steady loss of rate passes it.
 //
 // One seed decides everything. One thread.
@@ -28,11 +31,12 @@ struct RateOutcome {
 /// A fault that is made on purpose, to show that the scenario finds it.
 enum class RateFault {
   none,
-  lossy,  ///< with companions, messages between trainers are lost
+  lossy,   ///< with companions, messages between trainers are lost
+  untold,  ///< requests do not tell which distance is usual
 };
-inline constexpr FaultRule<RateFault> rate_faults[] = {{RateFault::lossy, "lossy"}};
+inline constexpr FaultRule<RateFault> rate_faults[] = {{RateFault::lossy, "lossy"}, {RateFault::untold, "untold"}};
 
-/// Throws std::runtime_error with a text if a trainer is slowed.
+/// Throws std::runtime_error with a text if a trainer is slowed or drawn away.
 RateOutcome run_rate_scenario(std::uint64_t seed, RateFault fault);
 
 }  // namespace gossamer::sim

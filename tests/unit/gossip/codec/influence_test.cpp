@@ -132,6 +132,42 @@ TEST_CASE("the median is the lower one, of each partner's last distance", "[infl
   CHECK(record.median() == 2.0F);
 }
 
+TEST_CASE("what partners find usual counts once most of them have told it", "[influence]") {
+  DistanceRecord record;
+  record.told(node(1), 1);  // it is in no exchange yet
+  CHECK(record.usual() == 0);
+  for (std::uint8_t i = 1; i <= 4; ++i)
+    record.observe(node(i), 10 * i);
+  CHECK(record.usual() == record.median());
+  CHECK_FALSE(record.told_median().has_value());
+  record.told(node(2), 3);
+  CHECK_FALSE(record.told_median().has_value());
+  record.told(node(3), 2);
+  CHECK(record.told_median() == 3.0F);
+  record.told(node(1), std::numeric_limits<float>::max());
+  record.told(node(4), std::numeric_limits<float>::max());
+  CHECK(record.told_median() == 3.0F);
+  record.observe(node(2), 50);  // a new distance leaves what was told
+  CHECK(record.told_median() == 3.0F);
+  record.told(node(2), 0);  // it does not know any more
+  CHECK(record.told_median() == std::numeric_limits<float>::max());
+  record.forget(node(1));
+  record.forget(node(4));
+  CHECK_FALSE(record.told_median().has_value());
+  CHECK(record.usual() == 30.0F);  // the lower of two, of which there is no median
+}
+
+TEST_CASE("a minority does not move what the partners find usual beyond the others'", "[influence]") {
+  const float lie = GENERATE(0.0F, 1e-30F, 1e30F);
+  DistanceRecord record;
+  for (std::uint8_t i = 0; i < 5; ++i) {
+    record.observe(node(i), 100);
+    record.told(node(i), i < 3 ? 1.0F + i : lie);
+  }
+  CHECK(record.told_median() >= 1.0F);
+  CHECK(record.told_median() <= 3.0F);
+}
+
 TEST_CASE("a partner that is gone is no witness", "[influence]") {
   DistanceRecord record;
   for (std::uint8_t i = 0; i < 5; ++i)
@@ -211,16 +247,6 @@ TEST_CASE("a voice has had its part of the last exchanges, of those that are not
   for (std::uint8_t i = 0; i < remembered_partners; ++i)
     turns.note(voice_of(node(10 + i), no_sponsor), ++now_us);
   CHECK(turns.had(often, 0) == 0);
-  // Two that have half of the turns each: the one with the oldest turn may have the next.
-  const std::uint32_t other = voice_of(node(2), no_sponsor);
-  for (std::size_t i = 0; i < remembered_partners; ++i)
-    turns.note(i % 2 == 0 ? often : other, ++now_us);
-  for (std::size_t i = 0; i < 2 * remembered_partners; ++i) {
-    const bool first = i % 2 == 0;
-    CHECK_FALSE(VoiceTurns::is_its_part(turns.had(first ? often : other, 0), 3, 2));
-    CHECK(VoiceTurns::is_its_part(turns.had(first ? other : often, 0), 3, 2));
-    turns.note(first ? often : other, ++now_us);
-  }
 }
 
 TEST_CASE("the shift of clipping, by a table", "[influence]") {

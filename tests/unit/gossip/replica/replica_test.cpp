@@ -114,10 +114,11 @@ struct Lone {
   void ask(std::uint8_t from, ExchangeRequest message) { hear(from, std::move(message)); }
   void ask(std::uint8_t from, std::uint32_t f = 0) { ask(from, request(f)); }
   /// Whether the neighbour's request is answered; false: it is busy. The client trains before it.
-  bool answers(std::uint8_t from) {
+  bool answers(std::uint8_t from) { return answers(from, request()); }
+  bool answers(std::uint8_t from, ExchangeRequest message) {
     publish(replica->clock() + 1);
     tick(us_per_s / 10);
-    ask(from);
+    ask(from, std::move(message));
     recall();
     work();
     const auto replies = sent<ExchangeReply>();
@@ -312,7 +313,8 @@ TEST_CASE("who waits for its sponsor's share goes before another that this node 
   CHECK(answered > 20);
 }
 
-TEST_CASE("where members have certificates, who asks often gets its part of the exchanges and two more", "[replica]") {
+TEST_CASE("where members have certificates, who asks often gets its part of the exchanges and three more",
+          "[replica]") {
   Lone lone({.period_us = us_per_s});
   lone.replica->set_certified_members(3);
   for (std::uint8_t number = 1; number <= 3; ++number) {
@@ -322,7 +324,7 @@ TEST_CASE("where members have certificates, who asks often gets its part of the 
   std::size_t served = 0;
   while (served < remembered_partners && lone.answers(1))
     ++served;
-  CHECK(served == (remembered_partners + 2) / 3 + 2);
+  CHECK(served == (remembered_partners + 2) / 3 + 3);
   CHECK(lone.answers(2));
   CHECK(lone.answers(3));
   // It waits for the others as long as they exchange within 32 periods.
@@ -330,6 +332,40 @@ TEST_CASE("where members have certificates, who asks often gets its part of the 
   CHECK_FALSE(lone.answers(1));
   lone.tick(33 * us_per_s);
   CHECK(lone.answers(1));
+}
+
+TEST_CASE("where members have certificates, a replica takes from each no more than the others find usual",
+          "[replica]") {
+  const bool told = GENERATE(true, false);
+  constexpr float usual = 0.125F;
+  Lone lone({.period_us = us_per_s});
+  lone.replica->set_certified_members(3);
+  const auto may_be_asked = [&](bool may) {
+    for (std::uint8_t number = 1; number <= 3; ++number)
+      lone.replica->set_link(node_id(number), {.backlog_us = may ? 0 : us_per_s});
+  };
+  for (std::uint8_t number = 1; number <= 3; ++number)
+    lone.meet(number);
+  may_be_asked(false);
+  // All are far away from it, and two of them near each other. The third says that it finds all distances usual.
+  for (std::uint8_t number = 1; number <= 3; ++number) {
+    for (int i = 0; i < 2; ++i) {  // what is told counts of those that it has exchanged with before
+      ExchangeRequest request = lone.request();
+      if (told) request.usual = number == 3 ? 1e30F : usual;
+      REQUIRE(lone.answers(number, std::move(request)));
+    }
+  }
+  may_be_asked(true);
+  std::optional<Clip> clip;
+  for (int i = 0; i < 10 && !clip; ++i) {
+    lone.publish(lone.replica->clock() + 1);
+    lone.tick(us_per_s);
+    lone.recall();
+    for (const auto& [fragment, task] : lone.begun<EncodeTask>())
+      clip = task.clip;
+  }
+  REQUIRE(clip);
+  CHECK((clip->threshold <= 2 * usual) == told);
 }
 
 TEST_CASE("where members have certificates, nodes that keep the job take no part from those that train", "[replica]") {

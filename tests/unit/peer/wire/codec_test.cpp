@@ -41,6 +41,7 @@ ExchangeRequest a_request(Codec codec = Codec::q8, std::uint32_t blocks = 3) {
   request.age = {3, 4};
   request.clip = 0.375F;
   request.weight = 48;
+  request.usual = 0.75F;
   request.block_count = blocks;
   std::vector<std::uint8_t> bitmap(bitmap_bytes(2 * blocks));
   for (std::uint32_t i = 0; i < blocks; ++i)
@@ -268,6 +269,7 @@ TEST_CASE("every field of the messages with most fields comes back") {
   CHECK(request.tracer == tracer_of_test);
   CHECK(request.clip == sent.clip);
   CHECK(request.weight == sent.weight);
+  CHECK(request.usual == sent.usual);
   CHECK(request.clock == sent.clock);
   CHECK((request.age.samples == 3 && request.age.cadence == 4));
   CHECK(request.block_count == sent.block_count);
@@ -357,6 +359,9 @@ TEST_CASE("requests against the rules are refused") {
   CHECK(faulty([](auto& r) { r.weight = -1; }));
   CHECK(faulty([](auto& r) { r.weight = std::numeric_limits<float>::quiet_NaN(); }));
   CHECK(faulty([](auto& r) { r.weight = std::numeric_limits<float>::infinity(); }));
+  CHECK(faulty([](auto& r) { r.usual = -1; }));
+  CHECK(faulty([](auto& r) { r.usual = std::numeric_limits<float>::quiet_NaN(); }));
+  CHECK(faulty([](auto& r) { r.usual = std::numeric_limits<float>::infinity(); }));
   CHECK(faulty([](auto& r) { r.block_count = 0; }));
   CHECK(faulty([](auto& r) { r.block_count = 4; }));
   CHECK(faulty([](auto& r) { r.block_count = max_fragment_blocks + 1; }));

@@ -36,7 +36,7 @@ const std::vector<Recording> files{
     {"version-1", 32},           {"version-1-agreement", 46},    {"version-1-summaries", 48}, {"version-1-tracer", 51},
     {"version-1-outcome", 54},   {"version-1-settings", 55},     {"version-1-keeping", 58},   {"version-1-limited", 59},
     {"version-1-authority", 61}, {"version-1-certificates", 65}, {"version-1-deputies", 67},  {"version-1-linked", 68},
-    {"version-1-hello", 71},     {"version-1-scaled", 72},       {"version-1-weighted", 73}};
+    {"version-1-hello", 71},     {"version-1-scaled", 72},       {"version-1-weighted", 73},  {"version-1-usual", 74}};
 
 Bytes filled(std::size_t size, std::uint8_t value) {
   return Bytes::adopt(std::vector<std::uint8_t>(size, value));
@@ -79,6 +79,12 @@ Frames request(Codec codec, std::uint32_t blocks) {
 }
 Frames weighted_request() {
   ExchangeRequest message{.counter = 73, .job = {11, 12}, .codec = Codec::f32, .weight = 48, .block_count = 1};
+  message.side = filled(side_bytes(Codec::f32, 1), 0);
+  message.values = filled(codec_block_bytes(Codec::f32), 0x5a);
+  return encode(Message(message));
+}
+Frames request_with_usual() {
+  ExchangeRequest message{.counter = 74, .job = {11, 12}, .codec = Codec::f32, .usual = 0.75F, .block_count = 1};
   message.side = filled(side_bytes(Codec::f32, 1), 0);
   message.values = filled(codec_block_bytes(Codec::f32), 0x5a);
   return encode(Message(message));
@@ -347,6 +353,7 @@ std::map<std::string, Frames> samples() {
       {"exchangeReply.limited", limited_reply()},
       {"exchangeReply.scaled", scaled_reply()},
       {"exchangeRequest.weighted", weighted_request()},
+      {"exchangeRequest.usual", request_with_usual()},
       {"jobQuery", encode(Message(JobQuery{{1, 2}}))},
       {"pullRequest", encode(Message(PullRequest{{1, 2}, 3}))},
       {"pullReply", pull_reply()},

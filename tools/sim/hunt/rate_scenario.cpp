@@ -23,7 +23,7 @@ constexpr std::uint64_t least_percent = 35;  // of the exchanges that a trainer 
 constexpr float training_rate = 0.002F;      // part of the way to its goal that a trainer goes in a step
 constexpr float pulling_value = 2;           // each value of who pulls
 constexpr double most_drawn = 0.1;           // part of the way from its goal to who pulls that a trainer may be
-constexpr std::size_t least_to_judge = 3;    // with so many trainers, most partners of each are honest
+constexpr std::size_t least_to_judge = 3;    // of so many trainers, one that pulls is to draw none away (two may)
 
 enum class Companion { keeps, follows, silent, declines, stalled, paused, nan, far, pulls };
 constexpr const char* companion_names[] = {"keeps the job",  "only follows",         "answers nothing",
@@ -34,7 +34,7 @@ struct RateDraw {
   std::uint64_t seed = 0;
   std::size_t trainers = 2;
   std::vector<Companion> companions = {};
-  bool pulled = false;  ///< one of the companions pulls
+  std::ptrdiff_t pulling = 0;  ///< companions that pull
   bool one_sponsor = false;
   ClusterOptions cluster = {};
   PathConditions path = {};
@@ -45,11 +45,11 @@ RateDraw draw_rate(std::uint64_t seed) {
   RateDraw draw{.seed = seed, .trainers = 2 + random.below(4)};
   for (std::size_t left = 1 + random.below(draw.trainers / 2); left > 0; --left)
     draw.companions.push_back(static_cast<Companion>(random.below(std::size(companion_names))));
-  draw.pulled = std::ranges::count(draw.companions, Companion::pulls) > 0;
+  draw.pulling = std::ranges::count(draw.companions, Companion::pulls);
   draw.one_sponsor = chance(random, 0.2);
   ClusterOptions& cluster = draw.cluster;
   cluster.elements = rate_fragment_elements * (1 + random.below(8));
-  cluster.certified = chance(random, 0.7) || draw.pulled;  // others trust their members
+  cluster.certified = chance(random, 0.7) || draw.pulling > 0;  // others trust their members
   cluster.step_us = between(random, 1'000, 20'000);
   cluster.seed = random.next();
   cluster.replica.period_us = between(random, 20, 200) * us_per_ms;
@@ -223,7 +223,7 @@ RateOutcome run_rate_scenario(std::uint64_t seed, RateFault fault) {
           draw.trainers, without[i], with[i], company(draw), draw.cluster.certified ? ", with certificates" : ""));
     }
   }
-  if (draw.pulled && draw.trainers >= least_to_judge && accompanied.most_drawn() > most_drawn) {
+  if (draw.pulling == 1 && draw.trainers >= least_to_judge && accompanied.most_drawn() > most_drawn) {
     throw std::runtime_error(fmt::format("trainer 0 of {} was drawn {:.0f} % of the way to {}", draw.trainers,
                                          100 * accompanied.most_drawn(), company(draw)));
   }

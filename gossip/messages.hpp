@@ -55,7 +55,7 @@ struct ExchangeRequest {
   std::uint64_t clock = 0;     ///< the initiator's training progress in samples
   Age age = {};
   float clip = 0;   ///< the initiator moves by at most half of this (2-norm over all blocks); 0: any distance
-  float usual = 0;  ///< the median of the distances that the initiator finds in this fragment; 0: not known
+  float usual = 0;  ///< DistanceRecord::usual() of the initiator (gossip/codec/influence.hpp)
   float weight =
       0;  ///< where replicas weigh by their samples, those of the initiator's steps; 0: it has trained nothing
   std::uint32_t block_count = 0;  ///< blocks included (n)

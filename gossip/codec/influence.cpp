@@ -27,8 +27,7 @@ void DistanceRecord::observe(const NodeId& partner, double norm, Sponsor sponsor
   const std::uint32_t name = short_of(partner);
   Seen now{.partner = name,
            .voice = voice_of(partner, sponsor),
-           .distance = static_cast<float>(std::min<double>(norm, std::numeric_limits<float>::max())),
-           .usual = std::numeric_limits<float>::infinity()};
+           .distance = static_cast<float>(std::min<double>(norm, std::numeric_limits<float>::max()))};
   const auto end = seen_.begin() + static_cast<std::ptrdiff_t>(count_);
   auto replaced = std::find_if(seen_.begin(), end, [&](const Seen& seen) { return seen.partner == name; });
   if (replaced == end) {

@@ -11,7 +11,9 @@
 // so that both move by the same amount and the sum over honest replicas is unchanged. τ is `clip` times the lower
 // median of the distances ‖s·D‖ found with the partners that the fragment was last exchanged with. Partners that the
 // same sponsor has admitted have one voice together. So a minority of sponsors cannot move the median, however many
-// nodes they have, and whatever and however often these send.
+// nodes they have, and whatever and however often these send. But they can draw the replica itself away, after which
+// its own distances to all others are large. So with a tight clip (below loose_clip) the same median of what these
+// partners say they usually find counts, if it is lower.
 //
 // Owned by Replica (on the loop's thread); the functions are pure.
 
@@ -19,6 +21,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <optional>
 #include <span>
 
@@ -62,7 +65,7 @@ class DistanceRecord {
     std::uint32_t partner = 0;
     std::uint32_t voice = 0;  ///< its sponsor's voice, or a voice of its own
     float distance = 0;
-    float usual = 0;  ///< what it usually finds; infinity: not known
+    float usual = std::numeric_limits<float>::infinity();  ///< what it says it usually finds; infinity: not known
   };
   [[nodiscard]] std::optional<float> median_of(float Seen::*what, std::size_t least) const;
   [[nodiscard]] std::span<const Seen> seen() const { return std::span(seen_).first(count_); }

@@ -22,7 +22,7 @@ constexpr TimeUs far_latency_us = 3 * us_per_s;
 constexpr std::uint64_t least_percent = 35;  // of the exchanges that a trainer has without companions
 constexpr float training_rate = 0.002F;      // part of the way to its goal that a trainer goes in a step
 constexpr float pulling_value = 2;           // each value of who pulls
-constexpr double most_drawn = 0.1;           // part of the way from its goal to who pulls that a trainer may be
+constexpr double drawn_tolerance = 0.1;      // part of the way from its goal to who pulls that a trainer may be
 constexpr std::size_t least_to_judge = 3;    // of so many trainers, one that pulls is to draw none away (two may)
 
 enum class Companion { keeps, follows, silent, declines, stalled, paused, nan, far, pulls };
@@ -34,10 +34,11 @@ struct RateDraw {
   std::uint64_t seed = 0;
   std::size_t trainers = 2;
   std::vector<Companion> companions = {};
-  std::ptrdiff_t pulling = 0;  ///< companions that pull
   bool one_sponsor = false;
   ClusterOptions cluster = {};
   PathConditions path = {};
+
+  [[nodiscard]] std::ptrdiff_t pulling() const { return std::ranges::count(companions, Companion::pulls); }
 };
 
 RateDraw draw_rate(std::uint64_t seed) {
@@ -45,11 +46,10 @@ RateDraw draw_rate(std::uint64_t seed) {
   RateDraw draw{.seed = seed, .trainers = 2 + random.below(4)};
   for (std::size_t left = 1 + random.below(draw.trainers / 2); left > 0; --left)
     draw.companions.push_back(static_cast<Companion>(random.below(std::size(companion_names))));
-  draw.pulling = std::ranges::count(draw.companions, Companion::pulls);
   draw.one_sponsor = chance(random, 0.2);
   ClusterOptions& cluster = draw.cluster;
   cluster.elements = rate_fragment_elements * (1 + random.below(8));
-  cluster.certified = chance(random, 0.7) || draw.pulling > 0;  // others trust their members
+  cluster.certified = chance(random, 0.7) || draw.pulling() > 0;  // others trust their members
   cluster.step_us = between(random, 1'000, 20'000);
   cluster.seed = random.next();
   cluster.replica.period_us = between(random, 20, 200) * us_per_ms;
@@ -68,7 +68,10 @@ class RateRun {
         random_(draw.seed ^ 0x4a7eULL),
         network_(schedule_, gossip::Random(draw.seed + 1), nodes(accompanied), draw.path),
         cluster_(draw.cluster, schedule_, network_) {
-    cluster_.on_event = [this](const Cluster::Event& event) { count(event); };
+    cluster_.on_event = [this](const Cluster::Event& event) {
+      acknowledge(event);
+      count(event);
+    };
     cluster_.tamper = [this](std::size_t from, std::size_t, Message& message) { return passes(from, message); };
     for (std::size_t i = 0; i < nodes(accompanied); ++i)
       add_node(i);
@@ -177,13 +180,17 @@ class RateRun {
     return report || reply != nullptr;
   }
 
+  /// Who pulls ends its exchanges properly.
+  void acknowledge(const Cluster::Event& event) {
+    if (event.kind != Cluster::Event::Kind::delivered || !is(event.node, Companion::pulls)) return;
+    const auto* const reply = std::get_if<ExchangeReply>(event.message);
+    if (reply != nullptr && reply->status == ReplyStatus::done)
+      cluster_.send(event.node, event.other, ExchangeAck{reply->counter});
+  }
+
+  /// Exchanges with who pulls do not count.
   void count(const Cluster::Event& event) {
     const bool ended = event.kind == Cluster::Event::Kind::answered || event.kind == Cluster::Event::Kind::concluded;
-    if (event.kind == Cluster::Event::Kind::delivered && is(event.node, Companion::pulls)) {
-      const auto* const reply = std::get_if<ExchangeReply>(event.message);
-      if (reply != nullptr && reply->status == ReplyStatus::done)
-        cluster_.send(event.node, event.other, ExchangeAck{reply->counter});
-    }
     if (!ended || !event.done || event.node >= exchanges_.size()) return;
     if (!is(number_of(event.exchange.initiator), Companion::pulls)) ++exchanges_[event.node];
   }
@@ -223,7 +230,7 @@ RateOutcome run_rate_scenario(std::uint64_t seed, RateFault fault) {
           draw.trainers, without[i], with[i], company(draw), draw.cluster.certified ? ", with certificates" : ""));
     }
   }
-  if (draw.pulling == 1 && draw.trainers >= least_to_judge && accompanied.most_drawn() > most_drawn) {
+  if (draw.pulling() == 1 && draw.trainers >= least_to_judge && accompanied.most_drawn() > drawn_tolerance) {
     throw std::runtime_error(fmt::format("trainer 0 of {} was drawn {:.0f} % of the way to {}", draw.trainers,
                                          100 * accompanied.most_drawn(), company(draw)));
   }

@@ -87,9 +87,9 @@ class VoiceTurns {
     return static_cast<std::size_t>(
         std::ranges::count_if(last_, [&](const Turn& turn) { return turn.voice == voice && turn.at_us > since_us; }));
   }
-  /// True if a voice with `turns` of the last exchanges has had its share of them, 1 / `voices`, and `more` besides.
-  [[nodiscard]] static bool is_its_part(std::size_t turns, std::size_t voices, std::size_t more) {
-    return turns * voices >= remembered_partners + more * voices;
+  /// True if a voice with `turns` of the last exchanges has had `times` its share of them, 1 / `voices`.
+  [[nodiscard]] static bool is_its_part(std::size_t turns, std::size_t voices, double times) {
+    return static_cast<double>(turns * voices) >= times * remembered_partners;
   }
 
  private:

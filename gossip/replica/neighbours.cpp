@@ -65,13 +65,19 @@ std::size_t Neighbours::linked() const {
 
 Neighbours::Voices Neighbours::voices(Sponsor sponsor, bool servers, TimeUs since_us) const {
   Voices voices;
-  std::set<Sponsor> sponsors;
+  std::set<Sponsor> of_all;
+  std::set<Sponsor> of_active;
+  const auto is_new = [](std::set<Sponsor>& sponsors, Sponsor one) {
+    return one == no_sponsor || sponsors.insert(one).second;
+  };
   for (const auto& [node, neighbour] : table_) {
     if (!averages_with(neighbour, servers)) continue;
+    const bool active = neighbour.exchanged_us > since_us;
     const bool may_be_mute = neighbour.info.quarantined || answers_nothing(neighbour);
-    if (may_be_mute && neighbour.exchanged_us <= since_us) continue;
+    if (may_be_mute && !active) continue;
     if (neighbour.sponsor == sponsor) ++voices.nodes;
-    if (neighbour.sponsor == no_sponsor || sponsors.insert(neighbour.sponsor).second) ++voices.all;
+    if (is_new(of_all, neighbour.sponsor)) ++voices.all;
+    if (active && is_new(of_active, neighbour.sponsor)) ++voices.active;
   }
   return voices;
 }

@@ -68,11 +68,13 @@ class Neighbours {
   [[nodiscard]] const Neighbour* find(const NodeId& node) const;
   [[nodiscard]] Sponsor sponsor_of(const NodeId& node) const;
   /// `nodes`: number of partners to average with that the sponsor has admitted. `all`: number of sponsors of all such
-  /// partners, where each partner with no_sponsor counts as one. A partner in quarantine, or one that answers nothing,
-  /// counts only if it was exchanged with after `since_us`, whatever it says.
+  /// partners, where each partner with no_sponsor counts as one. `active`: as `all`, of the partners that were
+  /// exchanged with after `since_us`. A partner in quarantine, or one that answers nothing, counts only if it is
+  /// active, whatever it says.
   struct Voices {
     std::size_t nodes = 0;
     std::size_t all = 0;
+    std::size_t active = 0;
   };
   [[nodiscard]] std::size_t linked() const;
   [[nodiscard]] Voices voices(Sponsor sponsor, bool servers, TimeUs since_us) const;

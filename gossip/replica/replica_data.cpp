@@ -11,9 +11,9 @@ namespace gossamer::gossip {
 
 namespace {
 
-constexpr TimeUs turn_periods = 32;         // an exchange counts as a partner's turn for this many periods
-constexpr std::size_t turns_by_chance = 3;  // exchanges that a partner may have beyond its part
-constexpr double growth_max = 64;  // limit on the expected disagreement's growth, for a node that was silent for long
+constexpr TimeUs turn_periods = 32;  // an exchange counts as a partner's turn for this many periods
+constexpr double most_parts = 1.5;   // what a partner may have of a fragment's exchanges, in even parts
+constexpr double growth_max = 64;    // limit on the expected disagreement's growth, for a node that was silent for long
 constexpr float only_factor_most = 4;                // of the link with the only partner
 constexpr double quiet_tolerance = 1e-5;             // share of the norm; rounding leaves a twentieth of this
 constexpr std::uint64_t tracer_seed = 0x7261636572;  // independent of the replica's other random numbers
@@ -93,9 +93,13 @@ bool ReplicaData::is_over_share(const Fragment& fragment, const NodeId& partner,
   if (had == 0) return false;  // this saves most searches through the neighbours
   if (is_only_partner(fragments.index_of(fragment), partner)) return false;
   const Neighbours::Voices voices = neighbours.voices(sponsor, has_servers(), late_us);
-  const bool shared = sponsor != no_sponsor && voices.nodes > 1;
-  return voices.all >= witnesses_least && (shared || density.is_dense()) &&
-         VoiceTurns::is_its_part(had, voices.all, shared ? 0 : turns_by_chance);
+  const auto is_its_part = [had](std::size_t of, double times) {
+    return of >= witnesses_least && VoiceTurns::is_its_part(had, of, times);
+  };
+  if (sponsor != no_sponsor && voices.nodes > 1) return is_its_part(voices.all, 1);
+  // If nobody has wanted the fragment for a period, nobody's turn is taken. Partners that are away need no turns.
+  const bool idle = fragment.last_exchange.at_us <= now_us - pace.period_us();
+  return density.is_dense() && !idle && is_its_part(voices.active, most_parts);
 }
 
 Witness ReplicaData::witness_for(std::uint32_t f, const NodeId& partner) const {

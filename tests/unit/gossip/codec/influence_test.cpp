@@ -240,10 +240,10 @@ TEST_CASE("a voice has had its part of the last exchanges, of those that are not
   CHECK(turns.had(often, 0) == remembered_partners / 4);
   CHECK(turns.had(often, 1) == remembered_partners / 4 - 1);
   CHECK(turns.had(often, now_us) == 0);
-  CHECK(VoiceTurns::is_its_part(4, 4, 0));
-  CHECK_FALSE(VoiceTurns::is_its_part(3, 4, 0));
-  CHECK_FALSE(VoiceTurns::is_its_part(5, 4, 2));
-  CHECK(VoiceTurns::is_its_part(6, 4, 2));
+  CHECK(VoiceTurns::is_its_part(4, 4, 1));
+  CHECK_FALSE(VoiceTurns::is_its_part(3, 4, 1));
+  CHECK_FALSE(VoiceTurns::is_its_part(5, 4, 1.5));
+  CHECK(VoiceTurns::is_its_part(6, 4, 1.5));
   for (std::uint8_t i = 0; i < remembered_partners; ++i)
     turns.note(voice_of(node(10 + i), no_sponsor), ++now_us);
   CHECK(turns.had(often, 0) == 0);

@@ -30,7 +30,9 @@ std::uint64_t previous_incarnation(const StateFolder& state, spdlog::logger& log
 }  // namespace
 
 std::uint64_t incarnation_after(std::uint64_t previous, std::uint64_t time_of_day_us) {
-  if (time_of_day_us > previous) return time_of_day_us;
+  const bool sound = time_of_day_us >= first_sound_clock_us && time_of_day_us <= last_sound_clock_us;
+  const std::uint64_t clock_us = sound ? time_of_day_us : first_sound_clock_us;
+  if (clock_us > previous) return clock_us;
   return previous + std::min(incarnation_gap, std::numeric_limits<std::uint64_t>::max() - previous);
 }
 
@@ -39,8 +41,8 @@ std::uint64_t next_incarnation(const StateFolder& state, std::uint64_t time_of_d
   const std::uint64_t incarnation = incarnation_after(previous, time_of_day_us);
   if (incarnation != time_of_day_us) {
     log.warn(
-        "the clock is behind the time of an earlier start of this node: was it set back? Look at timedatectl; "
-        "this start is numbered after that one all the same");
+        "the clock is behind the time of an earlier start of this node, or in another century: was it set? Look at "
+        "timedatectl; this start is numbered after that one all the same");
   }
   if (const auto stored = state.store(incarnation_name, fmt::format("{}\n", incarnation)); !stored) {
     log.warn("{}; other nodes may not listen to this one if the clock is set back before its next start",

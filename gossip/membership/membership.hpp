@@ -52,8 +52,10 @@ inline constexpr std::size_t max_lost = 64;
 inline constexpr std::uint8_t max_unheard = 3;
 /// Most probes under way on behalf of others.
 inline constexpr std::size_t max_relays = 64;
-/// A claim whose incarnation is further above the known one is not believed.
-inline constexpr std::uint64_t max_incarnation_jump = std::uint64_t{1} << 50;
+/// A claim whose incarnation is further above the known one is not believed. This is 142 years in microseconds, more
+/// than any two starts of a node are apart that were numbered by the time of day, wrong clocks included
+/// (daemon/cluster/incarnation.hpp).
+inline constexpr std::uint64_t max_incarnation_jump = std::uint64_t{1} << 52;
 [[nodiscard]] constexpr bool implausible(std::uint64_t claimed, std::uint64_t known) {
   return claimed > known && claimed - known > max_incarnation_jump;
 }

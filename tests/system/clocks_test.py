@@ -58,6 +58,22 @@ class Clocks(TrainingTest):
         self.assert_exchanges()
         self.assert_sound(losses=2)
 
+    def test_far_ahead_in_an_earlier_life(self) -> None:
+        """The others hold that life dead, under a number that the clock does not reach for decades. The node has lost its
+        own record of it."""
+        others = [member for member in self.members if member is not self.member]
+        for years in (60, 200):
+            self.shift[TIME_OF_DAY] = years * 365 * 24 * HOUR_NS
+            self.restart()
+            self.all_learn()
+            self.member.node.kill()
+            self.wait_for_neighbours({member: COUNT - 2 for member in others})
+            (self.member.node.folder / "state" / "incarnation").unlink()
+            self.shift[TIME_OF_DAY] = 0
+            self.member.node.start()
+            self.all_learn()  # by exchanges that the others begin: its own may be numbered like old ones
+        self.assert_sound(losses=4)
+
     def test_time_of_day_jumps(self) -> None:
         """A running daemon does not use the time of day."""
         for hours in (1, -1, 24 * 365, 0):

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <algorithm>
 
+#include "tools/sim/draw.hpp"
 #include "tools/sim/hunt/invariants.hpp"
 
 namespace gossamer::sim {
@@ -14,6 +15,8 @@ using Change = Membership::Change;
 
 /// How many nodes others join through, besides the first node, which everybody can dial.
 constexpr std::size_t more_contacts = 2;
+constexpr double wrong_clocks = 0.1;                          // of the lives begin with a clock that is ahead
+constexpr std::uint64_t clock_ahead = 2'300'000'000'000'000;  // 73 years in microseconds
 
 }  // namespace
 
@@ -75,7 +78,7 @@ void OverlayMembership::start(std::size_t i) {
   random_.shuffle(others);
   others.resize(std::min(others.size(), more_contacts));
   if (i != 0) others.push_back(0);
-  members_.start(i, others);
+  members_.start(i, others, chance(random_, wrong_clocks) ? clock_ahead : 0);
 }
 
 // --- links --------------------------------------------------------------------------------------------------------

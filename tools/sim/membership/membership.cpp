@@ -12,6 +12,7 @@ namespace {
 
 constexpr std::string_view address_begin = "tcp://sim:";
 constexpr std::size_t contacts_per_node = 3;
+constexpr std::uint64_t incarnation_step = 1'000'000;  // from one life to the next: far above any refutation
 
 std::size_t node_at(const std::string& address, std::size_t nodes) {
   std::size_t node = nodes;
@@ -52,11 +53,11 @@ std::string MembershipCluster::address(std::size_t node) {
   return std::string(address_begin) + std::string(digits.size() < 10 ? 10 - digits.size() : 0, '0') + digits;
 }
 
-void MembershipCluster::start(std::size_t node, const std::vector<std::size_t>& contacts) {
+void MembershipCluster::start(std::size_t node, const std::vector<std::size_t>& contacts, std::uint64_t ahead) {
   Node& started = nodes_[node];
   GOSSAMER_CHECK(started.membership == nullptr);
   ++started.life;
-  started.incarnation += 1'000'000;  // far above any refutation of the former life
+  started.incarnation = incarnation_step * started.life + ahead;
   started.paused = false;
   MemberRecord self{id(node), started.incarnation, network_.behind_nat(node), address(node)};
   if (self.dial_only) self.address.clear();

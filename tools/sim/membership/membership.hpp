@@ -28,8 +28,9 @@ class MembershipCluster {
   std::function<void(std::size_t node, const Membership::Actions& actions)> on_view;
   std::function<bool(std::size_t from, std::size_t to, MembershipMessage& message)> tamper;
 
-  /// Starts a new life of the node, with a larger incarnation than before. The node joins through `contacts`.
-  void start(std::size_t node, const std::vector<std::size_t>& contacts);
+  /// Starts a new life of the node, with a larger incarnation than before. The node joins through `contacts`. `ahead`:
+  /// how far its clock is ahead, so that the next life may have a smaller incarnation.
+  void start(std::size_t node, const std::vector<std::size_t>& contacts, std::uint64_t ahead = 0);
   /// Starts all nodes at `per_second` in the order of their numbers; each joins through at most three earlier ones.
   void start_all(double per_second);
   /// The node stops without a message.
@@ -74,7 +75,7 @@ class MembershipCluster {
   struct Node {
     std::unique_ptr<Membership> membership;
     std::uint64_t life = 0;
-    std::uint64_t incarnation = 0;
+    std::uint64_t incarnation = 0;  ///< that the life began with
     bool paused = false;
     bool tick_due = false;  ///< a tick came while the node was paused
     std::vector<Waiting> waiting;

@@ -112,6 +112,32 @@ TEST_CASE("A claim about oneself is refuted with a larger incarnation") {
   }
 }
 
+TEST_CASE("A node whose former life was numbered by a clock that was far ahead comes back") {
+  constexpr std::uint64_t ahead = std::uint64_t{1} << 51;
+  Fixture holder;
+  holder.receive(1, Join{record(1, ahead)}, ahead);
+  holder.receive(2, Join{record(2)});
+  holder.run(60 * us_per_s, false);
+  REQUIRE(holder.membership.considers_gone(record(1).node));
+  Membership back({}, record(1), Random(1), 0);
+  Membership::Actions out;
+  // Its word counts only once it has refuted what the other one holds, which it is told with each message.
+  for (int i = 0; i < 2; ++i) {
+    holder.clear();
+    holder.receive(1, Join{back.self()}, back.self().incarnation);
+    for (const Membership::Send& send : holder.out.send)
+      if (send.to == record(1).node) back.receive(record(0).node, send.message, 0, out);
+  }
+  CHECK(back.self().incarnation == ahead + 1);
+  CHECK(holder.membership.find(record(1).node) != nullptr);
+  // The same for what is told in a table: it is held alive there.
+  Membership early({}, record(1), Random(1), 0);
+  MembershipMessage table;
+  table.body = Sync{.sender = record(0), .entries = {{record(1, ahead), Claim::alive}}};
+  early.receive(record(0).node, table, 0, out);
+  CHECK(early.self().incarnation == ahead + 1);
+}
+
 TEST_CASE("The largest incarnation locks nobody out") {
   constexpr std::uint64_t largest = std::numeric_limits<std::uint64_t>::max();
   // Nobody believes a claim of an impossible incarnation, neither its subject nor the others.

@@ -281,7 +281,7 @@ std::expected<void, std::string> Averages::begin(const std::shared_ptr<Session>&
   const std::string_view job = text_of(open.job);
   const std::string_view name = text_of(open.name);
   if (!layout::is_job_name(job) || !layout::is_job_name(name))
-    return cannot("the names of job and average have 1 to 63 letters, digits, '.', '_', '-', and no '.' in front");
+    return cannot(fmt::format("the names of job and average are {}", layout::job_name_form));
   if (!host_.may_train(host_.id(), job))
     return cannot(fmt::format("this node's certificate does not let it train the job {}", job));
   if (auto why = rights_->objection_to_training(session.caller, job)) return cannot(*std::move(why));

@@ -268,9 +268,7 @@ Checked ClientMemory::take_header(const Objection& objection) {
 
   if (std::memchr(declared.job, 0, sizeof declared.job) == nullptr) return bad("the job's name does not end");
   job_ = declared.job;
-  if (!layout::is_job_name(job_))
-    return bad(fmt::format("the job's name must be 1 to {} letters, digits, '.', '_' or '-', and not begin with '.'",
-                           layout::max_job_bytes));
+  if (!layout::is_job_name(job_)) return bad(fmt::format("the job's name must be {}", layout::job_name_form));
   key_ = {job_name_hash(job_), declared.layout_hash};
   if ((declared.flags & ~(layout::flag_keeps | layout::flags_parts)) != 0)
     return bad(fmt::format("flags is {:#x}, which this daemon does not know: it is older than the client library",

@@ -140,8 +140,7 @@ ClientRun::ClientRun(ClientReplica replica, std::unique_ptr<OpenTensors> open_te
 Result<std::unique_ptr<ClientRun>> ClientRun::open(const gossamer_options& options,
                                                    std::span<const gossamer_tensor> tensors) {
   if (options.job == nullptr || !layout::is_job_name(options.job)) {
-    return fail(GOSSAMER_BAD_ARGUMENT, "the job needs a name of 1 to " + std::to_string(layout::max_job_bytes) +
-                                           " letters, digits, '.', '_' or '-', not starting with '.'");
+    return fail(GOSSAMER_BAD_ARGUMENT, std::string("the job needs a name of ") + layout::job_name_form);
   }
   if ((options.flags & ~std::uint32_t{GOSSAMER_KEEPS}) != 0)
     return fail(GOSSAMER_BAD_ARGUMENT, "unknown flags: this library is older than the program");
@@ -853,7 +852,7 @@ Result<void> ClientRun::average(std::span<float> values, const gossamer_average_
   const std::string name = options.name == nullptr ? default_average : options.name;
   if (!layout::is_job_name(name))
     return fail(GOSSAMER_BAD_ARGUMENT,
-                "the name of an average has the form of a job's: 1 to 63 letters, digits, '.', '_' or '-'");
+                std::string("the name of an average has the form of a job's: ") + layout::job_name_form);
   if (const AttachmentStatus status = attachment_status(); !status.attached && status.rejected_for_good)
     return fail(GOSSAMER_REJECTED, "this process has no part in the job, so it averages nothing: " + status.message);
   if (options.codec > GOSSAMER_AVERAGE_Q8 || options.exact > layout::AverageFormWord::most_exact)

@@ -139,7 +139,9 @@ typedef struct gossamer_run gossamer_run;
 
 typedef struct gossamer_options {
   size_t size;
-  const char* job;                /* 1 to 63 letters, digits, '.', '_' or '-': the same for all replicas of the model */
+  /* 1 to 63 letters, digits, '.', '_' or '-', with neither '.' nor '-' in front: the same for all replicas of the model
+   */
+  const char* job;
   const char* socket_path;        /* NULL: $GOSSAMER_SOCKET, or else gossamerd's default place */
   uint32_t fragment_elements;     /* unit of exchange, a power of two from 256 to 4194304, the same for all replicas.
                                      0: an eighth of the model, rounded up, from 4096 to 1048576 elements, or the

@@ -170,9 +170,10 @@ Result<void> ReplicaParts::check(const gossamer_options& options) {
                                            ", and part an index below it");
   }
   if (options.replica == nullptr || !layout::is_job_name(options.replica)) {
-    return fail(GOSSAMER_BAD_ARGUMENT,
-                "a replica in parts needs a name in `replica`, the same in its processes and in no others: 1 to " +
-                    std::to_string(layout::max_job_bytes) + " letters, digits, '.', '_' or '-', not starting with '.'");
+    return fail(
+        GOSSAMER_BAD_ARGUMENT,
+        std::string("a replica in parts needs a name in `replica`, the same in its processes and in no others: ") +
+            layout::job_name_form);
   }
   if (options.device != GOSSAMER_HOST || options.memory == GOSSAMER_MEMORY_LEAN) {
     return fail(GOSSAMER_UNSUPPORTED,

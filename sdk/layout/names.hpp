@@ -13,9 +13,14 @@
 
 namespace gossamer::layout {
 
-/// 1 to 63 letters, digits, '.', '_' or '-', without a '.' in front.
+/// A '.' in front would hide a folder of that name, and tools take a '-' for an option.
+inline constexpr const char* job_name_form =
+    "1 to 63 letters, digits, '.', '_' or '-', with neither '.' nor '-' in front";
+static_assert(max_job_bytes == 63);
+
+/// True for a name of that form.
 [[nodiscard]] constexpr bool is_job_name(std::string_view name) {
-  if (name.empty() || name.size() > max_job_bytes || name.front() == '.') return false;
+  if (name.empty() || name.size() > max_job_bytes || name.front() == '.' || name.front() == '-') return false;
   for (const char c : name) {
     const bool letter_or_digit = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
     if (!letter_or_digit && c != '.' && c != '_' && c != '-') return false;

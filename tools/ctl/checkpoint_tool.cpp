@@ -139,9 +139,7 @@ void add_import(CLI::App& app, CommandAction& chosen) {
       ->type_name("NAME")
       ->required()
       ->check([](const std::string& name) {
-        return layout::is_job_name(name)
-                   ? std::string()
-                   : "a job's name has 1 to 63 letters, digits, '.', '_' or '-', and no '.' in front";
+        return layout::is_job_name(name) ? std::string() : fmt::format("a job's name is {}", layout::job_name_form);
       });
   command
       ->add_option("--clock", options->clock,

@@ -225,9 +225,7 @@ class Keeper {
 CommandResult keep(const KeepOptions& options, const Invocation& call) {
   if (!layout::is_job_name(options.job))
     return wrong_usage(
-        fmt::format("\"{}\" is no job's name: those are 1 to {} letters, digits, '.', '_' or '-', "
-                    "without a '.' in front",
-                    safe_text(options.job), layout::max_job_bytes));
+        fmt::format("\"{}\" is no job's name: those are {}", safe_text(options.job), layout::job_name_form));
   for (const int signal : {SIGINT, SIGTERM, SIGHUP})
     std::signal(signal, [](int) { ended = 1; });
   const auto layout = ask_for_layout(options, call);

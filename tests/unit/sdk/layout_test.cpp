@@ -91,7 +91,7 @@ TEST_CASE("the layout hash depends on everything that must agree") {
 TEST_CASE("job names are letters, digits, dots, underscores and hyphens") {
   for (const char* good : {"a", "resnet-50_v1.5", "0"})
     CHECK(layout::is_job_name(good));
-  for (const char* bad : {"", ".hidden", "a/b", "a b", "a\n", "é", "\"quoted\""})
+  for (const char* bad : {"", ".hidden", "-rf", "--help", "a/b", "a b", "a\n", "é", "\"quoted\""})
     CHECK_FALSE(layout::is_job_name(bad));
   CHECK(layout::is_job_name(std::string(63, 'x')));
   CHECK_FALSE(layout::is_job_name(std::string(64, 'x')));

@@ -89,8 +89,8 @@ const JobKey* key_of(const Message& message) {
       message);
 }
 
-/// That this node's certificate ends soon, or has ended; and that those of others end soon: who may sign looks at
-/// whatever member is at hand.
+/// That this node's certificate ends soon, or has ended; and that those of others end soon, or have ended a short while
+/// ago: who may sign looks at whatever member is at hand.
 void add_certificate_troubles(const peer::Overlay& overlay, TimeUs own_ends_us, TimeUs now_us,
                               std::vector<FindingStatus>& troubles) {
   const auto ends_soon = [&](TimeUs ends_us) { return ends_us <= now_us + certificate_notice_us; };
@@ -98,7 +98,8 @@ void add_certificate_troubles(const peer::Overlay& overlay, TimeUs own_ends_us, 
     troubles.push_back({.rule = rule,
                         .grade = grade,
                         .text = std::move(text),
-                        .advice = "gossamerctl approve --renew 14d on any member"});
+                        .advice = "gossamerctl approve --renew 14d --authority FILE on any member, with the key file "
+                                  "that they were signed with"});
   };
   if (ends_soon(own_ends_us)) {
     const bool ended = now_us >= own_ends_us;
@@ -106,15 +107,22 @@ void add_certificate_troubles(const peer::Overlay& overlay, TimeUs own_ends_us, 
         fmt::format("this node's certificate {} at {}", ended ? "ended" : "ends", peer::date_text(own_ends_us)));
   }
   std::vector<TimeUs> of_others;
+  std::size_t ended = 0;
   for (const auto& [node, entry] : overlay.certificates().entries()) {
-    const TimeUs ends_us = entry.certificate.warrant.valid_until;
-    if (node != overlay.node() && overlay.certificate_of(node) != nullptr && ends_soon(ends_us))
-      of_others.push_back(ends_us);
+    const peer::Warrant& warrant = entry.certificate.warrant;
+    const TimeUs ends_us = warrant.valid_until;
+    const bool is_denied = overlay.denials().is_denied(node) || overlay.denials().is_denied(NodeId{warrant.invitation});
+    if (node == overlay.node() || is_denied || !ends_soon(ends_us) || ends_us < now_us - certificate_notice_us)
+      continue;
+    of_others.push_back(ends_us);
+    if (ends_us <= now_us) ++ended;
   }
   if (!of_others.empty()) {
-    add("certificates", "warning",
-        fmt::format("certificates of {} other {} end within two weeks, the first at {}", of_others.size(),
-                    of_others.size() == 1 ? "node" : "nodes", peer::date_text(std::ranges::min(of_others))));
+    add("certificates", ended > 0 ? "problem" : "warning",
+        fmt::format("certificates of {} other {} end within two weeks{}, the first at {}", of_others.size(),
+                    of_others.size() == 1 ? "node" : "nodes",
+                    ended > 0 ? fmt::format(" or have ended ({})", ended) : "",
+                    peer::date_text(std::ranges::min(of_others))));
   }
 }
 
@@ -684,6 +692,7 @@ TimeUs Node::certificate_ends_us() const {
 std::vector<FindingStatus> Node::troubles() const {
   std::vector<FindingStatus> troubles;
   if (auto disk = checkpoints_.trouble()) troubles.push_back(*std::move(disk));
+  if (auto unsaved = decisions_.trouble()) troubles.push_back(*std::move(unsaved));
   if (const TimeUs ends_us = certificate_ends_us(); ends_us != 0)
     add_certificate_troubles(*overlay_, ends_us, static_cast<TimeUs>(time_of_day_us()), troubles);
   return troubles;

@@ -104,7 +104,9 @@ class Node final : public Core, private JobHost, private AveragesHost, private p
   void link_down(const NodeId& node, const std::string& reason) override;
   void node_dead(const NodeId& node) override;
   void received(const NodeId& from, Message&& message) override;
-  std::expected<void, std::string> keep_key_ring(const peer::KeyRing& ring) override { return cluster_.keep(ring); }
+  std::expected<void, std::string> keep_key_ring(const peer::KeyRing& ring) override {
+    return decisions_.keep(ring, now_us());
+  }
   void denials_changed() override { decisions_.denials_changed(); }
   void certificates_changed() override { decisions_.certificates_changed(); }
 

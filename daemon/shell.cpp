@@ -175,7 +175,9 @@ void Shell::reload_config() {
   const std::expected<Config, std::string> next = source_();
   if (!next) {
     log.error("the new configuration is wrong, so the old one stays in use:\n{}", next.error());
+    config_error_ = next.error();
   } else {
+    config_error_.clear();
     const Reload reloaded = reload(config_, *next);
     config_ = reloaded.config;
     log_.set_level(config_.log.level);
@@ -266,6 +268,14 @@ std::vector<ControlCommand> Shell::control_commands() {
 
 void Shell::watch() {
   const gossip::PartnerPolicy partners = config_.gossip.partners;
+  std::vector<FindingStatus> troubles = core_.troubles();
+  if (!config_error_.empty()) {
+    troubles.push_back({.rule = "config",
+                        .grade = "warning",
+                        .text = fmt::format("the configuration file is wrong, and the one before it is in use: {}",
+                                            config_error_.substr(0, config_error_.find('\n'))),
+                        .advice = "correct it (gossamerd --check-config says more), and reload gossamerd"});
+  }
   const Watch::News news = watch_.look(
       {.at_s = uptime_s(),
        .link_max_mbit_s = config_.gossip.link_max_mbit_s,
@@ -274,7 +284,7 @@ void Shell::watch() {
        .peers = core_.peer_statuses(),
        .jobs = core_.job_statuses(),
        .cluster = core_.summary_statuses(),
-       .troubles = core_.troubles()});
+       .troubles = std::move(troubles)});
   for (const FindingStatus& finding : news.begun)
     log_.logger().warn("{}", sentence(finding));
   for (const FindingStatus& finding : news.ended)

@@ -93,6 +93,7 @@ class Shell {
   asio::steady_timer watch_timer_;
   const std::vector<ControlCommand> commands_;
   Watch watch_;
+  std::string config_error_;  // why the configuration file could not be reloaded; empty: it could
   bool stopping_ = false;
   bool leaving_ = false;
   std::shared_ptr<ClientListener> clients_;

@@ -1,6 +1,6 @@
-// Writes a cluster's decisions to files: who is denied, who has a certificate, and who has decided it. Changes are
-// written on a tick, so that many at a time cost one write. They are written at once where somebody waits for that, and
-// when the daemon ends. A write that fails is tried again.
+// Writes a cluster's decisions to files: its keys, who is denied, who has a certificate, and who has decided it.
+// Changes are written on a tick, so that many at a time cost one write. They are written at once where somebody waits
+// for that, and when the daemon ends. A write that fails is tried again, and is a trouble until then.
 //
 // Owned by Node, on the loop's thread; time is an argument.
 
@@ -9,9 +9,11 @@
 #include <spdlog/logger.h>
 
 #include <expected>
+#include <optional>
 #include <string>
 
 #include "daemon/cluster/cluster_state.hpp"
+#include "daemon/report/status.hpp"
 #include "peer/overlay/overlay.hpp"
 
 namespace gossamer::daemon {
@@ -19,7 +21,7 @@ namespace gossamer::daemon {
 class DecisionKeeper {
  public:
   /// `state` and `log` outlive this object.
-  DecisionKeeper(const ClusterState& state, spdlog::logger& log) : state_(state), log_(log) {}
+  DecisionKeeper(ClusterState& state, spdlog::logger& log) : state_(state), log_(log) {}
 
   void denials_changed() { denials_.changed = audit_.changed = true; }
   void certificates_changed() { certificates_.changed = true; }
@@ -29,6 +31,10 @@ class DecisionKeeper {
   /// Writes everything now. An error says why denials or certificates could not be written; for the audit it is only
   /// logged.
   std::expected<void, std::string> keep_all(const peer::Overlay& overlay, TimeUs now_us);
+  /// Writes the keys now. If that fails, those that the overlay has then are written later.
+  std::expected<void, std::string> keep(const peer::KeyRing& ring, TimeUs now_us);
+  /// What could not be written, and why.
+  [[nodiscard]] std::optional<FindingStatus> trouble() const;
 
  private:
   struct File {
@@ -36,12 +42,14 @@ class DecisionKeeper {
     TimeUs interval_us = 0;   ///< the least time between two writes
     bool changed = false;
     TimeUs next_us = 0;
+    std::string failure = {};  ///< why the last write failed; empty: it did not
   };
   template <class Content>
   std::expected<void, std::string> keep(File& file, const Content& content, TimeUs now_us);
 
-  const ClusterState& state_;
+  ClusterState& state_;
   spdlog::logger& log_;
+  File keys_{.unless_kept = "the cluster's keys could not be saved as they are"};
   File denials_{.unless_kept = "the deny list could not be saved, and will be lost at the next restart"};
   File certificates_{.unless_kept = "certificates could not be saved, and will be lost at the next restart",
                      .interval_us = us_per_s};

@@ -39,6 +39,11 @@ json gpu_plugin(const GpuOptions& options) {
   return {{"wanted", options.clients}, {"path", path.string()}, {"present", std::filesystem::exists(path, error)}};
 }
 
+json mode_of(const std::filesystem::path& path) {
+  struct stat info {};
+  return ::stat(path.c_str(), &info) == 0 ? json(info.st_mode & 07777U) : json();
+}
+
 json key_file(const char* name, const std::filesystem::path& path) {
   struct stat info {};
   const bool present = ::stat(path.c_str(), &info) == 0;
@@ -64,6 +69,7 @@ json self_report(const Config& config) {
             {"max_open_files", limit_of(RLIMIT_NOFILE)},
             {"max_locked_bytes", limit_of(RLIMIT_MEMLOCK)},
             {"state_dir", config.node.state_dir.string()},
+            {"state_mode", mode_of(config.node.state_dir)},
             {"state_free_bytes", error ? json() : json(space.available)},
             {"listen", config.overlay.listen},
             {"advertise", config.overlay.advertise},

@@ -526,7 +526,7 @@ const WatchRule& rule_called(const std::string& name) {
 }  // namespace
 
 std::vector<FindingStatus> judge(const WatchLook& before, const WatchLook& now) {
-  std::vector<FindingStatus> found;
+  std::vector<FindingStatus> found = now.troubles;
   const double window_s = now.at_s - before.at_s;
   if (window_s < least_window_s) return found;
   for (const JobStatus& job : now.jobs) {
@@ -561,7 +561,6 @@ std::vector<FindingStatus> judge(const WatchLook& before, const WatchLook& now) 
   }
   for (const PeerStatus& peer : now.peers)
     if (peer.up) look_at_link(peer, found);
-  std::ranges::copy(now.troubles, std::back_inserter(found));
   return found;
 }
 
@@ -573,8 +572,7 @@ Watch::News Watch::look(WatchLook look) {
   News news;
   while (!looks_.empty() && look.at_s - looks_.front().at_s > watch_window_s)
     looks_.pop_front();
-  std::vector<FindingStatus> found;
-  if (!looks_.empty()) found = judge(looks_.front(), look);
+  std::vector<FindingStatus> found = judge(looks_.empty() ? look : looks_.front(), look);
   const double now_s = look.at_s;
   looks_.push_back(std::move(look));
   for (auto& [key, held] : held_)

@@ -50,8 +50,10 @@ inline constexpr std::array watch_rules = {
     WatchRule{"queue", "more data wait for a link than it carries in a second", 3},
     WatchRule{"latency", "heartbeats wait in queues", 3},
     WatchRule{"disk", "the disk that holds state and checkpoints does not answer", 1},
+    WatchRule{"state", "what the cluster has decided cannot be saved", 1},
+    WatchRule{"config", "the configuration file is wrong, and the one before it is in use", 1},
     WatchRule{"certificate", "this node's certificate ends within fourteen days, or has ended", 1},
-    WatchRule{"certificates", "certificates of other nodes end within fourteen days", 1},
+    WatchRule{"certificates", "certificates of other nodes end within fourteen days, or have ended", 1},
 };
 
 /// One look at the daemon.
@@ -66,7 +68,7 @@ struct WatchLook {
   std::vector<FindingStatus> troubles = {};  ///< findings about the node itself, which are reported as they are
 };
 
-/// The findings of the rules now, given an earlier look; `since_s` is left at 0.
+/// The findings of the rules now, given an earlier look, and the troubles; `since_s` is left at 0.
 [[nodiscard]] std::vector<FindingStatus> judge(const WatchLook& before, const WatchLook& now);
 
 /// For the log: "job digits: c drifts: ...; raise ...".

@@ -70,9 +70,10 @@ std::optional<gid_t> group_named(const std::string& name) {
 
 std::string grant_problem(const std::string& text) {
   const Entry entry = entry_of(text);
-  if (entry.who.empty() || entry.who == "@" || text.find(':') == std::string::npos)
-    return fmt::format("\"{}\" names no user; an entry is \"WHO: JOBS\", like \"anna: *\" or \"@vision: vision-*\"",
-                       text);
+  const bool has_jobs = text.find(':') != std::string::npos;
+  if (entry.who.empty() || entry.who == "@" || !has_jobs)
+    return fmt::format("\"{}\" names no {}; an entry is \"WHO: JOBS\", like \"anna: *\" or \"@vision: vision-*\"", text,
+                       has_jobs ? "user" : "jobs");
   const std::string problem = peer::jobs_problem(entry.jobs);
   return problem.empty() ? "" : fmt::format("\"{}\": {}", text, problem);
 }

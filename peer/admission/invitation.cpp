@@ -1,7 +1,6 @@
 #include "peer/admission/invitation.hpp"
 
 #include <algorithm>
-#include <ctime>
 
 #include "gossip/plain_text.hpp"
 #include "peer/admission/admission.hpp"
@@ -100,8 +99,8 @@ std::expected<Invitation, std::string> parse_invitation(std::string_view line) {
   line = trimmed(line, " \t\r\n");
   const std::string_view family = invitation_prefix.substr(0, invitation_prefix.find('1'));
   if (!line.starts_with(family)) {
-    return std::unexpected("this is no invitation, which starts with '" + std::string(invitation_prefix) + "'" +
-                           advice);
+    return std::unexpected("this is no invitation, which starts with '" + std::string(invitation_prefix) + "' or '" +
+                           std::string(warranted_prefix) + "'" + advice);
   }
   const bool needs_warrant = line.starts_with(warranted_prefix);
   if (!needs_warrant && !line.starts_with(invitation_prefix)) {
@@ -152,17 +151,6 @@ bool is_claim_proven(const ClusterKeys& keys, const InvitationClaim& claim) {
     const Secret secret = invitation_secret(key, claim.invitation, claim.expires_at, claim.certificate.has_value());
     return same(claim_proof(secret, claim), claim.proof);
   });
-}
-
-std::string date_text(TimeUs time_of_day) {
-  const std::time_t seconds = static_cast<std::time_t>(time_of_day / us_per_s);
-  std::tm parts{};
-  std::array<char, 64> text{};
-  if (::gmtime_r(&seconds, &parts) == nullptr ||
-      std::strftime(text.data(), text.size(), "%Y-%m-%d %H:%M UTC", &parts) == 0) {
-    return "an unknown time";
-  }
-  return text.data();
 }
 
 }  // namespace gossamer::peer

@@ -52,7 +52,4 @@ inline constexpr std::size_t max_invitation_characters = 4096;
 /// True if the claim's invitation was made with some key of the ring. This proves the expiry, too.
 [[nodiscard]] bool is_claim_proven(const ClusterKeys& keys, const InvitationClaim& claim);
 
-/// The time as "2026-03-01 12:00 UTC", for messages.
-[[nodiscard]] std::string date_text(TimeUs time_of_day);
-
 }  // namespace gossamer::peer

@@ -157,6 +157,10 @@ std::expected<SigningKey, std::string> SigningKey::read(const std::filesystem::p
 }
 
 std::expected<void, std::string> SigningKey::create(const std::filesystem::path& path) const {
+  const std::filesystem::path folder = path.parent_path();
+  std::error_code ignored;
+  if (!folder.empty() && !std::filesystem::is_directory(folder, ignored))
+    return std::unexpected("there is no folder " + folder.string() + ": make it, or name another file");
   std::string digits = hex(seed_.bytes());
   std::string text;
   text.reserve(authority_comment.size() + first_word.size() + digits.size() + 1);  // growing would leave copies

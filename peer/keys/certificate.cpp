@@ -3,7 +3,9 @@
 #include <fnmatch.h>
 
 #include <algorithm>
+#include <array>
 #include <cctype>
+#include <ctime>
 
 #include "gossip/plain_text.hpp"
 #include "peer/keys/fields.hpp"
@@ -85,6 +87,17 @@ bool Rights::allow_job(std::string_view name) const {
     if (::fnmatch(pattern.c_str(), whole_name.c_str(), 0) == 0) return true;
   }
   return false;
+}
+
+std::string date_text(TimeUs time_of_day) {
+  const std::time_t seconds = static_cast<std::time_t>(time_of_day / us_per_s);
+  std::tm parts{};
+  std::array<char, 64> text{};
+  if (::gmtime_r(&seconds, &parts) == nullptr ||
+      std::strftime(text.data(), text.size(), "%Y-%m-%d %H:%M UTC", &parts) == 0) {
+    return "an unknown time";
+  }
+  return text.data();
 }
 
 std::string jobs_problem(std::string_view patterns) {

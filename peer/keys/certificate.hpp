@@ -46,6 +46,9 @@ struct Rights {
   [[nodiscard]] bool allow_job(std::string_view name) const;
 };
 
+/// The time, in microseconds since 1970, as "2026-03-01 12:00 UTC", for messages.
+[[nodiscard]] std::string date_text(TimeUs time_of_day);
+
 /// Says what is wrong with patterns of job names that a user wrote; empty: nothing.
 [[nodiscard]] std::string jobs_problem(std::string_view patterns);
 

@@ -34,6 +34,7 @@ class Agreement {
         audit_(self.options.audit) {}
 
   [[nodiscard]] const ClusterKeys& keys() const { return keys_; }
+  [[nodiscard]] const KeyRing& ring() const { return spread_.ring(); }
   [[nodiscard]] RingState ring_state() const { return spread_.ring().state(); }
   [[nodiscard]] InvitationGrant grant() const { return {spread_.ring().state(), spread_.ring().deputy_list()}; }
   [[nodiscard]] const Denials& denials() const { return spread_.denials(); }

@@ -88,6 +88,7 @@ class Overlay {
     return agreement_.set_deputy(deputy);
   }
   [[nodiscard]] RingState ring_state() const { return agreement_.ring_state(); }
+  [[nodiscard]] const KeyRing& keys() const { return agreement_.ring(); }
   [[nodiscard]] std::expected<Denial, std::string> propose(const NodeId& node, bool denied, const std::string& reason) {
     return agreement_.propose(node, denied, reason);
   }

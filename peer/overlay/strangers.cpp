@@ -177,9 +177,10 @@ std::optional<Strangers::Refusal> Strangers::refusal_of(const InvitationClaim& c
                    "invite)"};
   }
   if (const TimeUs now = self_.time_of_day(); now >= claim.expires_at) {
-    return Refusal{RejectReason::invitation, "the invitation expired at " + date_text(claim.expires_at) +
-                                                 ", and here it is " + date_text(now) +
-                                                 "; ask for a new one (gossamerctl invite)"};
+    const std::string ended = date_text(claim.expires_at);
+    const std::string here = date_text(now) == ended ? "" : ", and here it is " + date_text(now);
+    return Refusal{RejectReason::invitation,
+                   "the invitation expired at " + ended + here + "; ask for a new one (gossamerctl invite)"};
   }
   const NodeId node = node_id(claim.public_key);
   if (node == self_.identity.node)

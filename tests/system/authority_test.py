@@ -222,10 +222,22 @@ class Authority(OperatedTest):
         self.assertNotEqual(done.returncode, 0)
         self.assertIn("forgets it with its next start", done.stderr)
         self.assertEqual([entry["node"] for entry in self.ask(node, "denials")["denials"]], [denied])
+        found = lambda: [finding["rule"] for finding in node.status()["findings"]]
+        wait_until(lambda: found() == ["state"], PATIENCE_S, "the watch tells of it")
+        self.assertIn("the deny list could not be saved", self.ctl(node, "doctor").stdout)
+        self.assertIn("the deny list could not be saved", self.ctl(node, "explain").stdout)
         for file in files:  # each file is written again by itself
             file.rmdir()
             wait_until(file.is_file, PATIENCE_S, "it is written")
             self.assertIn(denied, file.read_text())
+        notes = node.folder / "state" / "key_notes"
+        notes.unlink(missing_ok=True)
+        notes.mkdir()
+        self.assertIn("cannot be written", self.ctl(node, "key", "rotate").stderr)
+        wait_until(lambda: found() == ["state"], PATIENCE_S, "the watch tells of the keys, too")
+        notes.rmdir()
+        wait_until(notes.is_file, PATIENCE_S, "they are written as they are")
+        wait_until(lambda: found() == [], PATIENCE_S, "all is well again")
 
     def test_with_one_what_members_decide_has_no_effect(self) -> None:
         nodes = self.start_nodes(2)

@@ -281,8 +281,10 @@ bool agrees_to(const Approved& wanted, const std::vector<Approval>& approvals, c
     if (const auto held = std::ranges::find_if(known, of_it); held != known.end())
       more += fmt::format("{}has one to {}, until {}", more.empty() ? "" : "; ", rights_in(*held),
                           text_in(*held, "valid_until"));
+    if (more.empty()) more = "neither waits here nor has a certificate";
     const std::string rights = approval.held.is_null() ? rights_in(wanted.granted) : rights_in(approval.held);
-    fmt::print(stderr, "To be approved: {} {}; it may then {}\n", safe_text(approval.node), more, rights);
+    fmt::print(stderr, "To be approved: {} {}; it may then {}, until {}\n", safe_text(approval.node), more, rights,
+               peer::date_text(time_of_day() + *seconds_of(wanted.granted.valid) * us_per_s));
   }
   return !wanted.nodes.empty() || wanted.yes || approvals.empty() || is_confirmed("Give all of these a certificate?");
 }

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 
+#include "peer/keys/certificate.hpp"
 #include "tools/ctl/fields.hpp"
 #include "tools/ctl/format.hpp"
 
@@ -27,6 +29,7 @@ constexpr std::uint64_t enough_somaxconn = 128;
 /// Enough for 1 Gbit/s over 20 ms. With less, a fast link to a distant site is never full.
 constexpr std::uint64_t enough_socket_buffer_bytes = 2 * mebibyte;
 constexpr unsigned not_others = 077;
+constexpr unsigned writable_by_others = 022;
 
 std::optional<std::uint64_t> number(const json& object, const char* name) {
   if (!object.is_object() || !object.contains(name) || !object.at(name).is_number()) return std::nullopt;
@@ -122,6 +125,16 @@ void examine_port(const DaemonFacts& daemon, std::vector<Finding>& findings) {
       ok("port", fmt::format("listens at {}{}", address, only_here(address) ? ", for this machine only" : "")));
 }
 
+/// What to do about a link that is down, by the reason that the daemon gives.
+const char* advice_on_link(const std::string& note) {
+  const auto says = [&](const char* words) { return note.find(words) != std::string::npos; };
+  if (says("another program has"))
+    return "correct this address where it is named ([overlay] peers here, listen and advertise there), or end that "
+           "program";
+  if (says("certificate")) return "'gossamerctl approve' with the authority's key, on a member, gives a new one";
+  return "see that it runs, holds the same cluster key, and that no firewall is between";
+}
+
 /// Checks both directions as far as links show them: a link that another node dialled proves that this node can be
 /// reached.
 void examine_links(const DaemonFacts& daemon, std::vector<Finding>& findings) {
@@ -135,12 +148,8 @@ void examine_links(const DaemonFacts& daemon, std::vector<Finding>& findings) {
     plain += is_up && text_of(peer, "bulk") == "plain" ? 1 : 0;
     const std::string note = text_of(peer, "note");
     if (is_up || note.empty()) continue;
-    const bool is_other_program = note.find("another program has") != std::string::npos;
     findings.push_back(
-        warning("links", fmt::format("{} is not linked: {}", text_of(peer, "address"), note),
-                is_other_program ? "correct this address where it is named ([overlay] peers here, listen and advertise "
-                                   "there), or end that program"
-                                 : "see that it runs, holds the same cluster key, and that no firewall is between"));
+        warning("links", fmt::format("{} is not linked: {}", text_of(peer, "address"), note), advice_on_link(note)));
   }
   if (plain > 0)
     findings.push_back(warning("links", fmt::format("{} carry models unencrypted", plain),
@@ -165,7 +174,10 @@ void examine_members(const DaemonFacts& daemon, std::vector<Finding>& findings) 
   }
   if (suspected == 0)
     findings.push_back(ok("members", fmt::format("{} others, none suspected", daemon.members.size())));
-  if (const auto health = number(daemon.node, "health"); health.value_or(0) > 0)
+  // Without links, probes fail for another reason.
+  const auto is_up = [](const json& peer) { return peer.value("up", false); };
+  const auto health = std::ranges::any_of(daemon.peers, is_up) ? number(daemon.node, "health") : std::nullopt;
+  if (health.value_or(0) > 0)
     findings.push_back(warning("members", fmt::format("this node answers late (health {})", *health),
                                "the machine is overloaded: fewer trainers, or a core for the daemon"));
 }
@@ -198,6 +210,10 @@ void examine_state(const json& process, std::vector<Finding>& findings) {
   const auto free_bytes = number(process, "state_free_bytes");
   if (!free_bytes) return;
   const std::string found = fmt::format("{} has {} free", text_of(process, "state_dir"), amount(*free_bytes));
+  if (const auto mode = number(process, "state_mode"); mode && (*mode & writable_by_others) != 0)
+    findings.push_back(problem(
+        "state", fmt::format("others can replace the files in {} (mode {:04o})", text_of(process, "state_dir"), *mode),
+        "chmod 700 that folder; if others had access, make new keys"));
   const char* advice = "make room: the daemon keeps its keys and its place there, and cannot start without";
   findings.push_back(*free_bytes < least_state_bytes    ? problem("state", found, advice)
                      : *free_bytes < enough_state_bytes ? warning("state", found, advice)
@@ -210,6 +226,14 @@ KeyFile key_file_of(const json& key) {
           .present = key.value("present", false),
           .mode = key.value("mode", 0U),
           .own = key.value("own", true)};
+}
+
+/// The watch tells of one that ends soon.
+void examine_certificate(const DaemonFacts& daemon, std::vector<Finding>& findings) {
+  const auto ends_us = number(daemon.node, "certificate_ends_us");
+  if (ends_us.value_or(0) > 0)
+    findings.push_back(
+        ok("certificate", fmt::format("it counts until {}", peer::date_text(static_cast<TimeUs>(*ends_us)))));
 }
 
 /// Without the plug-in, models on GPUs go over the bus, which is slower but also correct.
@@ -262,6 +286,8 @@ std::vector<Finding> examine_daemon(const DaemonFacts& daemon) {
           : warning("daemon", found, state == "drained" ? "'gossamerctl drain --off' ends it" : "it is about to end"));
   for (const json& key : daemon.process.value("keys", json::array()))
     findings.push_back(examine_key(key_file_of(key)));
+  examine_certificate(daemon, findings);
+  std::ranges::move(watched(daemon.node, "", ""), std::back_inserter(findings));
   examine_port(daemon, findings);
   examine_links(daemon, findings);
   examine_members(daemon, findings);

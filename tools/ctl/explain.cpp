@@ -30,18 +30,8 @@ const json* with(const json& list, const char* member, const std::string& value)
   const auto found = std::ranges::find_if(list, [&](const json& entry) { return entry.value(member, "") == value; });
   return found == list.end() ? nullptr : &*found;
 }
-/// Adds the findings of the daemon's watch about one node and one job. An empty `about` means this node, an empty `job`
-/// the node's links. The rules and the data of the last minute are the daemon's (daemon/report/watch.hpp).
 void add_watched(const Look& look, const std::string& about, const std::string& job, std::vector<Finding>& findings) {
-  for (const json& found : look.node.value("findings", json::array())) {
-    if (found.at("node") != about || found.at("job") != job) continue;
-    if (found.at("rule") == "quarantined") continue;  // this command reports it at once
-    const auto find = text_of(found, "grade") == "problem" ? problem : warning;
-    findings.push_back(
-        find(job.empty() ? text_of(found, "rule") : "job " + safe_text(job),
-             fmt::format("{}, for {}", text_of(found, "text"), duration_text(number_of(found, "since_s"))),
-             text_of(found, "advice")));
-  }
+  std::ranges::move(watched(look.node, about, job), std::back_inserter(findings));
 }
 
 // --- another node -------------------------------------------------------------------------------------------------
@@ -243,7 +233,9 @@ void explain_this_node(const Look& look, std::vector<Finding>& findings) {
   } else {
     findings.push_back(ok("links", fmt::format("{} of {} known nodes", up, look.peers.size())));
   }
-  if (number_of(look.node, "health") > 0)
+  add_watched(look, "", "", findings);
+  // Without links, probes fail for another reason.
+  if (up > 0 && number_of(look.node, "health") > 0)
     findings.push_back(warning("health",
                                fmt::format("this node answers late, and is {:.0f} times as patient with others",
                                            number_of(look.node, "health") + 1),

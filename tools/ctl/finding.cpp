@@ -1,7 +1,9 @@
 #include "tools/ctl/finding.hpp"
 
+#include <fmt/format.h>
 #include <algorithm>
 
+#include "tools/ctl/fields.hpp"
 #include "tools/ctl/format.hpp"
 
 namespace gossamer::ctl {
@@ -18,6 +20,20 @@ Tone tone_of(Grade grade) {
 }
 
 }  // namespace
+
+std::vector<Finding> watched(const json& status, const std::string& about, const std::string& job) {
+  std::vector<Finding> findings;
+  for (const json& found : status.value("findings", json::array())) {
+    if (found.at("node") != about || found.at("job") != job) continue;
+    if (found.at("rule") == "quarantined") continue;  // whoever asks for these reports it at once
+    const auto find = text_of(found, "grade") == "problem" ? problem : warning;
+    findings.push_back(
+        find(job.empty() ? text_of(found, "rule") : "job " + safe_text(job),
+             fmt::format("{}, for {}", text_of(found, "text"), duration_text(number_of(found, "since_s"))),
+             text_of(found, "advice")));
+  }
+  return findings;
+}
 
 Finding ok(std::string topic, std::string text) {
   return {Grade::ok, std::move(topic), std::move(text), ""};

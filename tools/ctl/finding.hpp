@@ -22,6 +22,12 @@ struct Finding {
 [[nodiscard]] Finding warning(std::string topic, std::string text, std::string advice);
 [[nodiscard]] Finding problem(std::string topic, std::string text, std::string advice);
 
+/// The findings of the daemon's watch about a node and a job, by the daemon's status. An empty `about` means the node
+/// itself, an empty `job` its links and the node. The rules and the data of the last minute are the daemon's
+/// (daemon/report/watch.hpp).
+[[nodiscard]] std::vector<Finding> watched(const nlohmann::json& status, const std::string& about,
+                                           const std::string& job);
+
 [[nodiscard]] Grade worst(const std::vector<Finding>& findings);
 [[nodiscard]] nlohmann::json as_json(const std::vector<Finding>& findings);
 [[nodiscard]] std::string as_text(const std::vector<Finding>& findings, bool colour);

@@ -109,7 +109,7 @@ std::optional<std::int64_t> seconds_of(const std::string& text) {
 }
 
 std::string time_complaint(const std::string& text) {
-  return seconds_of(text) ? std::string() : "a number and a unit are expected: 90s, 30m, 24h or 7d";
+  return seconds_of(text) ? std::string() : "a number from 1 to 1000000 and a unit are expected: 90s, 30m, 24h or 7d";
 }
 
 }  // namespace gossamer::ctl

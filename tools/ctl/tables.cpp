@@ -161,14 +161,13 @@ std::string members_table(const json& answer, bool colour) {
     const Members member{entry};
     const std::string state = member.string("state");
     const std::string address = member.string("address");
-    table.rows.push_back(
-        {{brief(member.string("node"))},
-         {member.string("name").empty() ? "-" : member.string("name")},
-         {address.empty() ? "only dials out" : address},
-         {state, false, state == "alive" ? Tone::good : Tone::bad},
-         {entry.value("linked", false) ? "up" : "-"},
-         {fmt::format("{} ago", duration_text(member.number("heard_s"))), true},
-         {member.has("incarnation") ? fmt::format("{:.0f}", member.number("incarnation")) : "-", true}});
+    table.rows.push_back({{brief(member.string("node"))},
+                          {member.string("name").empty() ? "-" : member.string("name")},
+                          {address.empty() ? "only dials out" : address},
+                          {state, false, state == "alive" ? Tone::good : Tone::bad},
+                          {entry.value("linked", false) ? "up" : "-"},
+                          {fmt::format("{} ago", duration_text(member.number("heard_s"))), true},
+                          {member.has("incarnation") ? entry.at("incarnation").dump() : "-", true}});
   }
   return table.render(colour);
 }

@@ -234,7 +234,7 @@ TEST_CASE("what is wrong is said with line, name and what is allowed") {
       {"[quantum]\nx = 1",
        "f:1: quantum: no such section; there are [node], [overlay], [gossip], [limits], [rights], [metrics], "
        "[checkpoints], [gpus], [log]"},
-      {"[rights]\ntrain = [\"anna\"]", "f:2: [rights] train: \"anna\" names no user; an entry is \"WHO: JOBS\""},
+      {"[rights]\ntrain = [\"anna\"]", "f:2: [rights] train: \"anna\" names no jobs; an entry is \"WHO: JOBS\""},
       {"[rights]\nsteer = [\"anna: a b\"]", "f:2: [rights] steer: \"anna: a b\": names of jobs are expected"},
       {"[rights]\ntrain = \"*: *\"", "f:2: [rights] train: is a string; it must be a list of strings like \"@group"},
       {"[metrics]\nlisten = \"0.0.0.0:9746\"", "f:2: [metrics] listen: \"0.0.0.0:9746\" is not of this machine alone"},

@@ -308,6 +308,18 @@ TEST_CASE("each rule of the watch finds what it is for, says why, and what to do
          now.troubles = {{.rule = "disk", .text = "the disk of /a has not answered for 12 s", .advice = "look at it"}};
        },
        {"the disk of /a has not answered for 12 s; look at it"}},
+      {"state",
+       "",
+       [](WatchLook&, WatchLook& now) {
+         now.troubles = {{.rule = "state", .grade = "problem", .text = "not saved", .advice = "make room"}};
+       },
+       {"not saved; make room"}},
+      {"config",
+       "",
+       [](WatchLook&, WatchLook& now) {
+         now.troubles = {{.rule = "config", .grade = "warning", .text = "it is wrong", .advice = "correct it"}};
+       },
+       {"it is wrong; correct it"}},
       {"certificate",
        "",
        [](WatchLook&, WatchLook& now) {
@@ -336,6 +348,13 @@ TEST_CASE("each rule of the watch finds what it is for, says why, and what to do
   }
   for (const WatchRule& rule : watch_rules)
     CHECK(std::ranges::find(covered, rule.name) != covered.end());
+}
+
+TEST_CASE("a trouble of the node itself is told at the first look") {
+  Watch watch;
+  const FindingStatus trouble{.rule = "state", .grade = "problem", .text = "not saved", .advice = "make room"};
+  CHECK(watch.look({.at_s = 1, .troubles = {trouble}}).begun.size() == 1);
+  CHECK(watch.findings(4).at(0).since_s == 3);
 }
 
 TEST_CASE("the watch takes what is usual, or is being mended, for no finding") {

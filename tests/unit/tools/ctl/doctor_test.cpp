@@ -43,6 +43,7 @@ DaemonFacts sound_daemon() {
                       {"max_open_files", 65'536},
                       {"max_locked_bytes", nullptr},
                       {"state_dir", "/s"},
+                      {"state_mode", 0755},
                       {"state_free_bytes", gibibyte},
                       {"advertise", ""},
                       {"peers", {"tcp://other:26746"}},
@@ -114,6 +115,18 @@ TEST_CASE("each fault of the daemon is found, and graded") {
   CHECK(daemon_with([](auto& d) { d.process["max_locked_bytes"] = 65'536; }).grade == Grade::warning);
   CHECK(daemon_with([](auto& d) { d.process["state_free_bytes"] = 1'000'000; }).grade == Grade::problem);
   CHECK(daemon_with([](auto& d) { d.process["state_free_bytes"] = 100'000'000; }).grade == Grade::warning);
+  CHECK_THAT(daemon_with([](auto& d) { d.process["state_mode"] = 0777; }).advice, Contains("chmod 700"));
+  const daemon::FindingStatus unsaved{.rule = "state", .grade = "problem", .text = "not saved", .advice = "make room"};
+  CHECK(daemon_with([&](auto& d) { d.node["findings"] = {unsaved}; }).topic == "state");
+  const auto links_note = [](const char* note) {
+    return [note](DaemonFacts& d) {
+      d.peers[0]["note"] = note;
+      d.peers[0]["up"] = false;
+      d.process["peers"] = json::array();
+    };
+  };
+  CHECK_THAT(daemon_with(links_note("its certificate has ended")).advice, Contains("approve"));
+  CHECK_THAT(daemon_with(links_note("no answer")).advice, Contains("firewall"));
   const auto with_gpu = [](bool wanted, bool present) {
     return [=](DaemonFacts& d) {
       d.gpus = 1;

@@ -76,7 +76,7 @@ struct Scene {
       partner.busy = 0;
     }
     return daemon::judge({.at_s = 100, .peers = before.peers, .jobs = {before.job}},
-                         {.at_s = 160, .peers = peers, .jobs = {job}});
+                         {.at_s = 160, .peers = peers, .jobs = {job}, .troubles = troubles});
   }
   /// Four seconds in which this node trains 400 samples a second, and the other so many.
   [[nodiscard]] std::vector<Finding> explained(const std::string& id, double its_per_s = 400) const {
@@ -92,6 +92,7 @@ struct Scene {
   daemon::JobStatus job;
   std::vector<daemon::PeerStatus> peers;
   std::vector<daemon::ClusterMemberStatus> members;
+  std::vector<daemon::FindingStatus> troubles;  ///< of the node itself
 };
 
 /// The one finding that is not well, as "topic: text -> advice"; all of them if there are several.
@@ -207,8 +208,11 @@ TEST_CASE("explain tells what slows this node down") {
   scene.job.state = "quarantined";
   scene.job.neighbours = 0;
   scene.peers.clear();
-  CHECK_THAT(trouble(scene.explained(own_id)),
-             Contains("NaN or infinity") && Contains("no other replica") && Contains("links: none"));
+  scene.troubles = {{.rule = "certificate", .grade = "problem", .text = "it has ended", .advice = "renew it"}};
+  const std::string alone = trouble(scene.explained(own_id));
+  CHECK_THAT(alone, Contains("NaN or infinity") && Contains("no other replica") && Contains("links: none"));
+  // Probes fail because there are no links.
+  CHECK_THAT(alone, Contains("certificate: it has ended") && Contains("renew it") && !Contains("processors"));
 }
 
 TEST_CASE("explain finds a node by its name or the beginning of its id") {

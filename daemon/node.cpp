@@ -118,7 +118,7 @@ void add_certificate_troubles(const peer::Overlay& overlay, TimeUs own_ends_us, 
     if (ends_us <= now_us) ++ended;
   }
   if (!of_others.empty()) {
-    add("certificates", ended > 0 ? "problem" : "warning",
+    add("certificates", "warning",
         fmt::format("certificates of {} other {} end within two weeks{}, the first at {}", of_others.size(),
                     of_others.size() == 1 ? "node" : "nodes",
                     ended > 0 ? fmt::format(" or have ended ({})", ended) : "",

@@ -49,7 +49,9 @@ class DecisionKeeper {
 
   ClusterState& state_;
   spdlog::logger& log_;
-  File keys_{.unless_kept = "the cluster's keys could not be saved as they are"};
+  File keys_{.unless_kept =
+                 "the cluster keys, and whose signature is asked for, could not be saved: after a restart they "
+                 "are as before"};
   File denials_{.unless_kept = "the deny list could not be saved, and will be lost at the next restart"};
   File certificates_{.unless_kept = "certificates could not be saved, and will be lost at the next restart",
                      .interval_us = us_per_s};

@@ -51,7 +51,7 @@ void Agreement::tick() {
   if (const auto key = spread_.promotion(self_.now())) {
     KeyRing ring = spread_.ring();
     ring.promote(*key);
-    if (const auto kept = self_.owner.keep_key_ring(ring); !kept) self_.log->error("{}", kept.error());
+    (void)self_.owner.keep_key_ring(ring);
     spread_.set_ring(std::move(ring), self_.now());
     use_ring();
     self_.log->info("this node now listens with the cluster key {}", hex(*key));
@@ -138,12 +138,7 @@ void Agreement::follow_change(const NodeId& from, const KeyRing& before) {
                     asks_for_certificates() ? "a certificate only" : "a cluster key");
   // The ring is stored before the next tick tells anyone that we hold it. If that fails, the ring is used all the same,
   // because the others will use it.
-  if (const auto kept = self_.owner.keep_key_ring(spread_.ring()); !kept) {
-    self_.log->error(
-        "the new cluster keys are in use, but they, and whose signature is asked for, will be lost at the next start: "
-        "{}",
-        kept.error());
-  }
+  (void)self_.owner.keep_key_ring(spread_.ring());
   use_ring();
   forget_of_former(before);
 }

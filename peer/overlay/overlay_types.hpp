@@ -187,8 +187,9 @@ class OverlayEvents {
   /// Overlay::denials() or Overlay::audit() has changed.
   virtual void denials_changed() {}
   virtual void certificates_changed() {}
-  /// Stores the ring for the next start. An error prevents a change that was asked for here, but not a change that was
-  /// heard of. This is no event: the overlay waits for the answer while it changes the ring, and must not be called.
+  /// Stores the ring for the next start, and logs an error. It prevents a change that was asked for here, but not a
+  /// change that was heard of. This is no event: the overlay waits for the answer while it changes the ring, and must
+  /// not be called.
   [[nodiscard]] virtual std::expected<void, std::string> keep_key_ring(const KeyRing&) { return {}; }
 };
 

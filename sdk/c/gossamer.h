@@ -139,8 +139,7 @@ typedef struct gossamer_run gossamer_run;
 
 typedef struct gossamer_options {
   size_t size;
-  /* 1 to 63 letters, digits, '.', '_' or '-', with neither '.' nor '-' in front: the same for all replicas of the model
-   */
+  /* 1 to 63 letters, digits, '.', '_' or '-', with neither '.' nor '-' in front: the same for all replicas */
   const char* job;
   const char* socket_path;        /* NULL: $GOSSAMER_SOCKET, or else gossamerd's default place */
   uint32_t fragment_elements;     /* unit of exchange, a power of two from 256 to 4194304, the same for all replicas.

@@ -228,10 +228,12 @@ KeyFile key_file_of(const json& key) {
           .own = key.value("own", true)};
 }
 
-/// The watch tells of one that ends soon.
+/// Of one that ends soon, or has ended, the daemon's watch tells.
 void examine_certificate(const DaemonFacts& daemon, std::vector<Finding>& findings) {
   const auto ends_us = number(daemon.node, "certificate_ends_us");
-  if (ends_us.value_or(0) > 0)
+  const json watched = daemon.node.value("findings", json::array());
+  const bool is_told = std::ranges::any_of(watched, [](const json& one) { return one.at("rule") == "certificate"; });
+  if (ends_us.value_or(0) > 0 && !is_told)
     findings.push_back(
         ok("certificate", fmt::format("it counts until {}", peer::date_text(static_cast<TimeUs>(*ends_us)))));
 }

@@ -118,6 +118,13 @@ TEST_CASE("each fault of the daemon is found, and graded") {
   CHECK_THAT(daemon_with([](auto& d) { d.process["state_mode"] = 0777; }).advice, Contains("chmod 700"));
   const daemon::FindingStatus unsaved{.rule = "state", .grade = "problem", .text = "not saved", .advice = "make room"};
   CHECK(daemon_with([&](auto& d) { d.node["findings"] = {unsaved}; }).topic == "state");
+  DaemonFacts certified = sound_daemon();
+  certified.node["certificate_ends_us"] = std::uint64_t{1'798'761'600} * 1'000'000;
+  CHECK(std::ranges::count(examine_daemon(certified), "certificate", &Finding::topic) == 1);
+  const daemon::FindingStatus ended{.rule = "certificate", .grade = "problem", .text = "ended", .advice = "renew it"};
+  certified.node["findings"] = {ended};
+  CHECK(only(examine_daemon(certified)).topic == "certificate");
+  CHECK(std::ranges::count(examine_daemon(certified), "certificate", &Finding::topic) == 1);
   const auto links_note = [](const char* note) {
     return [note](DaemonFacts& d) {
       d.peers[0]["note"] = note;

@@ -111,7 +111,7 @@ void add_certificate_troubles(const peer::Overlay& overlay, TimeUs own_ends_us, 
   for (const auto& [node, entry] : overlay.certificates().entries()) {
     const peer::Warrant& warrant = entry.certificate.warrant;
     const TimeUs ends_us = warrant.valid_until;
-    const bool is_denied = overlay.denials().is_denied(node) || overlay.denials().is_denied(NodeId{warrant.invitation});
+    const bool is_denied = overlay.is_denied(node) || overlay.is_denied(NodeId{warrant.invitation});
     if (node == overlay.node() || is_denied || !ends_soon(ends_us) || ends_us < now_us - certificate_notice_us)
       continue;
     of_others.push_back(ends_us);

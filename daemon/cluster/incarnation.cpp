@@ -42,7 +42,7 @@ std::uint64_t next_incarnation(const StateFolder& state, std::uint64_t time_of_d
   if (incarnation != time_of_day_us) {
     log.warn(
         "the clock is behind the time of an earlier start of this node, or in another century: was it set? Look at "
-        "timedatectl; this start is numbered after that one all the same");
+        "timedatectl; this start is numbered after all earlier ones all the same");
   }
   if (const auto stored = state.store(incarnation_name, fmt::format("{}\n", incarnation)); !stored) {
     log.warn("{}; other nodes may not listen to this one if the clock is set back before its next start",

@@ -95,6 +95,8 @@ class Overlay {
   /// Also causes denials_changed().
   [[nodiscard]] std::expected<void, std::string> decide(const Denial& denial) { return agreement_.decide(denial); }
   [[nodiscard]] const Denials& denials() const { return agreement_.denials(); }
+  /// By the cluster's decision or by this node's own list. `node`: also the id of an invitation.
+  [[nodiscard]] bool is_denied(const NodeId& node) const { return agreement_.is_denied(node); }
   /// The decisions that this node has followed and refused, with those noted by note_taken() and note_refused().
   [[nodiscard]] const Audit& audit() const { return agreement_.audit(); }
   void note_taken(const NodeId& by, std::string what) { agreement_.note_taken(by, std::move(what)); }

@@ -124,6 +124,9 @@ TEST_CASE("each rule of the watch finds what it is for, says why, and what to do
     std::vector<const char*> said;  // every text that must be in the finding
   };
   const auto drifts = [](WatchLook&, WatchLook& now) { partner_c(now).consensus = 0.1; };
+  const auto has = [](const FindingStatus& trouble) {
+    return [trouble](WatchLook&, WatchLook& now) { now.troubles = {trouble}; };
+  };
   const std::vector<Case> cases = {
       {"drift",
        "c",
@@ -304,33 +307,23 @@ TEST_CASE("each rule of the watch finds what it is for, says why, and what to do
        {"a part of the model was exchanged with nobody for 75 s", "node-a, node-b, node-c", "gossamerctl explain"}},
       {"disk",
        "",
-       [](WatchLook&, WatchLook& now) {
-         now.troubles = {{.rule = "disk", .text = "the disk of /a has not answered for 12 s", .advice = "look at it"}};
-       },
+       has({.rule = "disk", .text = "the disk of /a has not answered for 12 s", .advice = "look at it"}),
        {"the disk of /a has not answered for 12 s; look at it"}},
       {"state",
        "",
-       [](WatchLook&, WatchLook& now) {
-         now.troubles = {{.rule = "state", .grade = "problem", .text = "not saved", .advice = "make room"}};
-       },
+       has({.rule = "state", .grade = "problem", .text = "not saved", .advice = "make room"}),
        {"not saved; make room"}},
       {"config",
        "",
-       [](WatchLook&, WatchLook& now) {
-         now.troubles = {{.rule = "config", .grade = "warning", .text = "it is wrong", .advice = "correct it"}};
-       },
+       has({.rule = "config", .grade = "warning", .text = "it is wrong", .advice = "correct it"}),
        {"it is wrong; correct it"}},
       {"certificate",
        "",
-       [](WatchLook&, WatchLook& now) {
-         now.troubles = {{.rule = "certificate", .grade = "warning", .text = "it ends soon", .advice = "renew it"}};
-       },
+       has({.rule = "certificate", .grade = "warning", .text = "it ends soon", .advice = "renew it"}),
        {"it ends soon; renew it"}},
       {"certificates",
        "",
-       [](WatchLook&, WatchLook& now) {
-         now.troubles = {{.rule = "certificates", .grade = "warning", .text = "some end", .advice = "renew them"}};
-       },
+       has({.rule = "certificates", .grade = "warning", .text = "some end", .advice = "renew them"}),
        {"some end; renew them"}},
   };
   std::vector<std::string> covered;

@@ -333,7 +333,7 @@ TEST_CASE("where members have certificates, who asks often gets half as much aga
   lone.tick(us_per_s);
   CHECK(lone.answers(1));
   CHECK_FALSE(lone.answers(1));
-  // Those that have not exchanged for 32 periods are not waited for.
+  // It waits for nobody who has not exchanged for 32 periods.
   for (int i = 0; i < 33; ++i) {
     lone.tick(us_per_s);
     CHECK(lone.answers(1));

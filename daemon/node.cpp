@@ -22,6 +22,12 @@ constexpr std::chrono::milliseconds shortest_tick{2};
 constexpr std::chrono::milliseconds longest_tick{20};
 constexpr std::chrono::milliseconds idle_tick{100};  // used while there are no jobs
 
+/// An incarnation this far above the number of the next exchange is due to an earlier life. The refutations of one life
+/// add one each.
+constexpr std::uint64_t most_refutations = std::uint64_t{60} * us_per_s;
+/// Larger incarnations leave too few numbers for exchanges. Other nodes have made them up.
+constexpr std::uint64_t max_outbid_incarnation = std::uint64_t{1} << 62;
+
 /// A stop waits for clients to collect their corrections: twice as long as their steps take, within these bounds.
 constexpr TimeUs least_stop_patience_us = 2 * us_per_s;
 constexpr TimeUs most_stop_patience_us = 15 * us_per_s;
@@ -459,6 +465,7 @@ void Node::tick() {
   for (auto& [name, held] : jobs_)
     held.job->tick(all_dialled);
   averages_.tick(all_dialled);
+  number_after_earlier_lives();
   give_failed_gpus_up();
   devices_.look_at_overflow();
   gpu_sums_.tick();
@@ -468,6 +475,15 @@ void Node::tick() {
   keep_acquaintances();
   checkpoints_.watch(now_us());
   if (stopped_) finish_stop_if_idle();
+}
+
+/// Others may remember an earlier life of this node that was numbered above this one: the clock was wrong then, and the
+/// number is lost. Membership outbids what they claim of that life. They would take this life's exchanges for old ones
+/// of that life unless these are numbered after them.
+void Node::number_after_earlier_lives() {
+  const std::uint64_t incarnation = overlay_->membership().incarnation;
+  if (incarnation > counter_.next() + most_refutations && incarnation < max_outbid_incarnation)
+    counter_.skip_to(incarnation + incarnation_gap);
 }
 
 void Node::keep_acquaintances() {

@@ -17,13 +17,25 @@ namespace gossamer::gossip {
 /// restarts.
 class ExchangeCounter {
  public:
-  explicit ExchangeCounter(std::uint64_t first) : next_(first) {}
+  explicit ExchangeCounter(std::uint64_t first) : next_(first), skipped_(first), after_skipped_(first) {}
   std::uint64_t take() { return next_++; }
   /// The number that take() will give next.
   [[nodiscard]] std::uint64_t next() const { return next_; }
+  /// Leaves out the numbers below `next`: an earlier life of this node may have used them.
+  void skip_to(std::uint64_t next) {
+    if (next <= next_) return;
+    if (skipped_ == after_skipped_) skipped_ = next_;
+    next_ = after_skipped_ = next;
+  }
+  /// False if the number may be another life's: it was left out (or lies between two that were), or comes later.
+  [[nodiscard]] bool has_given(std::uint64_t number) const {
+    return number < skipped_ || (number >= after_skipped_ && number < next_);
+  }
 
  private:
   std::uint64_t next_;
+  std::uint64_t skipped_;
+  std::uint64_t after_skipped_;
 };
 
 class ExchangeBook {
@@ -59,7 +71,7 @@ class ExchangeBook {
   [[nodiscard]] std::vector<std::uint64_t> take_given_up() { return std::exchange(newly_given_up_, {}); }
   /// The outcome of an exchange that this node began and that is no longer under way.
   [[nodiscard]] Outcome outcome_of(std::uint64_t counter) const {
-    if (counter <= given_up_.floor || counter >= counter_.next()) return Outcome::unknown;
+    if (counter <= given_up_.floor || !counter_.has_given(counter)) return Outcome::unknown;
     return given_up_.counters.contains(counter) ? Outcome::never : Outcome::taken;
   }
 

@@ -71,7 +71,8 @@ class Clocks(TrainingTest):
             (self.member.node.folder / "state" / "incarnation").unlink()
             self.shift[TIME_OF_DAY] = 0
             self.member.node.start()
-            self.all_learn()  # by exchanges that the others begin: its own may be numbered like old ones
+            self.all_learn()
+            self.assert_exchanges()
         self.assert_sound(losses=4)
 
     def test_time_of_day_jumps(self) -> None:

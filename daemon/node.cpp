@@ -25,8 +25,6 @@ constexpr std::chrono::milliseconds idle_tick{100};  // used while there are no 
 /// An incarnation this far above the number of the next exchange is due to an earlier life. The refutations of one life
 /// add one each.
 constexpr std::uint64_t most_refutations = std::uint64_t{60} * us_per_s;
-/// Larger incarnations leave too few numbers for exchanges. Other nodes have made them up.
-constexpr std::uint64_t max_outbid_incarnation = std::uint64_t{1} << 62;
 
 /// A stop waits for clients to collect their corrections: twice as long as their steps take, within these bounds.
 constexpr TimeUs least_stop_patience_us = 2 * us_per_s;
@@ -482,8 +480,7 @@ void Node::tick() {
 /// of that life unless these are numbered after them.
 void Node::number_after_earlier_lives() {
   const std::uint64_t incarnation = overlay_->membership().incarnation;
-  if (incarnation > counter_.next() + most_refutations && incarnation < max_outbid_incarnation)
-    counter_.skip_to(incarnation + incarnation_gap);
+  if (incarnation > counter_.next() + most_refutations) counter_.skip_to(incarnation + incarnation_gap);
 }
 
 void Node::keep_acquaintances() {
@@ -624,12 +621,14 @@ std::vector<ControlCommand> Node::control_commands() {
   std::vector<ControlCommand> table = commands_->control_commands();
   for (ControlCommand& command : table) {
     if (command.whom == CommandFor::everyone) continue;
-    command.answer = [this, decide = std::move(command.answer)](const nlohmann::json& request) {
+    const bool only_begins = std::string_view(command.name) == "join";
+    command.answer = [this, only_begins, decide = std::move(command.answer)](const nlohmann::json& request) {
       auto answer = decide(request);
       // The decision is written before the operator gets the answer. The overlay reports changes too late for that, in
       // the loop's next turn.
       const auto kept = decisions_.keep_all(*overlay_, now_us());
-      if (!kept && !answer.contains("error") && !answer.contains("to_sign")) answer = not_kept(kept.error());
+      if (!kept && !only_begins && !answer.contains("error") && !answer.contains("to_sign"))
+        answer = not_kept(kept.error());
       return answer;
     };
   }

@@ -1,5 +1,7 @@
 #include "daemon/cluster/incarnation.hpp"
 
+#include "gossip/membership/membership.hpp"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -32,8 +34,8 @@ std::uint64_t previous_incarnation(const StateFolder& state, spdlog::logger& log
 std::uint64_t incarnation_after(std::uint64_t previous, std::uint64_t time_of_day_us) {
   const bool sound = time_of_day_us >= first_sound_clock_us && time_of_day_us <= last_sound_clock_us;
   const std::uint64_t clock_us = sound ? time_of_day_us : first_sound_clock_us;
-  if (clock_us > previous) return clock_us;
-  return previous + std::min(incarnation_gap, std::numeric_limits<std::uint64_t>::max() - previous);
+  if (clock_us > previous || previous > gossip::last_incarnation) return clock_us;
+  return std::min(previous + incarnation_gap, gossip::last_incarnation);
 }
 
 std::uint64_t next_incarnation(const StateFolder& state, std::uint64_t time_of_day_us, spdlog::logger& log) {

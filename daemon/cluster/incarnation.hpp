@@ -6,7 +6,7 @@
 // used is kept in the state folder for the case that it does not. Called once, at start.
 //
 // A clock of another century numbers nothing. A node that was numbered so once, and has lost its file, would be dead
-// for those that remember that life (gossip::max_incarnation_jump).
+// for those that remember that life (gossip::last_incarnation).
 
 #pragma once
 
@@ -26,7 +26,7 @@ inline constexpr std::uint64_t incarnation_gap = std::uint64_t{24} * 3600 * 1'00
 inline constexpr std::uint64_t first_sound_clock_us = std::uint64_t{1'704'067'200} * 1'000'000;
 inline constexpr std::uint64_t last_sound_clock_us = std::uint64_t{4'102'444'799} * 1'000'000;
 
-/// `previous` is 0 if there was no earlier life.
+/// `previous` is 0 if there was no earlier life. One that no start can have had does not count.
 [[nodiscard]] std::uint64_t incarnation_after(std::uint64_t previous, std::uint64_t time_of_day_us);
 
 /// Chooses the number of this life and saves it. If the file cannot be read or written, this warns and uses the time of

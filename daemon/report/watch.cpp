@@ -17,6 +17,8 @@ constexpr int looks_to_end = 3;
 constexpr double drift_factor = 3;  // times the median distance of the other partners
 // of the norm: a smaller distance is no drift, even if the other partners are much closer
 constexpr double drift_least = 1e-3;
+// of the norm: models of equal norms are at most 2 apart. Such a partner hardly counts (gossip::loose_excess_log2).
+constexpr double wild_apart = 4;
 constexpr double comes_closer = 0.8;     // of the distance before: below it the partner comes closer
 constexpr double moves_away = 1.25;      // of the distance before: above it the partner moves away
 constexpr double capped_share = 0.7;     // share of a cap that counts as reaching it
@@ -190,6 +192,15 @@ void look_for_drift(const Scene& scene, const Partner& partner) {
   const double before = partner.before.consensus;
   const double usual = scene.usual(partner, [](const Partner& other) { return other.now.consensus; });
   if (usual <= 0 || apart < drift_least || apart < drift_factor * usual) return;
+  if (apart > wild_apart)
+    return scene.find(
+        "drift", partner.now.node,
+        fmt::format("{} has gone wild: its model is {:.2g} times the norm of this node's away, the others "
+                    "{:.2g}",
+                    scene.name_of(partner.now.node), apart, usual),
+        "look at the training's loss there; end it, or resume it from a checkpoint. Among four nodes or "
+        "more it hardly moves the others, unless [gossip] clip is 0",
+        "problem");
   if (before > 0 && apart < comes_closer * before) return;
   const Cause cause = cause_of_drift(scene, partner);
   scene.find("drift", partner.now.node,

@@ -12,6 +12,8 @@ namespace {
 
 constexpr double excess_smoothing = 0.25;
 constexpr double excess_log2_most = 2 * extra_shift_most;
+constexpr double wild_excess_log2_most = 24;  // more is not needed, and is forgiven more slowly
+constexpr double wild_power = 3;
 
 std::uint32_t short_of(const NodeId& node) {
   return static_cast<std::uint32_t>(std::hash<NodeId>{}(node)*0x9e3779b97f4a7c15ULL >> 32);
@@ -93,13 +95,16 @@ Witness DistanceRecord::witness(const NodeId& partner, Sponsor sponsor) const {
   return {.partner = static_cast<std::uint16_t>(name), .alone = count_ < witnesses_least};
 }
 
-void ClipRecord::observe(double excess) {
-  const double log2 = std::clamp(std::log2(std::max(excess, 1.0)), 0.0, excess_log2_most);
+void ClipRecord::observe(double excess, bool loose) {
+  const double log2 = std::min(std::log2(std::max(excess, 1.0)), loose ? wild_excess_log2_most : excess_log2_most);
+  if (loose && log2 > loose_excess_log2 + 1) excess_log2_ = std::max(excess_log2_, log2);
   excess_log2_ += excess_smoothing * (log2 - excess_log2_);
 }
 
-int ClipRecord::extra_shift() const {
-  return std::min(static_cast<int>(excess_log2_), extra_shift_most);
+int ClipRecord::extra_shift(bool loose) const {
+  if (!loose) return std::min(static_cast<int>(excess_log2_), extra_shift_most);
+  const double wild = std::max(excess_log2_ - loose_excess_log2, 0.0);
+  return static_cast<int>(excess_log2_ - wild + wild_power * wild);
 }
 
 double norm_of(std::span<const BlockOutcome> outcomes) {

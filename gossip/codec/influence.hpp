@@ -110,15 +110,22 @@ inline constexpr double loose_threshold = 0.5;
 
 /// Largest number of powers of two that lower the threshold for a partner that is always far beyond it.
 inline constexpr int extra_shift_most = 3;
+/// With a loose clip, an honest replica is at most so many powers of two beyond the threshold, even if it was away for
+/// long: models of equal norms are at most twice that norm apart. What is farther has gone wild (a bug, a broken GPU).
+inline constexpr int loose_excess_log2 = 2;
 
 /// How far beyond the threshold one partner usually is. A partner that is always far beyond it weighs less, within a
-/// bound: it may be an honest node that was away for long.
+/// bound: it may be an honest node that was away for long. With a loose clip there is no bound for one that is wild:
+/// its threshold falls with the cube of the excess, and at once. Otherwise its pulls make the replicas differ, and so
+/// raise the threshold that is to bound them.
 class ClipRecord {
  public:
-  /// `excess`: the distance found over the threshold, before it is lowered for this partner.
-  void observe(double excess);
+  /// `excess`: the distance found over the threshold, before it is lowered for this partner. `loose`: the clip is.
+  void observe(double excess, bool loose);
   /// Powers of two by which the threshold is lower for this partner.
-  [[nodiscard]] int extra_shift() const;
+  [[nodiscard]] int extra_shift(bool loose) const;
+  /// With a loose clip: it is farther than an honest replica can be.
+  [[nodiscard]] bool is_wild() const { return excess_log2_ > loose_excess_log2; }
 
  private:
   double excess_log2_ = 0;  // smoothed; an excess below 1 counts as 1

@@ -52,13 +52,10 @@ inline constexpr std::size_t max_lost = 64;
 inline constexpr std::uint8_t max_unheard = 3;
 /// Most probes under way on behalf of others.
 inline constexpr std::size_t max_relays = 64;
-/// A claim whose incarnation is further above the known one is not believed. This is 142 years in microseconds, more
-/// than any two starts of a node are apart that were numbered by the time of day, wrong clocks included
-/// (daemon/cluster/incarnation.hpp).
-inline constexpr std::uint64_t max_incarnation_jump = std::uint64_t{1} << 52;
-[[nodiscard]] constexpr bool implausible(std::uint64_t claimed, std::uint64_t known) {
-  return claimed > known && claimed - known > max_incarnation_jump;
-}
+/// The largest incarnation. It is the year 2112 in microseconds: no start is numbered so by the time of day
+/// (daemon/cluster/incarnation.hpp). Larger ones are not believed, not even of the node itself: whoever holds its key
+/// could say one that the node cannot outbid later. At this one, the own word always counts.
+inline constexpr std::uint64_t last_incarnation = std::uint64_t{1} << 52;
 /// Hops of a newcomer's random walk, and the hops left when it enters a passive view (Leitão et al. 2007, section 4.2).
 inline constexpr std::uint8_t active_walk_hops = 6;
 inline constexpr std::uint8_t passive_walk_hops = 3;
@@ -253,8 +250,8 @@ class Membership {
   void own_word(Member& member, std::uint64_t incarnation, TimeUs now_us, Actions& out);
   void returned(const NodeId& node, std::uint64_t incarnation, TimeUs now_us, Actions& out);
   void hear(const Rumour& rumour, TimeUs now_us, Actions& out);
-  /// True if a claimed incarnation is further above the known one than any can be. Such claims are counted.
-  bool disbelieves(std::uint64_t claimed, std::uint64_t known);
+  /// True if a claimed incarnation is larger than any can be. Such claims are counted.
+  bool disbelieves(std::uint64_t claimed);
   void hear_alive(const MemberRecord& record, bool spread, std::uint8_t hops, TimeUs now_us, Actions& out);
   void hear_address(Member& member, const MemberRecord& record, bool spread, std::uint8_t hops);
   void hear_alive_elsewhere(const MemberRecord& record, bool spread, std::uint8_t hops, TimeUs now_us, Actions& out);

@@ -214,15 +214,15 @@ struct Fragment {
   Health health = Health::sound;
   Freshness freshness = Freshness::used;
   std::uint64_t publication_clock = 0;
-  double cadence = 0;      ///< smoothed samples between publications
-  float disagreement = 0;  ///< copy of the mean of `steps`: a task may change `steps` while the fragment is held
+  double cadence = 0;  ///< smoothed samples between publications
   LastExchange last_exchange = {};
   std::optional<NodeId> wide_at = {};  ///< initiator of the last exchange, if it had wide blocks: it may follow up
   double exchange_interval = 0;        ///< smoothed samples between exchanges
   DistanceRecord distances = {};
   VoiceTurns turns = {};
-  double norm = 0;                               ///< ‖y‖ at the last exchange that told the distance
-  std::optional<double> relative_distance = {};  ///< smoothed over exchanges; none: not measured yet
+  double norm = 0;          ///< ‖y‖ at the last exchange that told the distance
+  double disagreement = 0;  ///< mean |y_j − y_i|, smoothed over exchanges with partners that have not gone wild
+  std::optional<double> relative_distance = {};  ///< ‖y_j − y_i‖ / ‖y‖, alike; none: not measured yet
   LastOuterStep last_outer = {};
 
   /// True if at least one of these applies to the fragment.

@@ -397,7 +397,6 @@ void Replica::finished(std::uint32_t f, Finished&& result, TimeUs now_us, Action
   Fragment& fragment = data_.fragments[f];
   const Stage over = fragment.stage;
   fragment.let_go();
-  fragment.disagreement = fragment.steps.mean();
   const bool vacated = std::holds_alternative<stage::Vacating>(over);
   std::visit(
       Overloaded{

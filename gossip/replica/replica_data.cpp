@@ -119,23 +119,23 @@ float ReplicaData::clip() const {
 }
 
 double ReplicaData::least_usual_distance(const Fragment& fragment) const {
-  return clip() >= loose_clip ? loose_threshold * fragment.norm / clip() : 0;
+  return has_loose_clip() ? loose_threshold * fragment.norm / clip() : 0;
 }
 
 double ReplicaData::usual_distance(const Fragment& fragment) const {
   const auto median = fragment.distances.median();
   if (!median) return 0;
-  if (clip() >= loose_clip) return std::max<double>(*median, least_usual_distance(fragment));
+  if (has_loose_clip()) return std::max<double>(*median, least_usual_distance(fragment));
   return std::min(*median, fragment.distances.told_median().value_or(*median));
 }
 
 Clip ReplicaData::clip_for(const Fragment& fragment, const NodeId& partner) const {
   if (!(clip() > 0)) return {};
   const double usual = usual_distance(fragment);
-  // Among so few partners nobody can tell which one is far off.
-  if (clip() >= loose_clip && usual == 0 && neighbours.partners() < witnesses_least) return {};
   const Neighbour* neighbour = neighbours.find(partner);
-  const int extra = neighbour == nullptr ? 0 : neighbour->clips.extra_shift();
+  // Among so few partners nobody can tell which one is far off.
+  if (has_loose_clip() && usual == 0 && neighbours.partners() < witnesses_least) return {};
+  const int extra = neighbour == nullptr ? 0 : neighbour->clips.extra_shift(has_loose_clip());
   const float multiple = std::ldexp(clip(), -extra);
   const auto times = [multiple](double distance) {
     return static_cast<float>(std::min<double>(multiple * distance, std::numeric_limits<float>::max()));
@@ -163,8 +163,10 @@ void ReplicaData::learn(Fragment& fragment, const NodeId& partner, const Exchang
   const bool gave = only_gives(neighbour);
   if (neighbour != nullptr && measure.blocks > 0) {
     const double usual = clip() * usual_distance(fragment);
-    if (usual > 0 && measure.blocks > measure.wide_blocks) {
-      neighbour->clips.observe(measure.distance / usual);
+    // A limited reply may be scaled down, so its distance says at least so much. Otherwise a wild partner would look
+    // near.
+    if (usual > 0 && measure.blocks > measure.wide_blocks && !(measure.limited && measure.distance < usual)) {
+      neighbour->clips.observe(measure.distance / usual, has_loose_clip());
       if (measure.distance > usual) ++counters.clipped;
     }
     neighbour->factor.observe(measure.ratio, static_cast<float>(measure.wide_blocks - measure.coarse_blocks) /
@@ -174,10 +176,13 @@ void ReplicaData::learn(Fragment& fragment, const NodeId& partner, const Exchang
     // A node that only follows may be far from here because it has followed others, so its distance tells nothing.
     if (!gave) fragment.distances.observe(partner, measure.distance, neighbours.sponsor_of(partner));
     fragment.norm = values_norm(measure);
-    if (const double relative = relative_distance(measure); std::isfinite(relative)) {
-      if (!gave) fragment.relative_distance = smoothed(fragment.relative_distance.value_or(0), relative);
-      if (neighbour != nullptr) neighbour->relative_distance = smoothed(neighbour->relative_distance, relative);
-    }
+    const bool usual = neighbour == nullptr || !has_loose_clip() || !neighbour->clips.is_wild();
+    const double relative = relative_distance(measure);
+    if (!gave && usual) fragment.disagreement = smoothed(fragment.disagreement, measure.mean_abs);
+    if (!gave && usual && std::isfinite(relative))
+      fragment.relative_distance = smoothed(fragment.relative_distance.value_or(0), relative);
+    if (neighbour != nullptr && std::isfinite(relative))
+      neighbour->relative_distance = smoothed(neighbour->relative_distance, relative);
   }
   if (!counts) return;
   if (neighbour != nullptr) {

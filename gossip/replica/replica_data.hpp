@@ -120,6 +120,8 @@ struct ReplicaData {
   [[nodiscard]] bool is_only_partner(std::uint32_t f, const NodeId& partner) const;
   /// The limit that holds now: ReplicaOptions::clip or dense_clip.
   [[nodiscard]] float clip() const;
+  /// True if the clip is a guard against faults only (loose_clip).
+  [[nodiscard]] bool has_loose_clip() const { return clip() >= loose_clip; }
   /// What counts as the usual distance at least: with a loose clip a part of ‖y‖, once an exchange has told it.
   [[nodiscard]] double least_usual_distance(const Fragment& fragment) const;
   /// The usual distance to partners. Distances beyond clip() times this are clipped; 0: not known. With a tight clip it

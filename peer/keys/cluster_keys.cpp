@@ -121,7 +121,8 @@ std::expected<ClusterKeys, std::string> parse_cluster_keys(std::string_view text
     }
     keys.push_back(std::move(key));
   }
-  if (keys.empty()) return std::unexpected("it holds no key");
+  if (keys.empty())
+    return std::unexpected("it holds no key: copy the file from another member, or join anew by an invitation");
   return ClusterKeys(std::move(keys));
 }
 

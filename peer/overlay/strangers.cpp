@@ -81,7 +81,7 @@ std::optional<Strangers::Refusal> Strangers::refusal_of(const Hello& hello, cons
     return Refusal{RejectReason::misbehaved, "too many malformed messages; come back later"};
   }
   if (hello.incarnation < record->incarnation && !record->dead) {
-    return Refusal{RejectReason::stale, "a later start of the same node is here"};
+    return Refusal{RejectReason::stale, "another daemon with this node's key, started later, is here"};
   }
   return std::nullopt;
 }

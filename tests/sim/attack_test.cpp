@@ -53,6 +53,28 @@ TEST_CASE("By default a member that goes wild ruins nobody") {
   CHECK(with_default < 10 * honest);
 }
 
+TEST_CASE(
+    "One that goes wild in the middle of a run moves nobody, however few the others are and however often they meet") {
+  const float value = GENERATE(30.0F, 1e3F, 1e30F);
+  const std::size_t nodes = GENERATE(4, 8);
+  const TimeUs steps_between = GENERATE(1, 4);
+  const double share = 1.0 / static_cast<double>(nodes);
+  CAPTURE(value, nodes, steps_between);
+  const auto last = [&](AttackKind attack) {
+    Experiment experiment{.nodes = nodes, .samples = nodes * 1500, .learning_rate = 0.05, .seed = 5};
+    experiment.attack = attack;
+    experiment.wild_value = value;
+    experiment.replica = {.period_us = steps_between * experiment.step_us};
+    experiment.fragments = 1;
+    experiment.evaluations = 1;
+    return run_gossip(*make_quadratic({.elements = 512, .sigma = 0.3, .spread = 1}), experiment);
+  };
+  const LearningRun honest = last(AttackKind::silent);
+  const LearningRun attacked = last(AttackKind::wild);
+  CHECK(attacked.records.back().loss < 3 * honest.records.back().loss);
+  CHECK(attacked.worst_loss < 3 * honest.worst_loss + share);
+}
+
 TEST_CASE("Twelve that one sponsor has admitted do no more than one") {
   Experiment experiment = experiment_with(AttackKind::ascent, 20);
   experiment.certified = true;

@@ -131,6 +131,11 @@ const char* advice_on_link(const std::string& note) {
   if (says("another program has"))
     return "correct this address where it is named ([overlay] peers here, listen and advertise there), or end that "
            "program";
+  if (says("with this node's key"))
+    return "was its state folder copied? End one of the two, and give it a state folder of its own: it is a new node, "
+           "which an invitation lets in";
+  if (says("denied here")) return "'gossamerctl allow' with its id lets it in again";
+  if (says("denied")) return "'gossamerctl allow' with this node's id, on a member, lets it in again";
   if (says("certificate")) return "'gossamerctl approve' with the authority's key, on a member, gives a new one";
   return "see that it runs, holds the same cluster key, and that no firewall is between";
 }
@@ -158,6 +163,9 @@ void examine_links(const DaemonFacts& daemon, std::vector<Finding>& findings) {
   if (up == 0 && configured > 0)
     return findings.push_back(problem("links", fmt::format("none of {} configured peers is linked", configured),
                                       "this node trains alone until one is; 'gossamerctl peers' says why"));
+  if (up == 0 && !daemon.peers.empty())
+    return findings.push_back(problem("links", fmt::format("none to {} known nodes", daemon.peers.size()),
+                                      "this node trains alone until there is one"));
   if (up == 0) return findings.push_back(ok("links", "none; no peers are configured"));
   findings.push_back(
       ok("links", fmt::format("{} up; {} dialled from here, {} by the other end{}", up, up - by_others, by_others,

@@ -158,10 +158,12 @@ MachineFacts machine_facts() {
 /// `state_dir` is where the keys are, if no daemon runs; empty: the usual places.
 std::vector<Finding> examine(const std::string& state_dir, const Invocation& call) {
   std::vector<Finding> findings;
-  const auto process = call.ask("doctor");
   const auto node = call.ask("status");
-  const auto peers = call.ask("peers");
-  const auto members = call.ask("members");
+  // A daemon that hangs would keep each further question waiting, too.
+  const auto ask = [&](const char* what) { return node ? call.ask(what) : node; };
+  const auto process = ask("doctor");
+  const auto peers = ask("peers");
+  const auto members = ask("members");
   const MachineFacts machine = machine_facts();
   if (process && node && peers && members) {
     DaemonFacts daemon{.process = process->at("process"),
@@ -182,11 +184,15 @@ std::vector<Finding> examine(const std::string& state_dir, const Invocation& cal
     const std::string message = !node      ? node.error().message
                                 : !process ? process.error().message
                                            : "some answers failed";
-    findings.push_back({Grade::problem, "daemon", "it does not answer as this tool expects: " + message,
-                        "use the gossamerctl of the daemon's version, or restart it"});
+    findings.push_back(
+        {Grade::problem, "daemon", "it does not answer as this tool expects: " + message,
+         "if it does not answer at all, it is stopped (SIGSTOP, a debugger) or hangs: look at its log, and "
+         "restart it; otherwise use the gossamerctl of the daemon's version"});
   }
   append(findings, examine_machine(machine));
-  if (const auto seen = see_gpus(call)) append(findings, examine_gpus(seen->report));
+  const bool hangs = !node && node.error().failure != Failure::no_daemon;
+  if (const auto seen = hangs ? std::unexpected(node.error()) : see_gpus(call))
+    append(findings, examine_gpus(seen->report));
   return findings;
 }
 

@@ -22,14 +22,17 @@ Bytes filled_floats(std::size_t bytes, float value) {
 
 }  // namespace
 
-Attacker::Attacker(AttackKind kind, std::span<const float> initial, std::uint64_t seed)
-    : kind_(kind), initial_(initial.begin(), initial.end()), random_(seed) {}
+Attacker::Attacker(AttackKind kind, float wild_value, std::span<const float> initial, std::uint64_t seed)
+    : kind_(kind), wild_value_(wild_value), initial_(initial.begin(), initial.end()), random_(seed) {}
 
 void Attacker::corrupt(std::span<float> model, std::span<const std::span<const float>> honest) {
   switch (kind_) {
     case AttackKind::extremes:
       for (float& value : model)
         value = random_.below(2) == 0 ? extreme_weight : -extreme_weight;
+      break;
+    case AttackKind::wild:
+      std::ranges::fill(model, wild_value_);
       break;
     case AttackKind::flipped: {
       const auto mean = mean_of(honest);

@@ -21,6 +21,7 @@ enum class AttackKind : std::uint8_t {
   none,
   silent,     ///< sends nothing, to show the result of a run without the attacker
   extremes,   ///< ±1e6 as model; each difference in a reply at the codec's edge, each f32 value ±1e30
+  wild,       ///< trains for a third of the run, then has one value everywhere; its daemon is honest
   flipped,    ///< the honest mean with its sign changed
   ascent,     ///< trains the wrong way: adds its gradient instead of subtracting it
   old,        ///< the initial model
@@ -31,13 +32,16 @@ enum class AttackKind : std::uint8_t {
 };
 
 inline constexpr Named<AttackKind> attacks[] = {
-    {"none", AttackKind::none},       {"silent", AttackKind::silent}, {"extremes", AttackKind::extremes},
-    {"flipped", AttackKind::flipped}, {"ascent", AttackKind::ascent}, {"old", AttackKind::old},
-    {"nan", AttackKind::nan},         {"pull", AttackKind::pull},     {"dissensus", AttackKind::dissensus}};
+    {"none", AttackKind::none},         {"silent", AttackKind::silent},
+    {"extremes", AttackKind::extremes}, {"wild", AttackKind::wild},
+    {"flipped", AttackKind::flipped},   {"ascent", AttackKind::ascent},
+    {"old", AttackKind::old},           {"nan", AttackKind::nan},
+    {"pull", AttackKind::pull},         {"dissensus", AttackKind::dissensus}};
 
 class Attacker {
  public:
-  Attacker(AttackKind kind, std::span<const float> initial, std::uint64_t seed);
+  /// `wild_value`: of `wild`.
+  Attacker(AttackKind kind, float wild_value, std::span<const float> initial, std::uint64_t seed);
 
   [[nodiscard]] AttackKind kind() const { return kind_; }
   /// Replaces the model by what it wants to spread. `honest`: the honest nodes' models.
@@ -47,6 +51,7 @@ class Attacker {
 
  private:
   AttackKind kind_;
+  float wild_value_;
   std::vector<float> initial_;
   gossip::Random random_;
 };

@@ -119,11 +119,12 @@ LearningRun run_baseline(std::string_view method, const Workload& workload, cons
   GOSSAMER_CHECK(make != nullptr);
   const Baseline round = make(nodes);
   const bool attacked = experiment.attack != AttackKind::none;
-  if (experiment.attack == AttackKind::silent || experiment.attack == AttackKind::nan)
+  if (experiment.attack == AttackKind::silent || experiment.attack == AttackKind::wild ||
+      experiment.attack == AttackKind::nan)
     throw UsageError("'" + std::string(method) +
                      "' knows the attacks extremes, flipped, ascent, old, pull and dissensus");
   if (attacked && experiment.attackers != 1) throw UsageError("'" + std::string(method) + "' knows one attacker");
-  Attacker attacker(experiment.attack, nodes.models.front(), experiment.seed + 4);
+  Attacker attacker(experiment.attack, experiment.wild_value, nodes.models.front(), experiment.seed + 4);
   LearningRun run{.method = std::string(method)};
   std::vector<std::span<const float>> models;
   const auto look = [&] { models.assign(nodes.models.begin(), nodes.models.end() - (attacked ? 1 : 0)); };

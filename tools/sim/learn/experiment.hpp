@@ -44,6 +44,7 @@ struct Experiment {
   gossip::ReplicaOptions replica = {};
   std::size_t fragments = 4;
   AttackKind attack = AttackKind::none;  ///< what the last nodes do; only the others are measured
+  float wild_value = 1e30F;              ///< of the attack `wild`
   std::size_t attackers = 1;             ///< how many nodes are hostile if there is an attack
   bool certified = false;                ///< nodes have certificates, so that ReplicaOptions::dense_clip counts
   bool one_sponsor = false;              ///< the last `attackers` nodes, hostile or not, have one sponsor

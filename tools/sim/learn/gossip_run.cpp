@@ -21,7 +21,7 @@ class GossipRun {
         experiment_(experiment),
         honest_(experiment.nodes - (experiment.attack == AttackKind::none ? 0 : experiment.attackers)),
         trainers_(make_trainers(workload, experiment)),
-        attacker_(experiment.attack, workload.initial(experiment.seed), experiment.seed + 3),
+        attacker_(experiment.attack, experiment.wild_value, workload.initial(experiment.seed), experiment.seed + 3),
         network_(schedule_, gossip::Random(experiment.seed + 1), experiment.nodes + experiment.keepers,
                  experiment.path),
         cluster_({.elements = workload.elements(),
@@ -79,7 +79,8 @@ class GossipRun {
     if (samples_ >= experiment_.samples) return 0;  // all nodes together have used the run's samples
     const double direction = i >= honest_ && attacker_.kind() == AttackKind::ascent ? -1 : 1;
     const std::uint64_t used = trainers_[i].step(model, direction * experiment_.rate_at(samples_));
-    if (i >= honest_) attacker_.corrupt(model, live_models());
+    const bool still_sane = attacker_.kind() == AttackKind::wild && 3 * samples_ < experiment_.samples;
+    if (i >= honest_ && !still_sane) attacker_.corrupt(model, live_models());
     samples_ += used;
     return used;
   }

@@ -273,7 +273,9 @@ void add_cluster_options(CLI::App& command, LearnOptions& options) {
   command.add_flag("--certified", experiment.certified, "nodes have certificates, so that dense_clip counts");
   command.add_option("--dense-clip", experiment.replica.dense_clip, "at most this where all meet most (2)");
   command.add_option("--attack", options.attack,
-                     "the last node means harm: silent, extremes, flipped, ascent, old, nan, pull or dissensus (none)");
+                     "the last node means harm: silent, extremes, wild, flipped, ascent, old, nan, pull or dissensus "
+                     "(none)");
+  command.add_option("--wild-value", experiment.wild_value, "of the attack wild (1e30)");
   command.add_option("--attackers", experiment.attackers, "so many of the last nodes mean harm (1)");
   command.add_flag("--one-sponsor", experiment.one_sponsor, "they count as one where the median is taken");
   command.add_option("--step-ms", options.step_ms, "virtual time of a step at speed 1 (10)");

@@ -164,6 +164,14 @@ TEST_CASE("each rule of the watch finds what it is for, says why, and what to do
          partner_c(now).clock = partner_c(before).clock + 60'000;
        },
        {"it trains 1000 samples/s, this node 400", "shorter period_ms there"}},
+      {"drift",
+       "c",
+       [](WatchLook& before, WatchLook& now) {
+         partner_c(before).consensus = 1e30;  // coming closer is no excuse
+         partner_c(now).consensus = 1e9;
+       },
+       {"node-c has gone wild: its model is 1e+09 times the norm of this node's away, the others 0.02",
+        "resume it from a checkpoint", "hardly moves the others"}},
       {"drift", "c", drifts, {"averaged as often as the others", "its data and its learning rate"}},
       {"apart",
        "c",

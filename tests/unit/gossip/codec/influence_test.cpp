@@ -289,20 +289,34 @@ TEST_CASE("of two thresholds the lower counts, and none is none", "[influence]")
 }
 
 TEST_CASE("who is always far beyond the threshold weighs less, and is forgiven", "[influence]") {
+  const bool loose = GENERATE(false, true);
   ClipRecord record;
-  CHECK(record.extra_shift() == 0);
+  CHECK(record.extra_shift(loose) == 0);
   for (int i = 0; i < 100; ++i)
-    record.observe(0.9);
-  CHECK(record.extra_shift() == 0);
+    record.observe(0.9, loose);
+  CHECK(record.extra_shift(loose) == 0);
   for (int i = 0; i < 100; ++i)
-    record.observe(3);  // a slow node's distance: 1.6 powers of two
-  CHECK(record.extra_shift() == 1);
+    record.observe(3, loose);  // a slow node's distance: 1.6 powers of two
+  CHECK(record.extra_shift(loose) == 1);
+  CHECK_FALSE(record.is_wild());
   for (int i = 0; i < 1000; ++i)
-    record.observe(std::numeric_limits<double>::infinity());
-  CHECK(record.extra_shift() == extra_shift_most);
+    record.observe(std::numeric_limits<double>::infinity(), loose);
+  CHECK(record.is_wild());
+  if (!loose) CHECK(record.extra_shift(false) == extra_shift_most);
   for (int i = 0; i < 20; ++i)
-    record.observe(1);
-  CHECK(record.extra_shift() == 0);
+    record.observe(1, loose);
+  CHECK(record.extra_shift(loose) == 0);
+}
+
+TEST_CASE("with a loose clip, who is farther than any honest replica weighs nothing at once", "[influence]") {
+  ClipRecord record;
+  record.observe(4, true);  // twice the norm: the most for models of equal norms
+  CHECK(record.extra_shift(true) <= loose_excess_log2);
+  record.observe(64, true);
+  CHECK(record.is_wild());
+  CHECK(record.extra_shift(true) == loose_excess_log2 + 3 * 4);
+  record.observe(0x1p+20, true);
+  CHECK(record.extra_shift(true) == loose_excess_log2 + 3 * 18);
 }
 
 TEST_CASE("the norm of an exchange", "[influence]") {

@@ -112,8 +112,9 @@ TEST_CASE("A claim about oneself is refuted with a larger incarnation") {
   }
 }
 
-TEST_CASE("A node whose former life was numbered by a clock that was far ahead comes back") {
-  constexpr std::uint64_t ahead = std::uint64_t{1} << 51;
+TEST_CASE("A node whose former life was numbered far ahead, by a clock or by somebody with its key, comes back") {
+  const std::uint64_t ahead = GENERATE(std::uint64_t{1} << 51, last_incarnation);
+  const std::uint64_t outbid = std::min(ahead + 1, last_incarnation);
   Fixture holder;
   holder.receive(1, Join{record(1, ahead)}, ahead);
   holder.receive(2, Join{record(2)});
@@ -128,28 +129,32 @@ TEST_CASE("A node whose former life was numbered by a clock that was far ahead c
     for (const Membership::Send& send : holder.out.send)
       if (send.to == record(1).node) back.receive(record(0).node, send.message, 0, out);
   }
-  CHECK(back.self().incarnation == ahead + 1);
+  CHECK(back.self().incarnation == outbid);
   CHECK(holder.membership.find(record(1).node) != nullptr);
   // The same for what is told in a table: it is held alive there.
   Membership early({}, record(1), Random(1), 0);
   MembershipMessage table;
   table.body = Sync{.sender = record(0), .entries = {{record(1, ahead), Claim::alive}}};
   early.receive(record(0).node, table, 0, out);
-  CHECK(early.self().incarnation == ahead + 1);
+  CHECK(early.self().incarnation == outbid);
 }
 
 TEST_CASE("The largest incarnation locks nobody out") {
-  constexpr std::uint64_t largest = std::numeric_limits<std::uint64_t>::max();
+  constexpr std::uint64_t largest = last_incarnation;
   // Nobody believes a claim of an impossible incarnation, neither its subject nor the others.
   Fixture f;
   f.add(3);
-  f.hear(1, Claim::dead, 0, largest);
+  f.hear(1, Claim::dead, 0, largest + 1);
   CHECK(f.membership.self().incarnation == 1);
   f.now_us = 10 * us_per_s;
-  f.hear(1, Claim::dead, 2, largest);
-  f.hear(1, Claim::suspected, 2, largest);
-  f.hear(1, Claim::alive, 2, largest);
-  CHECK(f.membership.counters().implausible == 4);
+  f.hear(1, Claim::dead, 2, largest + 1);
+  f.hear(1, Claim::suspected, 2, largest + 1);
+  f.hear(1, Claim::alive, 2, largest + 1);
+  // Nor if the node says so itself: somebody else may have its key, or it has a fault.
+  f.receive(2, News{}, largest + 1);
+  f.receive(2, Join{record(2, largest + 1)}, 1);
+  f.receive(2, Leave{}, std::numeric_limits<std::uint64_t>::max());
+  CHECK(f.membership.counters().implausible == 7);
   CHECK(f.membership.find(record(2).node)->record.incarnation == 1);
 
   // A node that was driven up to the largest incarnation stays there. Its own word then decides.

@@ -127,13 +127,24 @@ TEST_CASE("each fault of the daemon is found, and graded") {
   CHECK(std::ranges::count(examine_daemon(certified), "certificate", &Finding::topic) == 1);
   const auto links_note = [](const char* note) {
     return [note](DaemonFacts& d) {
+      d.peers.push_back(d.peers[0]);
       d.peers[0]["note"] = note;
       d.peers[0]["up"] = false;
       d.process["peers"] = json::array();
     };
   };
   CHECK_THAT(daemon_with(links_note("its certificate has ended")).advice, Contains("approve"));
+  CHECK_THAT(daemon_with(links_note("put out: this node is denied")).advice, Contains("this node's id"));
+  CHECK_THAT(daemon_with(links_note("the node at tcp://x is denied here")).advice, Contains("its id"));
+  CHECK_THAT(
+      daemon_with(links_note("turns us away: another daemon with this node's key, started later, is here")).advice,
+      Contains("copied"));
   CHECK_THAT(daemon_with(links_note("no answer")).advice, Contains("firewall"));
+  DaemonFacts cut_off = sound_daemon();
+  cut_off.process["peers"] = json::array();
+  for (json& peer : cut_off.peers)
+    peer["up"] = false;
+  CHECK(only(examine_daemon(cut_off)).grade == Grade::problem);
   const auto with_gpu = [](bool wanted, bool present) {
     return [=](DaemonFacts& d) {
       d.gpus = 1;

@@ -135,7 +135,7 @@ Clip ReplicaData::clip_for(const Fragment& fragment, const NodeId& partner) cons
   const Neighbour* neighbour = neighbours.find(partner);
   // Among so few partners nobody can tell which one is far off.
   if (has_loose_clip() && usual == 0 && neighbours.partners() < witnesses_least) return {};
-  const int extra = neighbour == nullptr ? 0 : neighbour->clips.extra_shift(has_loose_clip());
+  const int extra = neighbour == nullptr ? 0 : neighbour->clips.extra_shift(tells_wild());
   const float multiple = std::ldexp(clip(), -extra);
   const auto times = [multiple](double distance) {
     return static_cast<float>(std::min<double>(multiple * distance, std::numeric_limits<float>::max()));
@@ -166,7 +166,7 @@ void ReplicaData::learn(Fragment& fragment, const NodeId& partner, const Exchang
     // A limited reply may be scaled down, so its distance says at least so much. Otherwise a wild partner would look
     // near.
     if (usual > 0 && measure.blocks > measure.wide_blocks && !(measure.limited && measure.distance < usual)) {
-      neighbour->clips.observe(measure.distance / usual, has_loose_clip());
+      neighbour->clips.observe(measure.distance / usual, tells_wild());
       if (measure.distance > usual) ++counters.clipped;
     }
     neighbour->factor.observe(measure.ratio, static_cast<float>(measure.wide_blocks - measure.coarse_blocks) /
@@ -176,7 +176,7 @@ void ReplicaData::learn(Fragment& fragment, const NodeId& partner, const Exchang
     // A node that only follows may be far from here because it has followed others, so its distance tells nothing.
     if (!gave) fragment.distances.observe(partner, measure.distance, neighbours.sponsor_of(partner));
     fragment.norm = values_norm(measure);
-    const bool usual = neighbour == nullptr || !has_loose_clip() || !neighbour->clips.is_wild();
+    const bool usual = neighbour == nullptr || !tells_wild() || !neighbour->clips.is_wild();
     const double relative = relative_distance(measure);
     if (!gave && usual) fragment.disagreement = smoothed(fragment.disagreement, measure.mean_abs);
     if (!gave && usual && std::isfinite(relative))

@@ -122,6 +122,9 @@ struct ReplicaData {
   [[nodiscard]] float clip() const;
   /// True if the clip is a guard against faults only (loose_clip).
   [[nodiscard]] bool has_loose_clip() const { return clip() >= loose_clip; }
+  /// True if a partner may be found to have gone wild. Where fragments have owners, a replica that is far off has no
+  /// way back but by its owner, which must not hold it off.
+  [[nodiscard]] bool tells_wild() const { return has_loose_clip() && options.partners.policy != PartnerPolicy::owner; }
   /// What counts as the usual distance at least: with a loose clip a part of ‖y‖, once an exchange has told it.
   [[nodiscard]] double least_usual_distance(const Fragment& fragment) const;
   /// The usual distance to partners. Distances beyond clip() times this are clipped; 0: not known. With a tight clip it

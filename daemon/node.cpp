@@ -93,6 +93,13 @@ const JobKey* key_of(const Message& message) {
       message);
 }
 
+/// Others may remember an earlier life of this node that was numbered above this one: the clock was wrong then, and the
+/// number is lost. Membership outbids what they claim of that life. They would take this life's exchanges for old ones
+/// of that life unless these are numbered after them.
+void number_after_earlier_lives(gossip::ExchangeCounter& counter, std::uint64_t incarnation) {
+  if (incarnation > counter.next() + most_refutations) counter.skip_to(incarnation + incarnation_gap);
+}
+
 /// That this node's certificate ends soon, or has ended; and that those of others end soon, or have ended a short while
 /// ago: who may sign looks at whatever member is at hand.
 void add_certificate_troubles(const peer::Overlay& overlay, TimeUs own_ends_us, TimeUs now_us,
@@ -463,7 +470,7 @@ void Node::tick() {
   for (auto& [name, held] : jobs_)
     held.job->tick(all_dialled);
   averages_.tick(all_dialled);
-  number_after_earlier_lives();
+  number_after_earlier_lives(counter_, overlay_->membership().incarnation);
   give_failed_gpus_up();
   devices_.look_at_overflow();
   gpu_sums_.tick();
@@ -473,14 +480,6 @@ void Node::tick() {
   keep_acquaintances();
   checkpoints_.watch(now_us());
   if (stopped_) finish_stop_if_idle();
-}
-
-/// Others may remember an earlier life of this node that was numbered above this one: the clock was wrong then, and the
-/// number is lost. Membership outbids what they claim of that life. They would take this life's exchanges for old ones
-/// of that life unless these are numbered after them.
-void Node::number_after_earlier_lives() {
-  const std::uint64_t incarnation = overlay_->membership().incarnation;
-  if (incarnation > counter_.next() + most_refutations) counter_.skip_to(incarnation + incarnation_gap);
 }
 
 void Node::keep_acquaintances() {

@@ -129,7 +129,6 @@ class Node final : public Core, private JobHost, private AveragesHost, private p
   void remove(std::map<std::uint64_t, Held>::iterator position);
   void schedule_tick();
   void tick();
-  void number_after_earlier_lives();
   void keep_acquaintances();
   [[nodiscard]] ClusterViewHost cluster_view_host();
   [[nodiscard]] NodeSummary own_summary() const;

@@ -1,12 +1,11 @@
 #include "daemon/cluster/incarnation.hpp"
 
-#include "gossip/membership/membership.hpp"
-
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <charconv>
-#include <limits>
+
+#include "gossip/membership/membership.hpp"
 
 namespace gossamer::daemon {
 namespace {

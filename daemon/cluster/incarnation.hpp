@@ -5,8 +5,7 @@
 // number may be used twice. The time of day in microseconds is such a number as long as it goes up. The last number
 // used is kept in the state folder for the case that it does not. Called once, at start.
 //
-// A clock of another century numbers nothing. A node that was numbered so once, and has lost its file, would be dead
-// for those that remember that life (gossip::last_incarnation).
+// A clock of another century numbers nothing: other nodes believe no number above gossip::last_incarnation.
 
 #pragma once
 

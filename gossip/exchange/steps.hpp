@@ -63,7 +63,7 @@ class BlockSteps {
   /// A responder found the block's step too coarse by `halvings` powers of two: lowers the estimate, within a bound.
   void refine(std::uint32_t block, int halvings);
 
-  /// Mean of the estimates over all blocks.
+  /// Mean of the estimates over all blocks, for tests.
   [[nodiscard]] float mean() const;
 
  private:

@@ -166,7 +166,7 @@ void Membership::receive(const NodeId& from, const MembershipMessage& message, T
     ++counters_.malformed;
     return;
   }
-  if (disbelieves(message.incarnation)) return;
+  if (disbelieves(largest_incarnation(message))) return;
   notice_pause(now_us);
   speaking_ = from;
   if (!partial_ && shows_large_cluster(message)) become_partial(now_us, out);
@@ -245,6 +245,7 @@ void Membership::returned(const NodeId& node, std::uint64_t incarnation, TimeUs 
 }
 
 void Membership::hear(const Rumour& rumour, TimeUs now_us, Actions& out) {
+  if (disbelieves(rumour.subject.incarnation)) return;
   const auto hops = static_cast<std::uint8_t>(rumour.hops + 1);
   switch (rumour.claim) {
     case Claim::alive:
@@ -276,7 +277,6 @@ void Membership::hear_alive(const MemberRecord& record, bool spread, std::uint8_
       hear_address(*member, record, spread, hops);
       return;
     }
-    if (disbelieves(record.incarnation)) return;
     member->record = record;
     member->addressed_at = record.incarnation;
     if (member->suspected) trust(*member, now_us, out);
@@ -307,7 +307,6 @@ void Membership::hear_address(Member& member, const MemberRecord& record, bool s
 void Membership::hear_alive_elsewhere(const MemberRecord& record, bool spread, std::uint8_t hops, TimeUs now_us,
                                       Actions& out) {
   const HeardClaims::Heard* heard = heard_.find(record.node);
-  if (disbelieves(record.incarnation)) return;
   if (!partial_) {
     if (is_full_of_hearsay() && record.node != speaking_) return;
     take_lost(record.node);
@@ -335,7 +334,6 @@ void Membership::hear_suspected(const NodeId& node, std::uint64_t incarnation, c
   }
   Member* member = member_of(node);
   if (member == nullptr || incarnation < member->record.incarnation) return;
-  if (disbelieves(incarnation)) return;
   member->record.incarnation = incarnation;
   member->leaving |= leaving;
   const bool first = !member->suspected;
@@ -374,7 +372,6 @@ void Membership::hear_gone(const Rumour& rumour, TimeUs now_us, Actions& out) {
   const auto hops = static_cast<std::uint8_t>(rumour.hops + 1);
   if (Member* member = member_of(node)) {
     if (incarnation < member->record.incarnation) return;
-    if (disbelieves(incarnation)) return;
     // Nodes that declare a death have heard nothing for at least the shortest suspicion. This node has heard the member
     // in that time.
     if (now_us - member->last_heard_us < bounds().min_us * 3 / 4) {
@@ -392,7 +389,6 @@ void Membership::hear_gone(const Rumour& rumour, TimeUs now_us, Actions& out) {
       (heard->incarnation > incarnation || (heard->incarnation == incarnation && heard->claim != Claim::alive))) {
     return;
   }
-  if (disbelieves(incarnation)) return;
   const bool news = heard == nullptr || heard->claim == Claim::alive;
   if (!heard_.put(node, incarnation, rumour.claim, now_us)) {
     ++counters_.news_forgotten;
@@ -406,7 +402,6 @@ void Membership::hear_gone(const Rumour& rumour, TimeUs now_us, Actions& out) {
 /// Answers a false claim about this node (Das et al. 2002, section 4.2).
 void Membership::refute(Claim claim, std::uint64_t incarnation) {
   if (incarnation < self_.incarnation) return;
-  if (disbelieves(incarnation)) return;
   self_.incarnation = incarnation == last_incarnation ? incarnation : incarnation + 1;
   ++counters_.refutations;
   if (claim != Claim::alive) health_.change(1);
@@ -560,7 +555,6 @@ void Membership::on(const NodeId& from, const Join& body, const MembershipMessag
     ++counters_.malformed;
     return;
   }
-  if (disbelieves(record.incarnation)) return;
   if (Member* member = member_of(from); member != nullptr && record.incarnation > member->record.incarnation) {
     // The restart was too quick to be noticed. Everything under way with its former life ends nevertheless.
     const std::uint64_t former = member->record.incarnation;

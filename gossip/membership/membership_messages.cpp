@@ -89,6 +89,22 @@ bool valid(const MembershipMessage& message) {
          std::visit(BodyValid{}, message.body);
 }
 
+std::uint64_t largest_incarnation(const MembershipMessage& message) {
+  std::uint64_t largest = message.incarnation;
+  const auto see = [&largest](const MemberRecord& record) { largest = std::max(largest, record.incarnation); };
+  std::visit(
+      [&see](const auto& body) {
+        if constexpr (requires { body.target; }) see(body.target);
+        if constexpr (requires { body.sender; }) see(body.sender);
+        if constexpr (requires { body.newcomer; }) see(body.newcomer);
+        if constexpr (requires { body.origin; }) see(body.origin);
+        if constexpr (requires { body.records; }) std::ranges::for_each(body.records, see);
+        if constexpr (requires { body.entries; }) std::ranges::for_each(body.entries, see, &SyncEntry::record);
+      },
+      message.body);
+  return largest;
+}
+
 std::size_t wire_bytes(const MemberRecord& record) {
   return node_bytes + sizeof record.incarnation + 1 + 1 + record.address.size();
 }

@@ -133,6 +133,8 @@ struct MembershipMessage {
 
 /// True if all counts, lengths and enumerations are within the bounds above, and records can be used.
 [[nodiscard]] bool valid(const MembershipMessage& message);
+/// The largest incarnation in the message, without its rumours: the sender's, and those of the nodes in the body.
+[[nodiscard]] std::uint64_t largest_incarnation(const MembershipMessage& message);
 [[nodiscard]] bool valid(const MemberRecord& record);
 
 /// Bytes on the wire before encryption and framing. The link itself tells who sent the message.

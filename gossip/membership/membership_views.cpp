@@ -328,7 +328,7 @@ void Membership::remember(const MemberRecord& record, bool replace, TimeUs now_u
       next_introduction_us_ = now_us + options_.probe_interval_us;
       if (!record.dial_only) send(record, Ping{++sequence_}, out);
     }
-    if (record.incarnation <= gone || record.incarnation > last_incarnation) return;
+    if (record.incarnation <= gone) return;
     // A larger incarnation proves its return, even if the news did not arrive.
     heard_.put(record.node, record.incarnation, Claim::alive, now_us);
     out.events.push_back({Change::alive_again, record.node});

@@ -132,9 +132,9 @@ double ReplicaData::usual_distance(const Fragment& fragment) const {
 Clip ReplicaData::clip_for(const Fragment& fragment, const NodeId& partner) const {
   if (!(clip() > 0)) return {};
   const double usual = usual_distance(fragment);
-  const Neighbour* neighbour = neighbours.find(partner);
   // Among so few partners nobody can tell which one is far off.
   if (has_loose_clip() && usual == 0 && neighbours.partners() < witnesses_least) return {};
+  const Neighbour* neighbour = neighbours.find(partner);
   const int extra = neighbour == nullptr ? 0 : neighbour->clips.extra_shift(tells_wild());
   const float multiple = std::ldexp(clip(), -extra);
   const auto times = [multiple](double distance) {
@@ -176,10 +176,10 @@ void ReplicaData::learn(Fragment& fragment, const NodeId& partner, const Exchang
     // A node that only follows may be far from here because it has followed others, so its distance tells nothing.
     if (!gave) fragment.distances.observe(partner, measure.distance, neighbours.sponsor_of(partner));
     fragment.norm = values_norm(measure);
-    const bool usual = neighbour == nullptr || !tells_wild() || !neighbour->clips.is_wild();
+    const bool wild = neighbour != nullptr && tells_wild() && neighbour->clips.is_wild();
     const double relative = relative_distance(measure);
-    if (!gave && usual) fragment.disagreement = smoothed(fragment.disagreement, measure.mean_abs);
-    if (!gave && usual && std::isfinite(relative))
+    if (!gave && !wild) fragment.disagreement = smoothed(fragment.disagreement, measure.mean_abs);
+    if (!gave && !wild && std::isfinite(relative))
       fragment.relative_distance = smoothed(fragment.relative_distance.value_or(0), relative);
     if (neighbour != nullptr && std::isfinite(relative))
       neighbour->relative_distance = smoothed(neighbour->relative_distance, relative);

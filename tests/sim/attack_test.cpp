@@ -58,7 +58,6 @@ TEST_CASE(
   const float value = GENERATE(30.0F, 1e3F, 1e30F);
   const std::size_t nodes = GENERATE(4, 8);
   const TimeUs steps_between = GENERATE(1, 4);
-  const double share = 1.0 / static_cast<double>(nodes);
   CAPTURE(value, nodes, steps_between);
   const auto last = [&](AttackKind attack) {
     Experiment experiment{.nodes = nodes, .samples = nodes * 1500, .learning_rate = 0.05, .seed = 5};
@@ -72,7 +71,7 @@ TEST_CASE(
   const LearningRun honest = last(AttackKind::silent);
   const LearningRun attacked = last(AttackKind::wild);
   CHECK(attacked.records.back().loss < 3 * honest.records.back().loss);
-  CHECK(attacked.worst_loss < 3 * honest.worst_loss + share);
+  CHECK(attacked.worst_loss < 10 * honest.worst_loss);
 }
 
 TEST_CASE("Twelve that one sponsor has admitted do no more than one") {

@@ -43,6 +43,12 @@ TEST_CASE("incarnations follow the clock while it goes up") {
   }
 }
 
+TEST_CASE("no clock numbers a start so that other nodes do not believe it") {
+  using gossamer::gossip::last_incarnation;
+  CHECK(last_sound_clock_us < last_incarnation);
+  CHECK(incarnation_after(0, std::numeric_limits<std::uint64_t>::max()) <= last_incarnation);
+}
+
 TEST_CASE("a clock that was set back does not bring an earlier incarnation back") {
   Fixture node;
   CHECK(node.start(now_us) == now_us);

@@ -150,11 +150,24 @@ TEST_CASE("The largest incarnation locks nobody out") {
   f.hear(1, Claim::dead, 2, largest + 1);
   f.hear(1, Claim::suspected, 2, largest + 1);
   f.hear(1, Claim::alive, 2, largest + 1);
-  // Nor if the node says so itself: somebody else may have its key, or it has a fault.
+  // Nobody believes the node itself, either. Somebody else may have its key, or its daemon may have a fault.
   f.receive(2, News{}, largest + 1);
   f.receive(2, Join{record(2, largest + 1)}, 1);
   f.receive(2, Leave{}, std::numeric_limits<std::uint64_t>::max());
   CHECK(f.membership.counters().implausible == 7);
+  CHECK(f.membership.find(record(2).node)->record.incarnation == 1);
+  // The same holds in every other message that describes a node.
+  const MemberRecord impossible = record(2, largest + 1);
+  f.receive(1, PingRequest{.target = impossible});
+  f.receive(2, Sync{.sender = impossible});
+  f.receive(1, Sync{.sender = record(1), .entries = {{impossible, Claim::alive}}});
+  f.receive(1, ForwardJoin{.newcomer = impossible});
+  f.receive(2, NeighbourRequest{.sender = impossible});
+  f.receive(2, NeighbourReply{.sender = impossible});
+  f.receive(2, Shuffle{.origin = impossible});
+  f.receive(1, Shuffle{.origin = record(1), .records = {impossible}});
+  f.receive(1, ShuffleReply{.records = {impossible}});
+  CHECK(f.membership.counters().implausible == 16);
   CHECK(f.membership.find(record(2).node)->record.incarnation == 1);
 
   // A node that was driven up to the largest incarnation stays there. Its own word then decides.

@@ -137,12 +137,24 @@ void add_certificate_troubles(const peer::Overlay& overlay, TimeUs own_ends_us, 
   }
 }
 
+/// The file is made anew where it is missing, which others take for a new node.
+void warn_of_lost_key(const StateFolder& state, spdlog::logger& log) {
+  std::error_code ignored;
+  const std::filesystem::path key = state.path() / peer::node_key_file_name;
+  if (std::filesystem::exists(key, ignored) || !has_lived_before(state)) return;
+  log.warn(
+      "{} is missing, though a node has run here before: this is a new node for all others, with another id, and "
+      "without the certificate of the earlier one; to be that node again, stop this daemon and bring the file back",
+      key.string());
+}
+
 }  // namespace
 
 std::expected<std::unique_ptr<Node>, std::string> Node::open(asio::io_context& loop, const Config& config,
                                                              const StateFolder& state, Workers& workers,
                                                              Checkpoints& checkpoints, Devices& devices,
                                                              spdlog::logger& log) {
+  warn_of_lost_key(state, log);
   auto identity = peer::load_or_create_identity(state.path());
   if (!identity) return std::unexpected(identity.error());
   auto cluster = ClusterState::load(state, config.overlay.cluster_key_file, !config.overlay.join.empty());

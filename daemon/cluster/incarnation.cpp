@@ -37,6 +37,11 @@ std::uint64_t incarnation_after(std::uint64_t previous, std::uint64_t time_of_da
   return std::min(previous + incarnation_gap, gossip::last_incarnation);
 }
 
+bool has_lived_before(const StateFolder& state) {
+  std::error_code ignored;
+  return std::filesystem::exists(state.path() / incarnation_name, ignored);
+}
+
 std::uint64_t next_incarnation(const StateFolder& state, std::uint64_t time_of_day_us, spdlog::logger& log) {
   const std::uint64_t previous = previous_incarnation(state, log);
   const std::uint64_t incarnation = incarnation_after(previous, time_of_day_us);

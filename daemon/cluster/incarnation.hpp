@@ -28,6 +28,9 @@ inline constexpr std::uint64_t last_sound_clock_us = std::uint64_t{4'102'444'799
 /// `previous` is 0 if there was no earlier life. One that no start can have had does not count.
 [[nodiscard]] std::uint64_t incarnation_after(std::uint64_t previous, std::uint64_t time_of_day_us);
 
+/// Whether a node has been started with this state folder.
+[[nodiscard]] bool has_lived_before(const StateFolder& state);
+
 /// Chooses the number of this life and saves it. If the file cannot be read or written, this warns and uses the time of
 /// day.
 [[nodiscard]] std::uint64_t next_incarnation(const StateFolder& state, std::uint64_t time_of_day_us,

@@ -791,6 +791,7 @@ void Job::tell_clients() {
       .quarantines = counters.quarantines + (group_.is_shared() ? group_.local().quarantines() : 0),
       .period_us = replica_.pace().period_us(),
       .pulled_bytes = beginning_.pulled_bytes()};
+  trouble_.warn_of_quarantines(name(), statistics.quarantines, host_);
   tell_places();
   for (const auto& client : clients_) {
     client->memory().set_statistics(statistics);

@@ -138,6 +138,14 @@ void JobTrouble::warn(const std::string& job, const JobOptions& options, const g
   }
 }
 
+void JobTrouble::warn_of_quarantines(const std::string& job, std::uint64_t quarantines, JobHost& host) {
+  if (quarantines <= warned_quarantines_ || !quarantine_warnings_.take(host.now_us())) return;
+  host.log().warn(
+      "job {}: the model here held NaN or infinity in {} of its fragments since the last such line, and those are not "
+      "averaged until they are finite: look at the training's loss",
+      job, quarantines - std::exchange(warned_quarantines_, quarantines));
+}
+
 /// A text that changes is told to the program again, so the first figure stays while the model grows. Texts for
 /// programs have 255 characters at most.
 const std::string& JobTrouble::grows(const Scene& scene) {

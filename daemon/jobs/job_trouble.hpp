@@ -16,6 +16,7 @@
 #include "daemon/jobs/job_host.hpp"
 #include "daemon/jobs/job_options.hpp"
 #include "gossip/replica/replica.hpp"
+#include "peer/throttle.hpp"
 
 namespace gossamer::daemon {
 
@@ -43,6 +44,8 @@ class JobTrouble {
   void look(const Scene& scene);
   /// Logs once who runs another layout under the job's name, and whose settings or clock are not believed.
   void warn(const std::string& job, const JobOptions& options, const gossip::Replica& replica, JobHost& host);
+  /// Logs, at most once a minute, that `quarantines` fragments of the model have held NaN or infinity so far.
+  void warn_of_quarantines(const std::string& job, std::uint64_t quarantines, JobHost& host);
   /// Empty: nothing is known to be wrong.
   [[nodiscard]] const std::string& for_programs() const { return for_programs_; }
   [[nodiscard]] const std::string& for_people() const { return for_people_; }
@@ -60,6 +63,8 @@ class JobTrouble {
   struct {
     std::optional<NodeId> layout, settings, clock, pace;
   } warned_;  // the nodes that were warned of last
+  std::uint64_t warned_quarantines_ = 0;
+  peer::Throttle quarantine_warnings_{1, 1.0 / 60};
   std::string for_programs_;
   std::string for_people_;
 };

@@ -103,7 +103,8 @@ std::string date_text(TimeUs time_of_day) {
 std::string jobs_problem(std::string_view patterns) {
   if (patterns.size() > max_jobs_text_bytes)
     return "names of jobs take more than " + std::to_string(max_jobs_text_bytes) + " bytes: use * and ?";
-  if (!patterns.empty() && std::ranges::all_of(patterns, is_pattern)) return "";
+  const std::string between_commas = "," + std::string(patterns) + ",";
+  if (std::ranges::all_of(patterns, is_pattern) && !between_commas.contains(",,")) return "";
   return "names of jobs are expected, with * and ?, and commas between them, without spaces: 'vision-*,speech'";
 }
 

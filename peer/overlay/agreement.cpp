@@ -448,7 +448,7 @@ std::expected<void, std::string> Agreement::set_rule(const AdmissionRule& rule) 
 std::string Agreement::reason_to_end(const Link& link) const {
   const bool is_certified = certificate_of(link.node) != nullptr;
   if (asks_since_ && !is_certified && self_.now() - *asks_since_ >= certificates_due_us)
-    return "this cluster asks for a certificate, and the node has none that counts";
+    return "this cluster asks for a certificate, and node " + link.node.brief() + " has none that counts";
   const bool is_known = is_certified || !asks_for_certificates();
   return is_known && rights_of(link.node) != link.rights ? "the node's rights have changed" : "";
 }

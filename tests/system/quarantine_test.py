@@ -37,6 +37,11 @@ class OneDiverges(TrainingTest):
         self.task[0] = 0
         self.learn(healthy)
         wait_until(lambda: sick.job()["state"] == "quarantined", PATIENCE_S, "the sick one is in quarantine")
+        wait_until(
+            lambda: "held NaN or infinity in 1 of its fragments" in sick.node.log.read_text(),
+            PATIENCE_S,
+            "the log of the sick one says so",
+        )
         for _ in range(TASKS):
             self.learn(healthy)
 

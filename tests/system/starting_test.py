@@ -120,6 +120,14 @@ class Starting(SystemTest):
         for path in [state, *state.iterdir()]:
             self.assertEqual(path.stat().st_mode & 0o077, 0, path)
 
+    def test_a_lost_node_key_is_told(self) -> None:
+        (node,) = self.start_nodes(1)
+        self.assertNotIn("is missing", node.log.read_text())
+        node.kill()
+        (Path(node.options["node"]["state_dir"]) / "node.key").unlink()
+        node.start()
+        self.assertIn("this is a new node for all others", node.log.read_text())
+
     def test_control_tool(self) -> None:
         nodes = self.start_nodes(2)
         socket = ["--socket", str(nodes[0].control_socket)]

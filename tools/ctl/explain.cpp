@@ -19,7 +19,8 @@ using nlohmann::json;
 
 /// As a share of the job's clock. A node with a smaller lag is not behind.
 constexpr double behind_share = 0.05;
-/// As a share of this node's pace. A node that trains more slowly than this is behind for that reason.
+/// As a share of the samples that this node trains meanwhile. A node that trains more slowly than this is behind for
+/// that reason.
 constexpr double slow_share = 0.8;
 constexpr double slowed_factor = 2;
 
@@ -89,35 +90,40 @@ bool explain_link(const Look& look, const std::string& id, std::vector<Finding>&
 
 struct PaceOfNode {
   double elapsed_s = 0;  ///< between the two looks
-  double own_per_s = 0;
-  double its_per_s = 0;
+  double own_samples = 0;
+  double its_samples = 0;
 };
+
+/// The job's clock is what most nodes say, so a node may be ahead of it.
+std::string clocks_text(double clock, double all) {
+  return fmt::format("its clock is {}, the job's {}", count_text(clock), count_text(all));
+}
 
 void explain_clock(const json& job, const json& partner, const PaceOfNode& pace, std::vector<Finding>& findings) {
   const std::string topic = "job " + text_of(job, "job");
   const double all = number_of(job, "global_clock");
   const double behind = all - number_of(partner, "clock");
-  const std::string paces =
-      fmt::format("it trains {} samples/s, this node {}", count_text(pace.its_per_s), count_text(pace.own_per_s));
+  const std::string paces = fmt::format("it trained {} samples in the {:.3g} s of this look, this node {}",
+                                        count_text(pace.its_samples), pace.elapsed_s, count_text(pace.own_samples));
   if (behind <= behind_share * all) {
-    findings.push_back(ok(topic, fmt::format("its clock is {}, of {}; {}", count_text(number_of(partner, "clock")),
-                                             count_text(all), paces)));
+    findings.push_back(ok(topic, fmt::format("{}; {}", clocks_text(number_of(partner, "clock"), all), paces)));
     return;
   }
   const std::string found = fmt::format("behind by {} of {} samples ({:.0f} %); {}", count_text(behind),
                                         count_text(all), 100 * behind / all, paces);
-  if (pace.its_per_s == 0) {
+  if (pace.its_samples == 0) {
     findings.push_back(warning(topic, found,
                                fmt::format("its steps take longer than the {:.0f} s of this look, or its training "
                                            "stands still: look at the training process there",
                                            pace.elapsed_s)));
-  } else if (pace.its_per_s < slow_share * pace.own_per_s) {
+  } else if (pace.its_samples < slow_share * pace.own_samples) {
     findings.push_back(warning(
         topic, found,
         "its machine is slower, or shared: it still learns, and its training counts by the number of its samples"));
   } else {
     findings.push_back(
-        ok(topic, found + ": it came later, and its clock counts from the model that it took over or began with"));
+        ok(topic, found + ": it came later, stood still for a while, or is a little slower; its training counts by the "
+                          "number of its samples"));
   }
 }
 
@@ -164,7 +170,7 @@ std::string name_of(const Look& look, const std::string& id) {
   return name.empty() ? id.substr(0, 8) : name;
 }
 
-void explain_own_job(const Look& look, const json& job, double samples_per_s, std::vector<Finding>& findings) {
+void explain_own_job(const Look& look, const json& job, const PaceOfNode& pace, std::vector<Finding>& findings) {
   const std::string topic = "job " + text_of(job, "job");
   const std::string state = text_of(job, "state");
   if (state == "quarantined") {
@@ -208,8 +214,8 @@ void explain_own_job(const Look& look, const json& job, double samples_per_s, st
   }
   const double clock = number_of(job, "clock");
   const double all = number_of(job, "global_clock");
-  findings.push_back(ok(topic, fmt::format("its clock is {}, of {}; it trains {} samples/s", count_text(clock),
-                                           count_text(all), count_text(samples_per_s))));
+  findings.push_back(ok(topic, fmt::format("{}; it trained {} samples in the {:.3g} s of this look",
+                                           clocks_text(clock, all), count_text(pace.own_samples), pace.elapsed_s)));
   if (const double per_s = number_of(job, "mixing_per_s"); per_s > 0)
     findings.push_back(
         ok(topic, fmt::format("exchanges halve the differences between replicas in {}; spectral gap {:.2g} "
@@ -268,9 +274,9 @@ std::vector<Finding> explain(const Look& earlier, const Look& later, const std::
   std::vector<Finding> findings;
   const bool own = id == later.node.at("node").get<std::string>();
   const double elapsed_s = later.at_s - earlier.at_s;
-  const auto per_s = [&](const json* before, const json* now) {
-    if (before == nullptr || now == nullptr || elapsed_s <= 0) return 0.0;
-    return std::max(0.0, number_of(*now, "clock") - number_of(*before, "clock")) / elapsed_s;
+  const auto trained = [](const json* before, const json* now) {
+    if (before == nullptr || now == nullptr) return 0.0;
+    return std::max(0.0, number_of(*now, "clock") - number_of(*before, "clock"));
   };
   bool linked = false;
   if (own) {
@@ -281,17 +287,16 @@ std::vector<Finding> explain(const Look& earlier, const Look& later, const std::
   }
   for (const json& job : later.jobs) {
     const json* before = with(earlier.jobs, "job", job.value("job", ""));
-    const double own_per_s = per_s(before, &job);
+    PaceOfNode pace{.elapsed_s = elapsed_s, .own_samples = trained(before, &job)};
     if (own) {
-      explain_own_job(later, job, own_per_s, findings);
+      explain_own_job(later, job, pace, findings);
       add_watched(later, "", job.value("job", ""), findings);
     } else if (linked) {
       const json none = json::array();
       const json* partner = with(job.contains("partners") ? job.at("partners") : none, "node", id);
       const json* partner_before =
           before == nullptr || !before->contains("partners") ? nullptr : with(before->at("partners"), "node", id);
-      const PaceOfNode pace{
-          .elapsed_s = elapsed_s, .own_per_s = own_per_s, .its_per_s = per_s(partner_before, partner)};
+      pace.its_samples = trained(partner_before, partner);
       explain_partner(job, partner, pace, findings);
     }
     if (!own) add_watched(later, id, job.value("job", ""), findings);

@@ -60,6 +60,13 @@ TEST_CASE("a certificate names one of the roles") {
   CHECK_FALSE(parse_certificate(bytes_of(UsableWarrant::make(warrant, authority).certify(node_id(5), now))));
 }
 
+TEST_CASE("patterns for the names of jobs are between commas") {
+  for (const char* good : {"*", "vision-*,speech", "a?"})
+    CHECK(jobs_problem(good).empty());
+  for (const char* bad : {"", ",", "*,*,,", ",a", "a,", "a b"})
+    CHECK_FALSE(jobs_problem(bad).empty());
+}
+
 TEST_CASE("the authority stands behind a certificate, and behind no change of it") {
   const SigningKey authority = SigningKey::generate();
   const UsableWarrant usable = UsableWarrant::make(a_warrant(), authority);

@@ -110,7 +110,8 @@ TEST_CASE("explain finds nothing where all is well") {
   CHECK(trouble(scene.explained(own_id)).empty());
   const auto findings = scene.explained(its_id);
   CHECK(trouble(findings).empty());
-  CHECK_THAT(as_text(findings, false), Contains("it trains 400 samples/s, this node 400") && Contains("900 Mbit/s"));
+  CHECK_THAT(as_text(findings, false),
+             Contains("it trained 1600 samples in the 4 s of this look, this node 1600") && Contains("900 Mbit/s"));
   CHECK_THAT(as_text(findings, false), Contains("0.01 from this node's"));
   CHECK_THAT(as_text(scene.explained(own_id), false), Contains("halve the differences between replicas in 139 ms"));
 }
@@ -118,13 +119,13 @@ TEST_CASE("explain finds nothing where all is well") {
 TEST_CASE("explain tells why a node is behind") {
   Scene scene;
   scene.job.partners[0].clock = 5'000;
-  CHECK_THAT(
-      trouble(scene.explained(its_id, 100)),
-      Contains(
-          "behind by 5000 of 10000 samples (50 %); it trains 100 samples/s, this node 400 -> its machine is slower"));
+  CHECK_THAT(trouble(scene.explained(its_id, 100)),
+             Contains("behind by 5000 of 10000 samples (50 %); it trained 400 samples in the 4 s of this look, this "
+                      "node 1600 -> its machine is slower"));
   CHECK_THAT(trouble(scene.explained(its_id, 0)),
              Contains("its steps take longer than the") && Contains("stands still"));
-  CHECK(trouble(scene.explained(its_id, 390)).empty());  // behind only because it came later
+  CHECK(trouble(scene.explained(its_id, 390)).empty());  // nothing is wrong now
+  CHECK_THAT(as_text(scene.explained(its_id, 390), false), Contains("or is a little slower"));
 }
 
 TEST_CASE("explain tells why a node is silent") {

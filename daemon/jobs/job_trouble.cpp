@@ -21,6 +21,7 @@ constexpr TimeUs still_steps = 20;
 constexpr std::uint64_t least_told_clock = 10'000;
 /// A program whose clock is this many times as far as any other's is asked whether it counts right.
 constexpr std::uint64_t told_lead = 16;
+constexpr TimeUs quarantine_warnings_us = 60 * us_per_s;
 /// Largest number of nodes that are named.
 constexpr std::size_t most_named = 4;
 
@@ -139,7 +140,10 @@ void JobTrouble::warn(const std::string& job, const JobOptions& options, const g
 }
 
 void JobTrouble::warn_of_quarantines(const std::string& job, std::uint64_t quarantines, JobHost& host) {
-  if (quarantines <= warned_quarantines_ || !quarantine_warnings_.take(host.now_us())) return;
+  const TimeUs now_us = host.now_us();
+  const bool is_soon = warned_quarantines_us_ && now_us - *warned_quarantines_us_ < quarantine_warnings_us;
+  if (quarantines <= warned_quarantines_ || is_soon) return;
+  warned_quarantines_us_ = now_us;
   host.log().warn(
       "job {}: the model here held NaN or infinity in {} of its fragments since the last such line, and those are not "
       "averaged until they are finite: look at the training's loss",

@@ -16,7 +16,6 @@
 #include "daemon/jobs/job_host.hpp"
 #include "daemon/jobs/job_options.hpp"
 #include "gossip/replica/replica.hpp"
-#include "peer/throttle.hpp"
 
 namespace gossamer::daemon {
 
@@ -64,7 +63,7 @@ class JobTrouble {
     std::optional<NodeId> layout, settings, clock, pace;
   } warned_;  // the nodes that were warned of last
   std::uint64_t warned_quarantines_ = 0;
-  peer::Throttle quarantine_warnings_{1, 1.0 / 60};
+  std::optional<TimeUs> warned_quarantines_us_;
   std::string for_programs_;
   std::string for_people_;
 };

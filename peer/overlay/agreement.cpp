@@ -331,7 +331,7 @@ std::expected<void, std::string> Agreement::set_authority(const std::optional<Pu
 const Certificate* Agreement::certificate_of(const NodeId& node) const {
   const Certificate* const held = authority() ? spread_.certificates().of(node) : nullptr;
   const bool counts = held != nullptr && self_.time_of_day() < held->warrant.valid_until &&
-                      !denied_.contains(NodeId{held->warrant.invitation});
+                      !denied_.contains(NodeId{held->warrant.invitation}) && !denied_.contains(node);
   return counts ? held : nullptr;
 }
 
@@ -447,7 +447,9 @@ std::expected<void, std::string> Agreement::set_rule(const AdmissionRule& rule) 
 /// came up. Jobs then see the node go, and perhaps come back with other rights.
 std::string Agreement::reason_to_end(const Link& link) const {
   const bool is_certified = certificate_of(link.node) != nullptr;
-  if (asks_since_ && !is_certified && self_.now() - *asks_since_ >= certificates_due_us)
+  // A certificate that is not here yet may still arrive, and one that has ended will not count again.
+  const bool has_ended = authority() && spread_.certificates().of(link.node) != nullptr && !is_certified;
+  if (asks_since_ && !is_certified && (has_ended || self_.now() - *asks_since_ >= certificates_due_us))
     return "this cluster asks for a certificate, and node " + link.node.brief() + " has none that counts";
   const bool is_known = is_certified || !asks_for_certificates();
   return is_known && rights_of(link.node) != link.rights ? "the node's rights have changed" : "";

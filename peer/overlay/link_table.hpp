@@ -55,7 +55,10 @@ struct Link {
   TimeUs last_kept = 0;  ///< when it was last kept or needed
   TimeUs last_greeted = 0;
   TimeUs last_heard = 0;
-  std::array<TimeUs, channel_count> heard{};  ///< when something last came, by channel
+  std::array<TimeUs, channel_count> heard{};            ///< when something last came, by channel
+  std::array<TimeUs, channel_count> beaten{};           ///< when a heartbeat last came, by channel
+  std::array<std::uint64_t, channel_count> sent{};      ///< messages since admission, by channel
+  std::array<std::uint64_t, channel_count> received{};  ///< messages since admission, by channel
   TimeUs last_ping = 0;
   TimeUs last_bulk_ping = 0;
   double round_trip_ms = 0;       ///< smoothed

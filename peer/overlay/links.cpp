@@ -1,5 +1,6 @@
 #include "peer/overlay/links.hpp"
 
+#include <fmt/format.h>
 #include <spdlog/spdlog.h>
 #include <algorithm>
 
@@ -177,7 +178,7 @@ bool Links::introduced(OutgoingLink& outgoing, const Welcome& welcome) {
 void Links::established(OutgoingLink& outgoing) {
   self_.turns->run([&] {
     const LinkPtr link = table_.link_of(outgoing);
-    sender_.say(*link, Channel::control, Heartbeat{self_.now()});  // tells the other end that the link is up
+    sender_.beat(*link, Channel::control);  // tells the other end that the link is up
     bring_up(link);
   });
 }
@@ -232,6 +233,7 @@ void Links::bring_up(const LinkPtr& link) {
   link->enter(LinkPhase::passing);
   link->up_since = link->last_heard = link->last_ping = link->last_kept = self_.now();
   link->heard.fill(self_.now());
+  link->beaten.fill(self_.now());
   link->last_bulk_ping = self_.now();
   link->budget.set_rate(self_.options.link_bytes_per_s);
   link->bulk_form =
@@ -326,8 +328,9 @@ void Links::tick() {
 void Links::forgive_pause(TimeUs late) {
   for (const LinkPtr& link : table_.links()) {
     link->last_heard += late;
-    for (TimeUs& heard : link->heard)
-      heard += late;
+    for (auto* times : {&link->heard, &link->beaten})
+      for (TimeUs& at : *times)
+        at += late;
     link->opened += late;
     link->last_kept += late;
   }
@@ -348,7 +351,7 @@ std::string Links::tend(Link& link) {
   if (std::string silence = silence_of(link); !silence.empty()) return silence;
   if (self_.now() - link.last_bulk_ping >= self_.options.link_timeout_ms * us_per_ms) {
     link.last_bulk_ping = self_.now();
-    sender_.say(link, Channel::bulk, Heartbeat{self_.now()});
+    sender_.beat(link, Channel::bulk);
   }
   if (self_.now() - link.last_ping >= self_.options.ping_interval_ms * us_per_ms) sender_.ping(link);
   return link.is_shown() ? std::string{} : tend_passing(link);
@@ -369,14 +372,18 @@ std::string Links::tend_passing(Link& link) {
 /// Looks at each connection by itself: one may be dead while the other lives, and everything sent on the dead one would
 /// be lost. Bulk has more time, because its heartbeats may be behind megabytes.
 std::string Links::silence_of(const Link& link) const {
-  const auto longer_than = [&](Channel channel, int limit_ms) {
-    return self_.now() - link.heard[index_of(channel)] >= limit_ms * us_per_ms;
+  const auto longer_than = [&](Channel channel, int limit_ms, const auto& times) {
+    return self_.now() - times[index_of(channel)] >= limit_ms * us_per_ms;
   };
   const int bulk_timeout_ms = bulk_patience * self_.options.link_timeout_ms;
-  if (longer_than(Channel::control, self_.options.link_timeout_ms))
+  if (longer_than(Channel::control, self_.options.link_timeout_ms, link.heard))
     return "silent for " + std::to_string(self_.options.link_timeout_ms) + " ms";
-  if (longer_than(Channel::bulk, bulk_timeout_ms))
+  if (longer_than(Channel::bulk, bulk_timeout_ms, link.heard))
     return "its bulk connection has been silent for " + std::to_string(bulk_timeout_ms) + " ms";
+  // Somebody on the way who takes messages away can take the heartbeats that would show it.
+  if (longer_than(Channel::control, bulk_timeout_ms, link.beaten) ||
+      longer_than(Channel::bulk, bulk_timeout_ms, link.beaten))
+    return "messages come, and no heartbeat for " + std::to_string(bulk_timeout_ms) + " ms: is there a proxy between?";
   return {};
 }
 
@@ -384,7 +391,7 @@ void Links::probe_incoming() {
   for (const LinkPtr& link : table_.links()) {
     if (link->outgoing || !link->is_up()) continue;  // a link that is being made hears nothing but its welcomes
     for (const Channel channel : {Channel::control, Channel::bulk})
-      sender_.say(*link, channel, Heartbeat{self_.now()});
+      sender_.beat(*link, channel);
   }
   end_broken();
 }
@@ -460,6 +467,7 @@ bool Links::receive(Arrival& arrival) {
 
 void Links::deliver(const LinkPtr& link, Channel channel, Delivery&& delivery) {
   link->last_heard = link->heard[index_of(channel)] = self_.now();
+  ++link->received[index_of(channel)];
   const std::size_t payload_bytes = delivery.frames.payload_bytes();
   for (Traffic* traffic : {&self_.counters.traffic, &table_.find(link->node)->traffic}) {
     ++traffic->messages_received;
@@ -521,6 +529,13 @@ void Links::take_part(const LinkPtr& link, const BulkPart& part) {
 
 void Links::handle(const LinkPtr& link, Channel channel, ControlMessage&& message) {
   if (const auto* ping = std::get_if<Heartbeat>(&message)) {
+    const std::size_t index = index_of(channel);
+    link->beaten[index] = self_.now();
+    if (ping->messages != 0 && ping->messages != link->received[index])
+      return end(link,
+                 fmt::format("{} messages were sent on the {} connection and {} arrived: somebody or something "
+                             "between takes messages away or repeats them",
+                             ping->messages, channel == Channel::bulk ? "bulk" : "control", link->received[index]));
     sender_.say(*link, channel, HeartbeatEcho{ping->sent_at});
   } else if (const auto* pong = std::get_if<HeartbeatEcho>(&message)) {
     // The echo brings back the time that we sent. A time from the future, or from before the link was opened, is

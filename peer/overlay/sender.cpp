@@ -31,6 +31,7 @@ SendResult Sender::post(Link& link, Channel channel, const Frames& frames) {
     set_broken(link, "the connection ended");
   }
   if (result != SendResult::sent) return result;
+  ++link.sent[index_of(channel)];
   charge(link, frames);
   for (Traffic* traffic : {&self_.counters.traffic, &table_.find(link.node)->traffic}) {
     ++traffic->messages_sent;
@@ -40,9 +41,13 @@ SendResult Sender::post(Link& link, Channel channel, const Frames& frames) {
   return result;
 }
 
+void Sender::beat(Link& link, Channel channel) {
+  say(link, channel, Heartbeat{.sent_at = self_.now(), .messages = link.sent[index_of(channel)] + 1});
+}
+
 void Sender::ping(Link& link) {
   link.last_ping = self_.now();
-  say(link, Channel::control, Heartbeat{self_.now()});
+  beat(link, Channel::control);
 }
 
 void Sender::set_broken(Link& link, std::string why) {

@@ -122,7 +122,9 @@ std::optional<ControlMessage> read(wire::Rejected::Reader in) {
 }
 
 void write(const Heartbeat& ping, wire::Header::Builder header) {
-  header.initPing().setSentAt(ping.sent_at);
+  auto out = header.initPing();
+  out.setSentAt(ping.sent_at);
+  out.setMessages(ping.messages);
 }
 
 void write(const HeartbeatEcho& pong, wire::Header::Builder header) {
@@ -311,7 +313,7 @@ std::optional<ControlMessage> read_control(wire::Header::Reader header) {
     case wire::Header::REJECTED:
       return read(header.getRejected());
     case wire::Header::PING:
-      return Heartbeat{header.getPing().getSentAt()};
+      return Heartbeat{header.getPing().getSentAt(), header.getPing().getMessages()};
     case wire::Header::PONG:
       return HeartbeatEcho{header.getPong().getSentAt()};
     case wire::Header::GOODBYE:

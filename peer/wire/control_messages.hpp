@@ -74,6 +74,7 @@ struct Rejected {
 
 struct Heartbeat {
   TimeUs sent_at = 0;
+  std::uint64_t messages = 0;  ///< sent on this channel since admission, with this one; 0: they are not counted
 };
 struct HeartbeatEcho {
   TimeUs sent_at = 0;

@@ -99,6 +99,8 @@ struct Rejected {
 struct Ping {
   sentAt @0 :Int64;         # microseconds of the sender's clock; comes back in the pong
   members @1 :List(Member); # reserved, as in Welcome
+  messages @2 :UInt64;      # how many messages the sender has sent on this channel since admission, with this one;
+                            # 0: it does not count them
 }
 
 struct Pong {

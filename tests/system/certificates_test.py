@@ -414,7 +414,9 @@ class Certificates(OperatedTest):
         identity = "ab" * 16
         self.assertIn("32 digits", self.error_of(node, "approve", identity[:8], *self.signed))
         self.assertIn("To be approved: " + identity, self.ctl(node, "approve", identity, *self.signed).stderr)
+        self.assertIn(identity, self.certificates(node))
         self.ask(node, "deny", identity, *self.signed)
+        self.assertNotIn(identity, self.certificates(node))
         self.assertIn("gossamerctl allow", self.error_of(node, "approve", identity, *self.signed))
         waiting = self.cluster.start("node-2")
         wait_until(lambda: self.waiting(node) == [self.id_of(waiting)], PATIENCE_S, "it waits")

@@ -205,8 +205,10 @@ class HostileMember {
     const auto packet = decoded(frames);
     if (!packet) return;
     if (const auto* control = std::get_if<ControlMessage>(&*packet)) {
-      if (const auto* ping = std::get_if<Heartbeat>(control))
+      if (const auto* ping = std::get_if<Heartbeat>(control)) {
         send(socket(channel), raw(encode(ControlMessage(HeartbeatEcho{ping->sent_at}))));
+        send(socket(channel), raw(encode(ControlMessage(Heartbeat{1}))));  // a link without heartbeats is ended
+      }
       if (const auto* rejected = std::get_if<Rejected>(control)) rejected_ = rejected->text;
       if (const auto* welcome = std::get_if<Welcome>(control)) {
         version_ = welcome->version;

@@ -230,3 +230,65 @@ TEST_CASE("handlers may stop the overlay, and objects may go while links are bei
     loop.poll();
   }
 }
+
+namespace {
+
+/// Whether the bytes are one frame of ZMTP, and nothing else (RFC 23: flags, then a size of one or eight bytes).
+bool is_one_frame(std::span<const char> bytes) {
+  if (bytes.size() < 2) return false;
+  const bool is_long = (bytes[0] & 2) != 0;
+  const std::size_t head = is_long ? 9 : 2;
+  if (bytes.size() < head) return false;
+  std::size_t size = 0;
+  for (const char digit : bytes.subspan(1, head - 1))
+    size = size << 8 | static_cast<unsigned char>(digit);
+  return bytes.size() - head == size;
+}
+
+}  // namespace
+
+TEST_CASE("messages that somebody on the way takes away end the link, and the next one works") {
+  // CURVE takes any message whose number is higher than that of the one before.
+  const int connection = GENERATE(0, 2);  // control, bulk: between the two is an attempt to seal bulk
+  const bool to_listener = GENERATE(true, false);
+  asio::io_context loop;
+  Relay relay(loop);
+  const auto [a, b] = started_apart(loop, new_keys(), quick_options(), relay);
+  run_until(loop, [&, &a = a, &b = b] { return a->linked(*b) && b->linked(*a); });
+  bool is_taken = false;
+  relay.tamper = [&](int number, bool up, std::span<char> bytes) {
+    const bool takes = !is_taken && number == connection && up == to_listener && is_one_frame(bytes);
+    is_taken = is_taken || takes;
+    return takes ? Relay::Fate::is_lost : Relay::Fate::passes;
+  };
+  Node& receiver = to_listener ? *a : *b;
+  Node& sender = to_listener ? *b : *a;
+  run_until(loop, [&] { return is_taken; });
+  run_until(loop, [&] { return receiver.count("down", sender) == 1; });
+  CHECK_THAT(receiver.last_reason, Catch::Contains("takes messages away"));
+  run_until(loop, [&] { return receiver.linked(sender) && sender.linked(receiver); });
+  REQUIRE(sender.overlay->send(receiver.id, pull_reply(4096)) == SendResult::sent);
+  run_until(loop, [&] { return receiver.messages.size() == 1; });
+}
+
+TEST_CASE("a link whose heartbeats alone are taken away ends") {
+  asio::io_context loop;
+  Relay relay(loop);
+  OverlaySettings options = quick_options();
+  options.link_timeout_ms = 200;
+  const auto [a, b] = started_apart(loop, new_keys(), options, relay);
+  run_until(loop, [&, &a = a, &b = b] { return a->linked(*b) && b->linked(*a); });
+  relay.tamper = [&](int number, bool up, std::span<char> bytes) {
+    const bool takes = number == 2 && up && bytes.size() < 1000 && is_one_frame(bytes);
+    return takes ? Relay::Fate::is_lost : Relay::Fate::passes;
+  };
+  std::chrono::steady_clock::time_point next{};
+  run_until(loop, [&, &a = a, &b = b] {
+    if (b->linked(*a) && std::chrono::steady_clock::now() >= next) {
+      next = std::chrono::steady_clock::now() +
+             std::chrono::milliseconds(50);  // a heartbeat that travels with a message is not taken away
+      (void)b->overlay->send(a->id, pull_reply(4096));
+    }
+    return a->count("down", *b) == 1;
+  });
+}

@@ -206,7 +206,7 @@ std::vector<ControlMessage> all_control() {
   return {hello_of_test(),
           welcome_of_test(),
           Rejected{RejectReason::denied, "no"},
-          Heartbeat{123},
+          Heartbeat{123, 4},
           HeartbeatEcho{-5},
           Goodbye{"bye"},
           denials_of_test(),

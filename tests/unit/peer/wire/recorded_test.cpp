@@ -36,7 +36,8 @@ const std::vector<Recording> files{
     {"version-1", 32},           {"version-1-agreement", 46},    {"version-1-summaries", 48}, {"version-1-tracer", 51},
     {"version-1-outcome", 54},   {"version-1-settings", 55},     {"version-1-keeping", 58},   {"version-1-limited", 59},
     {"version-1-authority", 61}, {"version-1-certificates", 65}, {"version-1-deputies", 67},  {"version-1-linked", 68},
-    {"version-1-hello", 71},     {"version-1-scaled", 72},       {"version-1-weighted", 73},  {"version-1-usual", 74}};
+    {"version-1-hello", 71},     {"version-1-scaled", 72},       {"version-1-weighted", 73},  {"version-1-usual", 74},
+    {"version-1-counted", 75}};
 
 Bytes filled(std::size_t size, std::uint8_t value) {
   return Bytes::adopt(std::vector<std::uint8_t>(size, value));
@@ -320,6 +321,7 @@ Frames job_with_signed_settings() {
 std::map<std::string, Frames> samples() {
   return {
       {"ping", encode(ControlMessage(Heartbeat{123}))},
+      {"ping.counted", encode(ControlMessage(Heartbeat{123, 75}))},
       {"pong", encode(ControlMessage(HeartbeatEcho{-5}))},
       {"hello", encode(ControlMessage(hello()))},
       {"hello.certificate", certified_hello()},

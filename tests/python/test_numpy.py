@@ -166,6 +166,20 @@ class Training(unittest.TestCase):
             told = self.told_that_corrections_do_not_last(overwrites, ((one, np.float32(0.1)) for one in corrections))
             self.assertEqual(told, overwrites)
 
+    def test_corrections_after_each_step_of_momentum_are_not_taken_for_overwritten(self):
+        """Two replicas whose steps go on in their own direction for a while are brought to their mean after each."""
+        random = np.random.default_rng(1)
+
+        def steps():
+            models, momenta = np.zeros((2, 300), np.float32), np.zeros((2, 300), np.float32)
+            for _ in range(800):
+                correction = models.mean(axis=0) - models[0]
+                momenta += 0.1 * (random.standard_normal((2, 300)) - momenta)
+                models[:] = models.mean(axis=0) + momenta
+                yield correction, momenta[0]
+
+        self.assertEqual(self.told_that_corrections_do_not_last(False, steps()), 0)
+
     def test_where_only_buffers_are_averaged_nothing_is_said_of_training(self):
         w = np.zeros(300, np.float32)
         with warnings.catch_warnings():

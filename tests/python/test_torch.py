@@ -589,6 +589,90 @@ class Training(unittest.TestCase):
         self.assertEqual(caught.filename, __file__)
 
 
+class SecondMoments(unittest.TestCase):
+    """What Adam knows of the gradients' squares is averaged, as roots, behind the model's own tensors."""
+
+    def adam(self, **options):
+        net = torch.nn.Linear(3, 2)
+        return net, torch.optim.Adam(net.parameters(), lr=0.1, **options)
+
+    def roots(self, optimizer, net):
+        states = [optimizer.state[parameter] for parameter in net.parameters()]
+        return [(state["exp_avg_sq"] / (1 - 0.999 ** float(state["step"]))).sqrt().flatten() for state in states]
+
+    def test_corrections_of_the_roots_reach_the_optimizer(self):
+        net, optimizer = self.adam()
+        with ContractDaemon() as daemon, gossamer.attach(
+            net, optimizer, job="test", socket=daemon.path, share_second_moments=True
+        ) as run:
+            self.assertTrue(run.ready)
+            client = daemon.client()
+            net(torch.ones(1, 3)).sum().backward()
+            client.make_due(None)
+            optimizer.step()
+            before = torch.cat(self.roots(optimizer, net))
+            self.assertTrue(bool((before > 0.9).all()))
+            client.make_due([0.0] * 8 + [0.5] * 8)
+            optimizer.step()
+            published = torch.tensor(client.publication(16))
+            after = torch.cat(self.roots(optimizer, net))
+            torch.testing.assert_close(published[8:], after, rtol=1e-4, atol=0.0)
+            torch.testing.assert_close(after, before + 0.5, rtol=1e-4, atol=0.0)
+            # A correction that the codec has made too large does not bring a root near 0.
+            client.make_due([0.0] * 8 + [-10.0] * 8)
+            optimizer.step()
+            self.assertTrue(bool((torch.cat(self.roots(optimizer, net)) > 0.4 * after).all()))
+
+    def test_they_are_learned_from_another_node_at_first(self):
+        """As where a model is taken over before the first step."""
+        net, optimizer = self.adam()
+        with alone(net, optimizer, share_second_moments=True) as run:
+            for root in run._moments.roots():
+                root.fill_(5.0)
+            net(torch.ones(1, 3)).sum().backward()
+            optimizer.step()
+            for root in self.roots(optimizer, net):
+                torch.testing.assert_close(root, torch.full_like(root, 5.0), rtol=1e-4, atol=0.0)
+
+    def test_parameters_without_gradients_have_none(self):
+        net, optimizer = self.adam()
+        net.bias.requires_grad = False
+        with alone(net, optimizer, share_second_moments=True) as run:
+            net(torch.ones(1, 3)).sum().backward()
+            optimizer.step()
+            self.assertEqual([float(root.sum()) > 0 for root in run._moments.roots()], [True, False])
+
+    def test_masters_in_another_type(self):
+        net = torch.nn.Linear(3, 2).bfloat16()
+        masters = [parameter.detach().float() for parameter in net.parameters()]
+        optimizer = torch.optim.AdamW(masters, lr=0.1)
+        with ContractDaemon() as daemon, gossamer.attach(
+            net, optimizer, job="test", socket=daemon.path, masters=masters, share_second_moments=True
+        ) as run:
+            self.assertTrue(run.ready)
+            for master in masters:
+                master.grad = torch.ones_like(master)
+            daemon.client().make_due(None)
+            optimizer.step()
+            daemon.client().make_due([1.0] * 8 + [0.5] * 8)
+            optimizer.step()
+            for parameter, master in zip(net.parameters(), masters):
+                self.assertTrue(torch.equal(parameter, master.bfloat16()))
+            for master in masters:
+                self.assertGreater(float(optimizer.state[master]["exp_avg_sq"].min()), 1.5 * 0.002)
+
+    def test_optimizers_without_them_are_refused(self):
+        net = torch.nn.Linear(3, 2)
+        for optimizer, why in (
+            (torch.optim.SGD(net.parameters(), lr=0.1), "not for SGD"),
+            (torch.optim.Adamax(net.parameters()), "not for Adamax"),
+            (torch.optim.Adam(net.parameters(), amsgrad=True), "amsgrad"),
+            (None, "needs the optimizer"),
+        ):
+            with self.assertRaisesRegex(gossamer.GossamerError, why):
+                alone(net, optimizer, share_second_moments=True)
+
+
 class Bfloat16(unittest.TestCase):
     def test_is_averaged_beside_float32(self):
         net = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Linear(2, 1).bfloat16())

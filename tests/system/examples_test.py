@@ -36,6 +36,13 @@ class Examples(ExampleTest):
         losses = {weights: float(loss) for weights, loss in re.findall(r"^(\w+) +\S+ ± \S+ +(\S+) ±", done.stdout, re.M)}
         self.assertLess(losses["samples"], losses["equal"])
 
+    def test_skew_sim(self) -> None:
+        command = [python_with("numpy"), str(EXAMPLES / "skew_sim.py"), "--seeds", "1", "--steps", "300"]
+        environment = {**os.environ, "PYTHONPATH": str(BUILD / "python"), "PATH": f"{BUILD / 'bin'}:{os.environ['PATH']}"}
+        done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, timeout=200, check=True)
+        accuracy = {name: float(one) for name, one in re.findall(r"^(\w.*?)  +\S+ ± \S+ +(\S+) ±", done.stdout, re.M)}
+        self.assertGreater(accuracy["gossip, second moments shared"], accuracy["gossip"] + 0.1)
+
     def test_digits_flax(self) -> None:
         """Two processes on each of two machines."""
         python = python_with("flax", "optax")

@@ -436,8 +436,9 @@ class _Stillness:
 class _Overwriting:
     """Looks in the first steps whether corrections last: not if the program writes values of its own over them, as an
     optimizer does that keeps a copy of the weights. What lasts of a correction c is <d, c> / |c|², where d is the change
-    from before it until the next step, less the usual change of a step without a correction. That is 1 if c lasts, and 0
-    if not, plus a noise: this step is never quite the usual one. Over a number of corrections the noise is averaged out."""
+    from before it until the next step. That is 1 if c lasts, and 0 if not, plus a noise, which is averaged out over a number
+    of corrections. Of d and c, only what differs from the usual counts: corrections keep replicas together that their steps
+    drive apart, and so are usually about as long as a step, in the opposite direction."""
 
     CORRECTIONS = 30  # fewer corrections allow no verdict
     STEPS = 5000  # no verdict after these: it stops looking
@@ -448,22 +449,23 @@ class _Overwriting:
         self._steps = 0
         self._before: Optional[Tuple[float, ...]] = None  # the values before the last step's corrections
         self._change: Tuple[float, ...] = ()  # by the last step's corrections
-        self._usual: Tuple[float, ...] = (0.0,) * self.FLOATS  # change of a step without corrections, smoothed
+        self._usual: Tuple[float, ...] = (0.0,) * self.FLOATS  # change until the next step, smoothed
+        self._usual_correction: Tuple[float, ...] = (0.0,) * self.FLOATS
         self._corrections = 0
         # Sums over the corrections: of p = <d, c>, of s = |c|², and of p², p s and s².
         self._p = self._s = self._pp = self._ps = self._ss = 0.0
 
     def come(self, values: Tuple[float, ...]) -> Optional[bool]:
         """At the beginning of a step: whether corrections are overwritten. None: that is not known yet."""
-        if self._before is not None and any(self._change):
-            self._count(values, self._before)
-            if (verdict := self._verdict()) is not None:
-                return verdict
-        elif self._before is not None:
-            steps = zip(self._usual, values, self._before)
-            usual = tuple(usual + 0.25 * (now - then - usual) for usual, now, then in steps)
-            if math.isfinite(sum(usual)):
-                self._usual = usual
+        if self._before is not None:
+            change = tuple(now - then for now, then in zip(values, self._before))
+            if any(self._change):
+                self._count(change)
+                if (verdict := self._verdict()) is not None:
+                    return verdict
+            if math.isfinite(sum(change) + sum(self._change)):
+                self._usual = _smoothed(self._usual, change)
+                self._usual_correction = _smoothed(self._usual_correction, self._change)
         self._before = values
         self._steps += 1
         return False if self._steps == self.STEPS else None
@@ -473,10 +475,10 @@ class _Overwriting:
         if self._before is not None:
             self._change = tuple(after - before for after, before in zip(values, self._before))
 
-    def _count(self, values: Tuple[float, ...], before: Tuple[float, ...]) -> None:
-        square = sum(c * c for c in self._change)
-        steps = zip(values, before, self._usual, self._change)
-        product = sum((now - then - usual) * c for now, then, usual, c in steps)
+    def _count(self, change: Tuple[float, ...]) -> None:
+        unusual = [c - usual for c, usual in zip(self._change, self._usual_correction)]
+        square = sum(c * c for c in unusual)
+        product = sum((d - usual) * c for d, usual, c in zip(change, self._usual, unusual))
         if square > 0 and math.isfinite(square + product):
             self._corrections += 1
             self._p += product
@@ -494,6 +496,10 @@ class _Overwriting:
         if 1 - lasts > self.CERTAIN * error and lasts < 0.25:
             return True
         return False if lasts > max(0.5, self.CERTAIN * error) else None
+
+
+def _smoothed(usual: Tuple[float, ...], values: Tuple[float, ...]) -> Tuple[float, ...]:
+    return tuple(before + 0.25 * (value - before) for before, value in zip(usual, values))
 
 
 def roles_of(options: AttachOptions) -> Dict[str, str]:

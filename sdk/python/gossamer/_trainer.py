@@ -27,13 +27,20 @@ class TrainerRun:
     The other options are those of gossamer.torch.attach().
     """
 
-    def __init__(self, *, samples_per_step: Optional[int] = None, **options: Unpack[AttachOptions]):
+    def __init__(
+        self,
+        *,
+        samples_per_step: Optional[int] = None,
+        share_second_moments: bool = False,
+        **options: Unpack[AttachOptions],
+    ):
         super().__init__()
         check_options(options)
         self.run: Optional[TorchRun] = None
         self._unhook: Callable[[], None] = lambda: None
         self._samples_per_step = None if samples_per_step is None else check_samples_per_step(samples_per_step)
         self._options = options
+        self._share_second_moments = share_second_moments
 
     def _open_run(
         self,
@@ -57,7 +64,13 @@ class TrainerRun:
         if options.get("initial_clock") is None:
             options["initial_clock"] = steps * samples
         _close_trainer_runs(options["job"])
-        self.run = attach(model, optimizers[0] if len(optimizers) == 1 else None, samples_per_step=samples, **options)
+        self.run = attach(
+            model,
+            optimizers[0] if len(optimizers) == 1 else None,
+            samples_per_step=samples,
+            share_second_moments=self._share_second_moments,
+            **options,
+        )
         _trainer_runs[self.run] = threading.get_ident()
 
     @property

@@ -38,6 +38,7 @@ from ._run import (
 from ._shared import Finish, finish_together, limit_of
 from ._torch_average import ExactAverages
 from ._torch_flat import local_part
+from ._torch_moments import SecondMoments
 from ._torch_partition import Partition, partition
 
 if TYPE_CHECKING:
@@ -178,7 +179,8 @@ class _ModelCopies(Transfer):
         pass
 
     def store(self, tensor: int, first: int, count: int) -> None:
-        _copy_into_model(self._places[tensor], slice(first, first + count))
+        if tensor < len(self._places):  # the tensors behind are no part of the model
+            _copy_into_model(self._places[tensor], slice(first, first + count))
 
 
 class _HostCopies(Transfer):
@@ -196,10 +198,14 @@ class _HostCopies(Transfer):
             self.specs.append(spec)
 
     def load(self, tensor: int, first: int, count: int) -> None:
+        if tensor >= len(self._places):  # it is in host memory itself
+            return
         piece = slice(first, first + count)
         self._copies[tensor][piece] = self._places[tensor].tensor().detach().view(-1)[piece]
 
     def store(self, tensor: int, first: int, count: int) -> None:
+        if tensor >= len(self._places):
+            return
         piece = slice(first, first + count)
         self._places[tensor].tensor().detach().view(-1)[piece] = self._copies[tensor][piece]
         _copy_into_model(self._places[tensor], piece)
@@ -218,8 +224,10 @@ class TorchRun(Run):
         masters: Optional[Iterable[torch.Tensor]] = None,
         group: Optional[torch.distributed.ProcessGroup] = None,
         left_out: Container[int] = (),
+        moments_of: Optional[torch.optim.Optimizer] = None,
     ):
-        """`left_out` has the ids of tensors that belong to experts."""
+        """`left_out` has the ids of tensors that belong to experts. The second moments of the optimizer `moments_of` are
+        shared."""
         check_options(options)
         model = _unwrapped(model)
         self.experts: Dict[str, "ExpertRun"] = {}  # by name, in the order of the names: those of attach()
@@ -247,6 +255,13 @@ class TorchRun(Run):
         self._specs = [_spec(place) for place in self._places]
         for spec in self._specs:
             spec.whole = None if parts is None else parts.wholes.get(spec.name)
+        self._moments: Optional[SecondMoments] = None
+        if moments_of is not None:
+            if parts is not None:
+                raise _bad_argument("share_second_moments is for a model that one process holds")
+            parameters = [(place.name, place.holder[place.key]) for place in self._places if place.role == "param"]
+            self._moments = SecondMoments(_innermost(moments_of), parameters)
+            self._specs += self._moments.specs
         # Each tensor's dtype and shape when it was attached. They must not change.
         self._kinds = [(place.tensor().dtype, place.tensor().shape) for place in self._places]
         # The tensors that are averaged, by index.
@@ -256,6 +271,7 @@ class TorchRun(Run):
         self._told_of_path = False
         self._device_masters: List[_Place] = []  # the masters, if the C library works on the model's GPU
         self._copied_publications = 0
+        self._taken_publications = 0
         self._averages = ExactAverages()
         self._optimizer: Optional[weakref.ref[torch.optim.Optimizer]] = None  # whose gradients may be averaged
         self._uncounted_steps = 0  # steps of other optimizers since the last step that this run has counted
@@ -324,6 +340,9 @@ class TorchRun(Run):
 
     def _open_with_copies(self, options: AttachOptions, why: str) -> None:
         copies = _HostCopies(self._places, self._specs)
+        if self._moments is not None:
+            self._moments.to_host()
+            copies.specs += self._moments.specs
         super().__init__(copies.specs, options, copies)
         self._host_copies = True
         with self._closed_unless_done():  # warnings may be errors
@@ -363,6 +382,20 @@ class TorchRun(Run):
         for expert in self._open_experts():
             expert._follow_step(trained=samples > 0)
 
+    def _count_step_of(self, optimizer: torch.optim.Optimizer) -> None:
+        """Counts a step of the optimizer that was attached."""
+        if self._moments is None:
+            return self._count_step(self._samples_per_step)
+        with torch.no_grad():
+            self._moments.publish(optimizer)
+            self._count_step(self._samples_per_step)
+            if self.closed:  # an action of every() may have closed it
+                return
+            publications = self._publications()
+            if publications != self._taken_publications:
+                self._taken_publications = publications
+                self._moments.take(optimizer)
+
     def wait(self, timeout_s: Optional[float] = None) -> bool:
         self._follow_program()
         end_s = time.monotonic() + limit_of(timeout_s)
@@ -393,12 +426,16 @@ class TorchRun(Run):
     def _averaged_tensors(self, role: Optional[str] = None) -> List[torch.Tensor]:
         """The parameters and buffers that take part, or those with this role."""
         places = [place for place in self._places if place.role != "local" and role in (None, place.role)]
-        return [place.tensor().detach() for place in places]
+        tensors = [place.tensor().detach() for place in places]
+        return tensors + self._moments.roots() if self._moments is not None and role in (None, "buffer") else tensors
 
     def _tensors_changed(self) -> None:
         """After the program has set other values to the tensors that take part: copies of them follow."""
         for place in self._places:
             _copy_into_model(place, slice(None))
+        optimizer = self._hooked_optimizer()
+        if self._moments is not None and optimizer is not None:
+            self._moments.take(optimizer)
 
     def finish(self, timeout_s: Optional[float] = 60.0) -> Finish:
         experts = self._open_experts()
@@ -440,7 +477,7 @@ class TorchRun(Run):
             if run is None or optimizer is None or run.closed:
                 return
             run._look_at_optimizer(optimizer)
-            run._count_step(run._samples_per_step)
+            run._count_step_of(optimizer)
             if run.closed:  # an action of every() may have closed it
                 return
             with torch.no_grad():
@@ -854,6 +891,7 @@ def attach(
     masters: Optional[Iterable[torch.Tensor]] = None,
     group: Optional[torch.distributed.ProcessGroup] = None,
     experts: Optional["Experts"] = None,
+    share_second_moments: bool = False,
     **options: Unpack[AttachOptions],
 ) -> TorchRun:
     """Attaches a model to the daemon of this machine; if the job is already running elsewhere, takes over its model.
@@ -880,16 +918,22 @@ def attach(
     experts: name -> a module of the model, or a list of them, which only some processes have. Each is exchanged, as a job of
         its own (`JOB.NAME`), with those that hold the same, weighted by the tokens that it has seen. `experts` of the run has
         its run, with its own info().
+    share_second_moments: for Adam, AdamW and others that keep exp_avg_sq, where nodes see different data: what the optimizer
+        knows of the gradients' squares is averaged, too. The same on all nodes. It doubles the bytes and takes another
+        4 bytes a parameter (docs/how-to/migrate.md).
     The other options are those of gossamer.attach().
     """
     if wrong:
         raise TypeError("attach() takes the model and the optimizer, and the rest by name: attach(model, optimizer, job=...)")
     _check_arguments(model, optimizer)
     samples = check_samples_per_step(samples_per_step)
+    if share_second_moments and optimizer is None:
+        raise _bad_argument("share_second_moments needs the optimizer: attach(model, optimizer, job=...)")
+    moments_of = optimizer if share_second_moments else None
     if experts is None:
-        run = TorchRun(model, options, samples, masters, group)
+        run = TorchRun(model, options, samples, masters, group, moments_of=moments_of)
     else:
-        run = _with_experts(model, options, samples, masters, group, experts)
+        run = _with_experts(model, options, samples, masters, group, experts, moments_of)
     _watch_all_optimizers()
     with contextlib.ExitStack() as unless_done:
         for one in (run, *run.experts.values()):
@@ -911,6 +955,7 @@ def _with_experts(
     masters: Optional[Iterable[torch.Tensor]],
     group: Optional[torch.distributed.ProcessGroup],
     experts: "Experts",
+    moments_of: Optional[torch.optim.Optimizer],
 ) -> TorchRun:
     from ._torch_experts import ExpertRun, experts_of
 
@@ -924,7 +969,7 @@ def _with_experts(
         check_roles(roles_of(options), [place.name for place in _places(model, {})], "tensors")
         own["roles"] = {name: role for name, role in roles.items() if all(one.name_of(name) is None for one in found)}
     left_out = set().union(*(one.tensors for one in found))
-    run = TorchRun(model, own, samples_per_step, group=group, left_out=left_out)
+    run = TorchRun(model, own, samples_per_step, group=group, left_out=left_out, moments_of=moments_of)
     with contextlib.ExitStack() as unless_done:
         unless_done.enter_context(run._closed_unless_done())
         for one in found:

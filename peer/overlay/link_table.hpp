@@ -37,6 +37,14 @@ enum class LinkPhase {
   ended,
 };
 
+/// What has come and gone on one channel of a link.
+struct ChannelRecord {
+  TimeUs heard = 0;            ///< when something last came
+  TimeUs beaten = 0;           ///< when a heartbeat last came
+  std::uint64_t sent = 0;      ///< messages since admission
+  std::uint64_t received = 0;  ///< messages since admission
+};
+
 struct Link {
   LinkPhase phase = LinkPhase::making;
   std::shared_ptr<OutgoingLink> outgoing;              ///< set if this node dialled
@@ -55,10 +63,7 @@ struct Link {
   TimeUs last_kept = 0;  ///< when it was last kept or needed
   TimeUs last_greeted = 0;
   TimeUs last_heard = 0;
-  std::array<TimeUs, channel_count> heard{};            ///< when something last came, by channel
-  std::array<TimeUs, channel_count> beaten{};           ///< when a heartbeat last came, by channel
-  std::array<std::uint64_t, channel_count> sent{};      ///< messages since admission, by channel
-  std::array<std::uint64_t, channel_count> received{};  ///< messages since admission, by channel
+  std::array<ChannelRecord, channel_count> channels;
   TimeUs last_ping = 0;
   TimeUs last_bulk_ping = 0;
   double round_trip_ms = 0;       ///< smoothed
@@ -73,6 +78,8 @@ struct Link {
   TimeUs bulk_received_at = 0;
   std::uint64_t bulk_acked = 0;  ///< how much of bulk_received this node has acknowledged
 
+  [[nodiscard]] ChannelRecord& on(Channel channel) { return channels[index_of(channel)]; }
+  [[nodiscard]] const ChannelRecord& on(Channel channel) const { return channels[index_of(channel)]; }
   [[nodiscard]] bool dialled_by_us() const { return outgoing != nullptr; }
   [[nodiscard]] bool is_up() const { return phase == LinkPhase::passing || phase == LinkPhase::shown; }
   [[nodiscard]] bool is_shown() const { return phase == LinkPhase::shown; }

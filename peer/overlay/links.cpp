@@ -232,8 +232,8 @@ void Links::bring_up(const LinkPtr& link) {
   if (const LinkPtr older = record->link) end(older, "replaced by a newer link");
   link->enter(LinkPhase::passing);
   link->up_since = link->last_heard = link->last_ping = link->last_kept = self_.now();
-  link->heard.fill(self_.now());
-  link->beaten.fill(self_.now());
+  for (ChannelRecord& channel : link->channels)
+    channel.heard = channel.beaten = self_.now();
   link->last_bulk_ping = self_.now();
   link->budget.set_rate(self_.options.link_bytes_per_s);
   link->bulk_form =
@@ -328,9 +328,10 @@ void Links::tick() {
 void Links::forgive_pause(TimeUs late) {
   for (const LinkPtr& link : table_.links()) {
     link->last_heard += late;
-    for (auto* times : {&link->heard, &link->beaten})
-      for (TimeUs& at : *times)
-        at += late;
+    for (ChannelRecord& channel : link->channels) {
+      channel.heard += late;
+      channel.beaten += late;
+    }
     link->opened += late;
     link->last_kept += late;
   }
@@ -372,17 +373,14 @@ std::string Links::tend_passing(Link& link) {
 /// Looks at each connection by itself: one may be dead while the other lives, and everything sent on the dead one would
 /// be lost. Bulk has more time, because its heartbeats may be behind megabytes.
 std::string Links::silence_of(const Link& link) const {
-  const auto longer_than = [&](Channel channel, int limit_ms, const auto& times) {
-    return self_.now() - times[index_of(channel)] >= limit_ms * us_per_ms;
-  };
+  const auto is_past = [&](TimeUs since, int limit_ms) { return self_.now() - since >= limit_ms * us_per_ms; };
   const int bulk_timeout_ms = bulk_patience * self_.options.link_timeout_ms;
-  if (longer_than(Channel::control, self_.options.link_timeout_ms, link.heard))
+  if (is_past(link.on(Channel::control).heard, self_.options.link_timeout_ms))
     return "silent for " + std::to_string(self_.options.link_timeout_ms) + " ms";
-  if (longer_than(Channel::bulk, bulk_timeout_ms, link.heard))
+  if (is_past(link.on(Channel::bulk).heard, bulk_timeout_ms))
     return "its bulk connection has been silent for " + std::to_string(bulk_timeout_ms) + " ms";
   // Somebody on the way who takes messages away can take the heartbeats that would show it.
-  if (longer_than(Channel::control, bulk_timeout_ms, link.beaten) ||
-      longer_than(Channel::bulk, bulk_timeout_ms, link.beaten))
+  if (std::ranges::any_of(link.channels, [&](const auto& channel) { return is_past(channel.beaten, bulk_timeout_ms); }))
     return "messages come, and no heartbeat for " + std::to_string(bulk_timeout_ms) + " ms: is there a proxy between?";
   return {};
 }
@@ -466,8 +464,8 @@ bool Links::receive(Arrival& arrival) {
 }
 
 void Links::deliver(const LinkPtr& link, Channel channel, Delivery&& delivery) {
-  link->last_heard = link->heard[index_of(channel)] = self_.now();
-  ++link->received[index_of(channel)];
+  link->last_heard = link->on(channel).heard = self_.now();
+  ++link->on(channel).received;
   const std::size_t payload_bytes = delivery.frames.payload_bytes();
   for (Traffic* traffic : {&self_.counters.traffic, &table_.find(link->node)->traffic}) {
     ++traffic->messages_received;
@@ -529,13 +527,12 @@ void Links::take_part(const LinkPtr& link, const BulkPart& part) {
 
 void Links::handle(const LinkPtr& link, Channel channel, ControlMessage&& message) {
   if (const auto* ping = std::get_if<Heartbeat>(&message)) {
-    const std::size_t index = index_of(channel);
-    link->beaten[index] = self_.now();
-    if (ping->messages != 0 && ping->messages != link->received[index])
-      return end(link,
-                 fmt::format("{} messages were sent on the {} connection and {} arrived: somebody or something "
-                             "between takes messages away or repeats them",
-                             ping->messages, channel == Channel::bulk ? "bulk" : "control", link->received[index]));
+    ChannelRecord& record = link->on(channel);
+    record.beaten = self_.now();
+    if (ping->messages != 0 && ping->messages != record.received)
+      return end(link, fmt::format("{} messages were sent on the {} connection and {} arrived: somebody or something "
+                                   "between takes messages away or repeats them",
+                                   ping->messages, channel == Channel::bulk ? "bulk" : "control", record.received));
     sender_.say(*link, channel, HeartbeatEcho{ping->sent_at});
   } else if (const auto* pong = std::get_if<HeartbeatEcho>(&message)) {
     // The echo brings back the time that we sent. A time from the future, or from before the link was opened, is

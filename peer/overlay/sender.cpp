@@ -31,7 +31,7 @@ SendResult Sender::post(Link& link, Channel channel, const Frames& frames) {
     set_broken(link, "the connection ended");
   }
   if (result != SendResult::sent) return result;
-  ++link.sent[index_of(channel)];
+  ++link.on(channel).sent;
   charge(link, frames);
   for (Traffic* traffic : {&self_.counters.traffic, &table_.find(link.node)->traffic}) {
     ++traffic->messages_sent;
@@ -42,7 +42,7 @@ SendResult Sender::post(Link& link, Channel channel, const Frames& frames) {
 }
 
 void Sender::beat(Link& link, Channel channel) {
-  say(link, channel, Heartbeat{.sent_at = self_.now(), .messages = link.sent[index_of(channel)] + 1});
+  say(link, channel, Heartbeat{.sent_at = self_.now(), .messages = link.on(channel).sent + 1});
 }
 
 void Sender::ping(Link& link) {

@@ -328,8 +328,12 @@ std::expected<void, std::string> Agreement::set_authority(const std::optional<Pu
 
 // --- who has a certificate -------------------------------------------------------------------------------------------
 
+const Certificate* Agreement::held_by(const NodeId& node) const {
+  return authority() ? spread_.certificates().of(node) : nullptr;
+}
+
 const Certificate* Agreement::certificate_of(const NodeId& node) const {
-  const Certificate* const held = authority() ? spread_.certificates().of(node) : nullptr;
+  const Certificate* const held = held_by(node);
   const bool counts = held != nullptr && self_.time_of_day() < held->warrant.valid_until &&
                       !denied_.contains(NodeId{held->warrant.invitation}) && !denied_.contains(node);
   return counts ? held : nullptr;
@@ -374,7 +378,7 @@ std::optional<std::string> Agreement::objection_to(const WaitingNode& node, cons
     waiting_.erase(node.node);
     return std::nullopt;
   }
-  const Certificate* const held = authority() ? spread_.certificates().of(node.node) : nullptr;
+  const Certificate* const held = held_by(node.node);
   if (why.empty() && held == nullptr) why = "it shows none";
   if (why.empty())
     why = denied_.contains(NodeId{held->warrant.invitation}) ? "its invitation is denied" : "its certificate has ended";
@@ -448,8 +452,8 @@ std::expected<void, std::string> Agreement::set_rule(const AdmissionRule& rule) 
 std::string Agreement::reason_to_end(const Link& link) const {
   const bool is_certified = certificate_of(link.node) != nullptr;
   // A certificate that is not here yet may still arrive, and one that has ended will not count again.
-  const bool has_ended = authority() && spread_.certificates().of(link.node) != nullptr && !is_certified;
-  if (asks_since_ && !is_certified && (has_ended || self_.now() - *asks_since_ >= certificates_due_us))
+  const bool has_one = held_by(link.node) != nullptr;
+  if (asks_since_ && !is_certified && (has_one || self_.now() - *asks_since_ >= certificates_due_us))
     return "this cluster asks for a certificate, and node " + link.node.brief() + " has none that counts";
   const bool is_known = is_certified || !asks_for_certificates();
   return is_known && rights_of(link.node) != link.rights ? "the node's rights have changed" : "";

@@ -65,7 +65,8 @@ class Agreement {
                                                         const std::optional<Certificate>& shown);
   /// Says why a claim with a certificate is refused; nothing if it is not.
   [[nodiscard]] std::optional<std::string> objection_to(const InvitationClaim& claim);
-  /// The node's certificate that counts now. Null: it has none, or it has expired, or its invitation is denied.
+  /// The node's certificate that counts now. Null: it has none, or it has expired, or it or its invitation
+  /// is denied.
   [[nodiscard]] const Certificate* certificate_of(const NodeId& node) const;
   /// Who has admitted the node: the deputy that signed its warrant, or else the invitation by the authority.
   /// no_sponsor: the node has no certificate, or this node's own has the same sponsor.
@@ -124,6 +125,8 @@ class Agreement {
   void note_rule();
   [[nodiscard]] std::expected<void, std::string> take_and_tell(const Certificate& certificate);
   [[nodiscard]] Sponsor sponsor_by_certificate(const NodeId& node) const;
+  /// The node's certificate, also if it does not count any more. Null: none is known.
+  [[nodiscard]] const Certificate* held_by(const NodeId& node) const;
   [[nodiscard]] std::string reason_to_end(const Link& link) const;
   void enforce_certificates();
 

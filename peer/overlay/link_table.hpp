@@ -37,10 +37,11 @@ enum class LinkPhase {
   ended,
 };
 
-/// What has come and gone on one channel of a link.
+/// A ChannelRecord counts the messages of one channel of a link, and remembers when the last ones came.
 struct ChannelRecord {
   TimeUs heard = 0;            ///< when something last came
   TimeUs beaten = 0;           ///< when a heartbeat last came
+  TimeUs pinged = 0;           ///< when this node last sent one
   std::uint64_t sent = 0;      ///< messages since admission
   std::uint64_t received = 0;  ///< messages since admission
 };
@@ -64,8 +65,6 @@ struct Link {
   TimeUs last_greeted = 0;
   TimeUs last_heard = 0;
   std::array<ChannelRecord, channel_count> channels;
-  TimeUs last_ping = 0;
-  TimeUs last_bulk_ping = 0;
   double round_trip_ms = 0;       ///< smoothed
   double last_round_trip_ms = 0;  ///< round trip of the newest heartbeat that came back
   std::uint32_t malformed = 0;

@@ -178,7 +178,7 @@ bool Links::introduced(OutgoingLink& outgoing, const Welcome& welcome) {
 void Links::established(OutgoingLink& outgoing) {
   self_.turns->run([&] {
     const LinkPtr link = table_.link_of(outgoing);
-    sender_.beat(*link, Channel::control);  // tells the other end that the link is up
+    sender_.ping(*link, Channel::control);  // tells the other end that the link is up
     bring_up(link);
   });
 }
@@ -231,10 +231,9 @@ void Links::bring_up(const LinkPtr& link) {
   GOSSAMER_CHECK(record != nullptr);
   if (const LinkPtr older = record->link) end(older, "replaced by a newer link");
   link->enter(LinkPhase::passing);
-  link->up_since = link->last_heard = link->last_ping = link->last_kept = self_.now();
+  link->up_since = link->last_heard = link->last_kept = self_.now();
   for (ChannelRecord& channel : link->channels)
-    channel.heard = channel.beaten = self_.now();
-  link->last_bulk_ping = self_.now();
+    channel.heard = channel.beaten = channel.pinged = self_.now();
   link->budget.set_rate(self_.options.link_bytes_per_s);
   link->bulk_form =
       link->outgoing ? link->outgoing->bulk_form() : listener_.form_of(link->routing_ids[index_of(Channel::bulk)]);
@@ -350,11 +349,11 @@ std::string Links::tend(Link& link) {
     return failure->text;
   }
   if (std::string silence = silence_of(link); !silence.empty()) return silence;
-  if (self_.now() - link.last_bulk_ping >= self_.options.link_timeout_ms * us_per_ms) {
-    link.last_bulk_ping = self_.now();
-    sender_.beat(link, Channel::bulk);
-  }
-  if (self_.now() - link.last_ping >= self_.options.ping_interval_ms * us_per_ms) sender_.ping(link);
+  const auto ping_every = [&](Channel channel, int interval_ms) {
+    if (self_.now() - link.on(channel).pinged >= interval_ms * us_per_ms) sender_.ping(link, channel);
+  };
+  ping_every(Channel::bulk, self_.options.link_timeout_ms);
+  ping_every(Channel::control, self_.options.ping_interval_ms);
   return link.is_shown() ? std::string{} : tend_passing(link);
 }
 
@@ -389,7 +388,7 @@ void Links::probe_incoming() {
   for (const LinkPtr& link : table_.links()) {
     if (link->outgoing || !link->is_up()) continue;  // a link that is being made hears nothing but its welcomes
     for (const Channel channel : {Channel::control, Channel::bulk})
-      sender_.beat(*link, channel);
+      sender_.ping(*link, channel);
   }
   end_broken();
 }

@@ -41,13 +41,10 @@ SendResult Sender::post(Link& link, Channel channel, const Frames& frames) {
   return result;
 }
 
-void Sender::beat(Link& link, Channel channel) {
-  say(link, channel, Heartbeat{.sent_at = self_.now(), .messages = link.on(channel).sent + 1});
-}
-
-void Sender::ping(Link& link) {
-  link.last_ping = self_.now();
-  beat(link, Channel::control);
+void Sender::ping(Link& link, Channel channel) {
+  ChannelRecord& record = link.on(channel);
+  record.pinged = self_.now();
+  say(link, channel, Heartbeat{.sent_at = self_.now(), .messages = record.sent + 1});
 }
 
 void Sender::set_broken(Link& link, std::string why) {
@@ -190,7 +187,7 @@ void Sender::send_acks(std::size_t least_bytes) {
 bool Sender::acknowledged(Link& link, const BulkAck& ack) {
   link.pacing.enable();
   if (!link.pacing.acknowledged(ack.received_bytes, self_.now(), ack.received_at)) return false;
-  if (link.pacing.take_ping_wish(self_.now())) ping(link);
+  if (link.pacing.take_ping_wish(self_.now())) ping(link, Channel::control);
   pump(link);
   return true;
 }

@@ -25,8 +25,7 @@ class Sender {
   /// Sends a message that may be lost, because it is said again later or need not be heard.
   void say(Link& link, Channel channel, const ControlMessage& message) { (void)post(link, channel, encode(message)); }
   /// Sends a heartbeat, by which the other end can see whether all messages have arrived.
-  void beat(Link& link, Channel channel);
-  void ping(Link& link);
+  void ping(Link& link, Channel channel);
   void set_broken(Link& link, std::string why);
 
   void set_rates(double bytes_per_s, double link_bytes_per_s);

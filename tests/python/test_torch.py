@@ -628,12 +628,21 @@ class SecondMoments(unittest.TestCase):
         """As where a model is taken over before the first step."""
         net, optimizer = self.adam()
         with alone(net, optimizer, share_second_moments=True) as run:
-            for root in run._moments.roots():
+            for _, root in run._moments.named:
                 root.fill_(5.0)
             net(torch.ones(1, 3)).sum().backward()
             optimizer.step()
             for root in self.roots(optimizer, net):
                 torch.testing.assert_close(root, torch.full_like(root, 5.0), rtol=1e-4, atol=0.0)
+
+    def test_actions_may_compute_gradients(self):
+        net, optimizer = self.adam()
+        enabled = []
+        with alone(net, optimizer, share_second_moments=True) as run:
+            run.every(0.0, lambda: enabled.append(torch.is_grad_enabled()))
+            net(torch.ones(1, 3)).sum().backward()
+            optimizer.step()
+        self.assertEqual(set(enabled), {True})
 
     def test_parameters_without_gradients_have_none(self):
         net, optimizer = self.adam()
@@ -641,7 +650,7 @@ class SecondMoments(unittest.TestCase):
         with alone(net, optimizer, share_second_moments=True) as run:
             net(torch.ones(1, 3)).sum().backward()
             optimizer.step()
-            self.assertEqual([float(root.sum()) > 0 for root in run._moments.roots()], [True, False])
+            self.assertEqual([float(root.sum()) > 0 for _, root in run._moments.named], [True, False])
 
     def test_masters_in_another_type(self):
         net = torch.nn.Linear(3, 2).bfloat16()

@@ -92,6 +92,22 @@ class OtherDevice(unittest.TestCase):
             run.close()
         self.assertEqual(net[0].weight.device.type, "fake")
 
+    def test_second_moments_on_it_are_shared_through_host_memory(self):
+        net = model()
+        optimizer = torch.optim.Adam(net.parameters(), lr=0.1, foreach=False)
+        with ContractDaemon() as daemon, warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            run = gossamer.attach(net, optimizer, job="test", socket=daemon.path, share_second_moments=True)
+            daemon.client().make_due(None)
+            train(net, optimizer)
+            daemon.client().make_due([0.0] * ELEMENTS + [0.5] * ELEMENTS)
+            train(net, optimizer)
+            square = optimizer.state[net[0].weight]["exp_avg_sq"].cpu()
+            published = torch.tensor(daemon.client().publication(ELEMENTS + 12))[ELEMENTS:]
+            run.close()
+        self.assertGreater(float(published.min()), 0.49)
+        torch.testing.assert_close((square / (1 - 0.999**2)).sqrt().flatten(), published, rtol=1e-4, atol=0.0)
+
     def test_what_is_apart_is_refused(self):
         net = model()
         net[2].to("cpu")

@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import unittest
+from typing import Dict
 
 from examples import EXAMPLES, ExampleTest
 from support import BUILD, python_with
@@ -28,19 +29,20 @@ class Examples(ExampleTest):
     def test_digits_jax(self) -> None:
         self.assertGreater(min(self.run_python("digits_jax", 1500, "jax")), 0.93)
 
-    def test_batches_sim(self) -> None:
-        """A simulation, of few steps: without daemons."""
-        command = [python_with("numpy"), str(EXAMPLES / "batches_sim.py"), "--seeds", "1", "--steps", "100"]
+    def simulated(self, name: str, steps: int) -> Dict[str, float]:
+        """The last figure but its deviation of each row that an example simulates, with few steps and without daemons."""
+        command = [python_with("numpy"), str(EXAMPLES / f"{name}.py"), "--seeds", "1", "--steps", str(steps)]
         environment = {**os.environ, "PYTHONPATH": str(BUILD / "python"), "PATH": f"{BUILD / 'bin'}:{os.environ['PATH']}"}
         done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, timeout=200, check=True)
-        losses = {weights: float(loss) for weights, loss in re.findall(r"^(\w+) +\S+ ± \S+ +(\S+) ±", done.stdout, re.M)}
+        rows = re.findall(r"^(\w.*?) +\S+ ± \S+ +(\S+) ±", done.stdout, re.M)
+        return {row: float(figure) for row, figure in rows}
+
+    def test_batches_sim(self) -> None:
+        losses = self.simulated("batches_sim", 100)
         self.assertLess(losses["samples"], losses["equal"])
 
     def test_skew_sim(self) -> None:
-        command = [python_with("numpy"), str(EXAMPLES / "skew_sim.py"), "--seeds", "1", "--steps", "300"]
-        environment = {**os.environ, "PYTHONPATH": str(BUILD / "python"), "PATH": f"{BUILD / 'bin'}:{os.environ['PATH']}"}
-        done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, timeout=200, check=True)
-        accuracy = {name: float(one) for name, one in re.findall(r"^(\w.*?)  +\S+ ± \S+ +(\S+) ±", done.stdout, re.M)}
+        accuracy = self.simulated("skew_sim", 300)
         self.assertGreater(accuracy["gossip, second moments shared"], accuracy["gossip"] + 0.1)
 
     def test_digits_flax(self) -> None:

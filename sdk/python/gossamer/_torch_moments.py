@@ -10,21 +10,14 @@ steps, which follow the largest difference of a block, are finer for the small o
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any, List, NamedTuple, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Sequence, Tuple
 
 import torch
 
-from . import _library
-from ._run import TensorSpec, _bad_argument
+from ._run import _bad_argument
 from ._torch_flat import local_part
 
 SUFFIX = ".root_second_moment"
-
-
-class _Moment(NamedTuple):
-    parameter: torch.Tensor  # whose state it is, for the optimizer
-    root: torch.Tensor  # float32, where the parameter is
 
 
 class SecondMoments:
@@ -40,37 +33,24 @@ class SecondMoments:
         if any(group.get("amsgrad") for group in optimizer.param_groups):
             raise _bad_argument("share_second_moments goes without amsgrad, which divides by the largest moment ever seen")
         trained = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
-        self._moments: List[_Moment] = []
+        self._roots: Dict[torch.Tensor, torch.Tensor] = {}  # in float32, by the parameters that the optimizer has
+        self.named: List[Tuple[str, torch.Tensor]] = []  # the roots, under their names in the layout
         self._begun = False
-        self.specs: List[TensorSpec] = []
         for name, parameter in named:
             if id(parameter) not in trained:
                 continue
-            root = torch.zeros_like(local_part(parameter), dtype=torch.float32, memory_format=torch.contiguous_format)
-            root = root.detach()
-            self._moments.append(_Moment(parameter, root))
-            self.specs.append(TensorSpec(name + SUFFIX, _library.F32, "buffer", tuple(root.shape), root.data_ptr(), root))
+            like = local_part(parameter).detach()
+            root = torch.zeros_like(like, dtype=torch.float32, memory_format=torch.contiguous_format)
+            self._roots[parameter] = root
+            self.named.append((name + SUFFIX, root))
 
-    def _each(self, optimizer: torch.optim.Optimizer) -> "List[Tuple[torch.Tensor, torch.Tensor, Any]]":
+    def _each(self, optimizer: torch.optim.Optimizer) -> Iterator[Tuple[torch.Tensor, torch.Tensor, Any]]:
         """Root, second moment, and 1 - beta2^t, by which the moment is too small (ibid., section 3)."""
-        beta2 = {id(parameter): group["betas"][1] for group in optimizer.param_groups for parameter in group["params"]}
-        found = []
-        for parameter, root in self._moments:
-            state = optimizer.state.get(parameter)
-            if not state or id(parameter) not in beta2:
-                continue  # it has had no gradient yet
-            found.append((root, state["exp_avg_sq"], 1 - beta2[id(parameter)] ** state["step"]))
-        return found
-
-    def to_host(self) -> None:
-        """For a run that goes through copies in host memory, before it is opened."""
-        for index, (moment, spec) in enumerate(zip(self._moments, self.specs)):
-            root = moment.root.to("cpu")
-            self._moments[index] = moment._replace(root=root)
-            self.specs[index] = replace(spec, pointer=root.data_ptr(), owner=root)
-
-    def roots(self) -> List[torch.Tensor]:
-        return [moment.root for moment in self._moments]
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                root, state = self._roots.get(parameter), optimizer.state.get(parameter)
+                if root is not None and state:  # it has none before its first gradient
+                    yield root, state["exp_avg_sq"], 1 - group["betas"][1] ** state["step"]
 
     def publish(self, optimizer: torch.optim.Optimizer) -> None:
         """After optimizer.step(), before run.step(): the roots are those that the optimizer has now."""
@@ -83,13 +63,12 @@ class SecondMoments:
         """After the first step: a model that was taken over from another node came with its roots."""
         self._begun = True
         for root, square, bias in self._each(optimizer):
-            taken_over = (root > 0).to(square.device)
-            square.copy_(torch.where(taken_over, root.to(square.device).square() * bias, square))
+            square.copy_(torch.where(root > 0, root.square() * bias, square))
 
     def take(self, optimizer: torch.optim.Optimizer) -> None:
         """After run.step(), if exchanges may have changed the roots: the optimizer gets them. The mean of two roots is at
         least half of either, so what is smaller comes of the codec's steps, and would make the next steps too long."""
         for root, square, bias in self._each(optimizer):
-            least = (square.float() / bias).sqrt_().to(root.device).div_(2)
+            least = (square.float() / bias).sqrt_().div_(2)
             torch.maximum(root, least, out=root)
             square.copy_(root.square().mul_(bias))

@@ -179,8 +179,7 @@ class _ModelCopies(Transfer):
         pass
 
     def store(self, tensor: int, first: int, count: int) -> None:
-        if tensor < len(self._places):  # the tensors behind are no part of the model
-            _copy_into_model(self._places[tensor], slice(first, first + count))
+        _copy_into_model(self._places[tensor], slice(first, first + count))
 
 
 class _HostCopies(Transfer):
@@ -198,14 +197,10 @@ class _HostCopies(Transfer):
             self.specs.append(spec)
 
     def load(self, tensor: int, first: int, count: int) -> None:
-        if tensor >= len(self._places):  # it is in host memory itself
-            return
         piece = slice(first, first + count)
         self._copies[tensor][piece] = self._places[tensor].tensor().detach().view(-1)[piece]
 
     def store(self, tensor: int, first: int, count: int) -> None:
-        if tensor >= len(self._places):
-            return
         piece = slice(first, first + count)
         self._places[tensor].tensor().detach().view(-1)[piece] = self._copies[tensor][piece]
         _copy_into_model(self._places[tensor], piece)
@@ -248,6 +243,13 @@ class TorchRun(Run):
             self._places = parts.places
             options = options.copy()
             options["part"], options["replica"] = (parts.part, parts.parts), parts.replica
+        self._moments: Optional[SecondMoments] = None
+        if moments_of is not None:
+            if parts is not None:
+                raise _bad_argument("share_second_moments is for a model that one process holds")
+            parameters = [(place.name, place.holder[place.key]) for place in self._places if place.role == "param"]
+            self._moments = SecondMoments(_innermost(moments_of), parameters)
+            self._places += [_Place(name, "buffer", {"root": root}, "root") for name, root in self._moments.named]
         # Indices of distributed tensors. FSDP may replace one by the whole tensor for some time.
         self._distributed = {
             index for index, place in enumerate(self._places) if _torch_parts.is_distributed(place.holder.get(place.key))
@@ -255,13 +257,6 @@ class TorchRun(Run):
         self._specs = [_spec(place) for place in self._places]
         for spec in self._specs:
             spec.whole = None if parts is None else parts.wholes.get(spec.name)
-        self._moments: Optional[SecondMoments] = None
-        if moments_of is not None:
-            if parts is not None:
-                raise _bad_argument("share_second_moments is for a model that one process holds")
-            parameters = [(place.name, place.holder[place.key]) for place in self._places if place.role == "param"]
-            self._moments = SecondMoments(_innermost(moments_of), parameters)
-            self._specs += self._moments.specs
         # Each tensor's dtype and shape when it was attached. They must not change.
         self._kinds = [(place.tensor().dtype, place.tensor().shape) for place in self._places]
         # The tensors that are averaged, by index.
@@ -270,8 +265,7 @@ class TorchRun(Run):
         self._host_copies = False
         self._told_of_path = False
         self._device_masters: List[_Place] = []  # the masters, if the C library works on the model's GPU
-        self._copied_publications = 0
-        self._taken_publications = 0
+        self._followed_publications = 0
         self._averages = ExactAverages()
         self._optimizer: Optional[weakref.ref[torch.optim.Optimizer]] = None  # whose gradients may be averaged
         self._uncounted_steps = 0  # steps of other optimizers since the last step that this run has counted
@@ -340,9 +334,6 @@ class TorchRun(Run):
 
     def _open_with_copies(self, options: AttachOptions, why: str) -> None:
         copies = _HostCopies(self._places, self._specs)
-        if self._moments is not None:
-            self._moments.to_host()
-            copies.specs += self._moments.specs
         super().__init__(copies.specs, options, copies)
         self._host_copies = True
         with self._closed_unless_done():  # warnings may be errors
@@ -377,24 +368,11 @@ class TorchRun(Run):
         if samples:
             self._foreign_steps = 0
         super().step(samples)
-        if self._device_masters and not self.closed:  # an action of every() may have closed it
-            self._copy_masters_if_published()
+        # An action of every() may have closed it.
+        if (self._device_masters or self._moments is not None) and not self.closed:
+            self._follow_publications()
         for expert in self._open_experts():
             expert._follow_step(trained=samples > 0)
-
-    def _count_step_of(self, optimizer: torch.optim.Optimizer) -> None:
-        """Counts a step of the optimizer that was attached."""
-        if self._moments is None:
-            return self._count_step(self._samples_per_step)
-        with torch.no_grad():
-            self._moments.publish(optimizer)
-            self._count_step(self._samples_per_step)
-            if self.closed:  # an action of every() may have closed it
-                return
-            publications = self._publications()
-            if publications != self._taken_publications:
-                self._taken_publications = publications
-                self._moments.take(optimizer)
 
     def wait(self, timeout_s: Optional[float] = None) -> bool:
         self._follow_program()
@@ -426,16 +404,13 @@ class TorchRun(Run):
     def _averaged_tensors(self, role: Optional[str] = None) -> List[torch.Tensor]:
         """The parameters and buffers that take part, or those with this role."""
         places = [place for place in self._places if place.role != "local" and role in (None, place.role)]
-        tensors = [place.tensor().detach() for place in places]
-        return tensors + self._moments.roots() if self._moments is not None and role in (None, "buffer") else tensors
+        return [place.tensor().detach() for place in places]
 
     def _tensors_changed(self) -> None:
         """After the program has set other values to the tensors that take part: copies of them follow."""
         for place in self._places:
             _copy_into_model(place, slice(None))
-        optimizer = self._hooked_optimizer()
-        if self._moments is not None and optimizer is not None:
-            self._moments.take(optimizer)
+        self._take_moments()
 
     def finish(self, timeout_s: Optional[float] = 60.0) -> Finish:
         experts = self._open_experts()
@@ -477,7 +452,10 @@ class TorchRun(Run):
             if run is None or optimizer is None or run.closed:
                 return
             run._look_at_optimizer(optimizer)
-            run._count_step_of(optimizer)
+            if run._moments is not None:
+                with torch.no_grad():
+                    run._moments.publish(optimizer)
+            run._count_step(run._samples_per_step)
             if run.closed:  # an action of every() may have closed it
                 return
             with torch.no_grad():
@@ -659,11 +637,19 @@ class TorchRun(Run):
                 assert place.copy is not None
                 place.copy.tensor().copy_(place.tensor())
 
-    def _copy_masters_if_published(self) -> None:
+    def _follow_publications(self) -> None:
+        """Corrections come with publications: what is made of the corrected tensors follows them."""
         publications = self._publications()
-        if publications != self._copied_publications:
-            self._copied_publications = publications
+        if publications != self._followed_publications:
+            self._followed_publications = publications
             self._copy_masters()
+            self._take_moments()
+
+    def _take_moments(self) -> None:
+        optimizer = self._hooked_optimizer()
+        if self._moments is not None and optimizer is not None:
+            with torch.no_grad():
+                self._moments.take(optimizer)
 
     def _tell_of_path(self) -> None:
         if self._stream is None or self._told_of_path:

@@ -289,6 +289,7 @@ void Shell::watch() {
     log_.logger().warn("{}", sentence(finding));
   for (const FindingStatus& finding : news.ended)
     log_.logger().info("no longer so: {}", finding.text);
+  log_.logger().flush();  // tells how many lines were held back lately
   watch_timer_.expires_after(watch_period);
   watch_timer_.async_wait([this](std::error_code error) {
     if (!error) watch();

@@ -64,6 +64,7 @@ class FieldsFormatter : public spdlog::formatter {
   bool severity_;
 };
 
+constexpr const char* logger_name = "gossamerd";
 constexpr std::uint64_t news_burst = 30;  // lines of a kind within RepeatFilter::window
 constexpr std::uint64_t warnings_burst = 5;
 
@@ -78,13 +79,7 @@ class CalmSink : public spdlog::sinks::dist_sink_mt {
 
  protected:
   void sink_it_(const spdlog::details::log_msg& message) override {
-    for (Bound* const bound : {&news_, &warnings_}) {
-      for (const RepeatFilter::HeldBack& held_back : bound->filter.over(message.time)) {
-        const std::string line = fmt::format("{} (and {} more like it within {} s)", held_back.line, held_back.count,
-                                             RepeatFilter::window.count());
-        Base::sink_it_({message.time, {}, message.logger_name, bound->level, line});
-      }
-    }
+    tell_held_back(message.time);
     if (message.level >= spdlog::level::info && message.level <= spdlog::level::err) {
       Bound& bound = message.level == spdlog::level::info ? news_ : warnings_;
       if (!bound.filter.say({message.payload.data(), message.payload.size()}, message.time)) return;
@@ -99,7 +94,22 @@ class CalmSink : public spdlog::sinks::dist_sink_mt {
     Base::sink_it_(message);
   }
 
+  void flush_() override {
+    tell_held_back(std::chrono::system_clock::now());
+    Base::flush_();
+  }
+
  private:
+  void tell_held_back(RepeatFilter::Time now) {
+    for (Bound* const bound : {&news_, &warnings_}) {
+      for (const RepeatFilter::HeldBack& held_back : bound->filter.over(now)) {
+        const std::string line = fmt::format("{} (and {} more like it within {} s)", held_back.line, held_back.count,
+                                             RepeatFilter::window.count());
+        Base::sink_it_({now, {}, logger_name, bound->level, line});
+      }
+    }
+  }
+
   struct Bound {
     spdlog::level::level_enum level;
     RepeatFilter filter;
@@ -148,7 +158,7 @@ std::expected<Log, std::string> Log::open(const LogOptions& options) {
   log.recent_ = std::make_shared<spdlog::sinks::ringbuffer_sink_mt>(recent_log_lines);
   log.recent_->set_pattern(dated_line);
   log.sink_ = std::make_shared<CalmSink>(std::vector<spdlog::sink_ptr>{std::move(*sink), log.recent_});
-  log.logger_ = std::make_shared<spdlog::logger>("gossamerd", log.sink_);
+  log.logger_ = std::make_shared<spdlog::logger>(logger_name, log.sink_);
   log.logger_->flush_on(spdlog::level::info);
   log.logger_->set_error_handler([](const std::string&) {});  // a full disk loses lines and does nothing worse
   log.set_level(options.level);

@@ -4,7 +4,8 @@
 // the journal (journal_sink.hpp). Any thread may log; only the main thread calls set_level() and reopen(). The other
 // formats have fields for programs: time in UTC, level, the job and the node that a line is about (log_fields.hpp), and
 // the message. Many warnings or errors that are alike are logged a few times a minute, with the number of those left
-// out (repeat_filter.hpp). A log that cannot be written, for instance because the disk is full, never stops the daemon.
+// out (repeat_filter.hpp), which is told with the next line or flush after the minute. A log that cannot be written,
+// for instance because the disk is full, never stops the daemon.
 
 #pragma once
 

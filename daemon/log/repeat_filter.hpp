@@ -2,7 +2,7 @@
 //
 // A state machine without I/O: lines and time go in, decisions come out. Two lines are alike if they differ in numbers
 // only. The first lines of a kind within `window` are logged, so many as the filter was made with. Further lines are
-// counted, and the count is logged in one line when the window is over and anything else is logged. Invariant: at most
+// counted, and the count is logged in one line when the window is over. Invariant: at most
 // max_kinds kinds are remembered; beyond that the oldest kind is forgotten and its count is logged. One owner, one
 // thread at a time (the log's sink has a mutex).
 

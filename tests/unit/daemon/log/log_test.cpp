@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "daemon/log/log_fields.hpp"
+#include "daemon/log/repeat_filter.hpp"
 #include "tests/unit/catch.hpp"
 #include "tests/unit/daemon/support.hpp"
 
@@ -135,6 +136,23 @@ TEST_CASE("a warning that is said again and again does not fill the disk") {
   const std::string text = test::read_file(file);
   CHECK_THAT(text, Contains("refused 0.") && Contains("refused 4.") && !Contains("refused 5."));
   CHECK_THAT(text, Contains("information 29.") && !Contains("information 30."));
+}
+
+TEST_CASE("how many lines were held back is told by the next flush after their minute, without another line") {
+  const test::TemporaryFolder folder;
+  const auto file = folder.path() / "log";
+  auto log = Log::open({LogLevel::info, file});
+  REQUIRE(log);
+  const auto almost_a_minute_ago =
+      std::chrono::system_clock::now() - RepeatFilter::window + std::chrono::milliseconds(500);
+  for (int i = 0; i < 11; ++i)
+    log->logger().log(almost_a_minute_ago, spdlog::source_loc{}, spdlog::level::warn, "again");
+  CHECK_THAT(test::read_file(file), !Contains("more like it"));
+  const auto in_time = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  while (test::read_file(file).find("again (and 6 more like it within 60 s)") == std::string::npos) {
+    REQUIRE(std::chrono::steady_clock::now() < in_time);
+    log->logger().flush();
+  }
 }
 
 TEST_CASE("news without end drive no warning out of the log") {

@@ -11,9 +11,10 @@ HIDDEN = 48
 
 class Replica:
     """One node's model, an optimizer's state, and its own random numbers. With `roots`, the roots of Adam's second moments
-    are part of the model, as the option share_second_moments of gossamer.torch.attach() has it."""
+    are part of the model, as the option share_second_moments of gossamer.torch.attach() has it. With `drift`, steps leave out
+    what exchanges lead back, as correct_drift has it."""
 
-    def __init__(self, node, seed, optimizer, rate, roots=False):
+    def __init__(self, node, seed, optimizer, rate, roots=False, drift=False):
         first = np.random.default_rng(seed)
         self.weights = {
             "w1": first.normal(size=(64, HIDDEN)) * np.sqrt(2 / 64),
@@ -27,9 +28,12 @@ class Replica:
         self.moments = {name: (np.zeros_like(w), np.zeros_like(w)) for name, w in self.weights.items()}
         self.random = np.random.default_rng([seed, node])
         self.optimizer, self.rate, self.steps = optimizer, rate, 0
+        self.drift = Drift(self.weights) if drift else None
 
     def train(self, batch):
         """One step on the images with these indices. Returns their number."""
+        if self.drift:
+            self.drift.take()
         inputs = images[batch].astype(np.float64)
         hidden, error = outputs(self.weights, inputs)
         error[np.arange(len(batch)), labels[batch]] -= 1
@@ -42,6 +46,8 @@ class Replica:
                 self.weights[name] -= self.rate * gradient
             else:
                 self.step_of_adam(name, gradient)
+        if self.drift:
+            self.drift.step()
         return len(batch)
 
     def step_of_adam(self, name, gradient):
@@ -58,6 +64,34 @@ class Replica:
         if name in self.roots:
             self.roots[name][:] = length
         self.weights[name] -= self.rate * mean / (1 - 0.9**self.steps) / (length + 1e-8)
+
+
+class Drift:
+    """What gossamer.torch does in the C library's place: sdk/python/gossamer/_torch_drift.py says why."""
+
+    SHARE, FADES, REMEMBERS = 0.2, 0.01, 0.98
+
+    def __init__(self, weights):
+        self.weights = weights
+        self.before = {name: w.astype(np.float32) for name, w in weights.items()}
+        self.sums = {name: np.zeros_like(w) for name, w in weights.items()}
+        self.steps = self.corrections = 0
+
+    def step(self):
+        self.steps += 1
+        for name, w in self.weights.items():
+            w += self.SHARE * self.corrections / self.steps * self.sums[name]
+            self.before[name] = w.astype(np.float32)
+
+    def take(self):
+        """Before a step: corrections may have come since the last one."""
+        change = {name: w.astype(np.float32) - self.before[name] for name, w in self.weights.items()}
+        if self.steps == 0 or not any(c.any() for c in change.values()):
+            return
+        for name, total in self.sums.items():
+            total += change[name] - self.FADES * total
+        self.steps *= self.REMEMBERS
+        self.corrections = self.REMEMBERS * self.corrections + 1
 
 
 def outputs(model, inputs):

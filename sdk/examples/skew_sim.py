@@ -1,6 +1,6 @@
-"""What sharing Adam's second moments is worth where each node sees other labels, simulated: handwritten digits sorted by
-label, on eight nodes. Needs NumPy and gossamer-sim; no daemon runs.
-python3 skew_sim.py [--rate 0.003] [--every 4] [--seeds 5] [--steps 1500] [--mixed]
+"""What sharing Adam's second moments and correcting the drift are worth where each node sees other labels, simulated:
+handwritten digits sorted by label, on eight nodes. Needs NumPy and gossamer-sim; no daemon runs.
+python3 skew_sim.py [--optimizer adam] [--rate 0.01] [--every 4] [--seeds 5] [--steps 1500] [--mixed]
 """
 
 import argparse
@@ -13,7 +13,8 @@ import perceptron
 NODES, BATCH, STEP_MS = 8, 16, 50
 
 parser = argparse.ArgumentParser(description="Nodes that see different labels.")
-parser.add_argument("--rate", type=float, default=0.003)
+parser.add_argument("--optimizer", choices=["adam", "sgd"], default="adam")
+parser.add_argument("--rate", type=float, default=0.01)
 parser.add_argument("--every", type=int, default=4, help="steps between two exchanges")
 parser.add_argument("--seeds", type=int, default=5)
 parser.add_argument("--steps", type=int, default=1500)
@@ -21,7 +22,7 @@ parser.add_argument("--mixed", action="store_true", help="every node sees all la
 options = parser.parse_args()
 
 
-def simulate(seed, settings, roots=False, nodes=NODES):
+def simulate(seed, settings, roots=False, drift=False, nodes=NODES):
     order = np.random.default_rng(seed).permutation(len(perceptron.images))
     if not options.mixed:
         order = np.argsort(perceptron.labels, kind="stable")
@@ -33,7 +34,7 @@ def simulate(seed, settings, roots=False, nodes=NODES):
         return replica.train(replica.random.choice(shards[node], BATCH * NODES // nodes))
 
     result = gossamer.sim.run(
-        lambda node: perceptron.Replica(node, seed, "adam", options.rate, roots),
+        lambda node: perceptron.Replica(node, seed, options.optimizer, options.rate, roots, drift),
         train_step,
         perceptron.evaluate,
         nodes=nodes,
@@ -48,14 +49,18 @@ def simulate(seed, settings, roots=False, nodes=NODES):
 
 gossip = {"period_ms": STEP_MS * options.every}
 rows = {
-    "gossip": (gossip, False),
+    "gossip": (gossip,),
+    "gossip, drift corrected": (gossip, False, True),
     "gossip, second moments shared": (gossip, True),
-    "exact mean of models, each step": ({"method": "average", "average_steps": 1}, False),
+    "gossip, both": (gossip, True, True),
+    "exact mean of models, each step": ({"method": "average", "average_steps": 1},),
     "the same, moments shared": ({"method": "average", "average_steps": 1}, True),
-    "nobody exchanges": ({"method": "alone"}, False),
+    "nobody exchanges": ({"method": "alone"},),
     # What exact averages of gradients give: one node, with the data and the batches of all.
-    "synchronous": ({"method": "alone"}, False, 1),
+    "synchronous": ({"method": "alone"}, False, False, 1),
 }
+if options.optimizer == "sgd":  # it has no second moments
+    rows = {name: arguments for name, arguments in rows.items() if not any(arguments[1:2])}
 print(f"{'':32} loss               accuracy")
 for name, arguments in rows.items():
     runs = np.array([simulate(seed, *arguments) for seed in range(1, options.seeds + 1)])

@@ -23,6 +23,7 @@ import numpy
 
 import gossamer.torch as gossamer
 from contract_daemon import GLOBAL_CLOCK, NOWHERE, ContractDaemon
+from gossamer import _library, _torch_drift
 from gossamer._run import _open_runs
 from gossamer._torch_experts import _options_of, _tokens_in, experts_of
 from gossamer._torch_partition import linear_partition
@@ -634,6 +635,30 @@ class SecondMoments(unittest.TestCase):
             optimizer.step()
             for root in self.roots(optimizer, net):
                 torch.testing.assert_close(root, torch.full_like(root, 5.0), rtol=1e-4, atol=0.0)
+            # The optimizer's own gradients replace no more of them than they do at a node that has trained for long.
+            for _ in range(20):
+                optimizer.step()
+            for root in self.roots(optimizer, net):
+                torch.testing.assert_close(root, torch.full_like(root, 5.0), rtol=0.02, atol=0.0)
+
+    def test_what_others_know_nothing_of_is_known_as_after_a_first_step(self):
+        net, optimizer = self.adam()
+        with alone(net, optimizer, share_second_moments=True) as run:
+            for _, root in run._moments.named:
+                root.view(-1)[0] = 5.0
+            net(torch.ones(1, 3)).sum().backward()
+            optimizer.step()
+            for root in self.roots(optimizer, net):
+                torch.testing.assert_close(root, torch.tensor([5.0] + [1.0] * (len(root) - 1)), rtol=1e-4, atol=0.0)
+
+    def test_parameters_that_are_added_later_are_told(self):
+        net = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Linear(2, 1))
+        optimizer = torch.optim.Adam(net[0].parameters(), lr=0.1)
+        with alone(net, optimizer, share_second_moments=True):
+            optimizer.add_param_group({"params": list(net[1].parameters())})
+            net(torch.ones(1, 3)).sum().backward()
+            with self.assertWarnsRegex(gossamer.GossamerWarning, "second moments of parameters that were added"):
+                optimizer.step()
 
     def test_actions_may_compute_gradients(self):
         net, optimizer = self.adam()
@@ -676,11 +701,99 @@ class SecondMoments(unittest.TestCase):
         for optimizer, why in (
             (torch.optim.SGD(net.parameters(), lr=0.1), "not for SGD"),
             (torch.optim.Adamax(net.parameters()), "not for Adamax"),
+            (torch.optim.SparseAdam(net.parameters()), "goes without SparseAdam"),
             (torch.optim.Adam(net.parameters(), amsgrad=True), "amsgrad"),
             (None, "needs the optimizer"),
         ):
             with self.assertRaisesRegex(gossamer.GossamerError, why):
                 alone(net, optimizer, share_second_moments=True)
+
+
+class DriftCorrection(unittest.TestCase):
+    """Steps leave out what corrections lead back again and again."""
+
+    def still(self):
+        """A model that its optimizer does not move."""
+        net = torch.nn.Linear(3, 2)
+        return net, torch.optim.SGD(net.parameters(), lr=1e-30)
+
+    def step(self, net, optimizer):
+        net(torch.ones(1, 3)).sum().backward()
+        optimizer.step()
+
+    def test_later_steps_add_a_share_of_the_corrections(self):
+        net, optimizer = self.still()
+        with ContractDaemon() as daemon, gossamer.attach(
+            net, optimizer, job="test", socket=daemon.path, correct_drift=True
+        ) as run:
+            self.assertTrue(run.ready)
+            first = net.weight.detach().clone()
+            daemon.client().make_due(None)
+            self.step(net, optimizer)
+            self.step(net, optimizer)
+            torch.testing.assert_close(net.weight.detach(), first)
+            daemon.client().make_due([1.0] * 6 + [-1.0] * 2)
+            self.step(net, optimizer)
+            torch.testing.assert_close(net.weight.detach(), first + 1)
+            bias = net.bias.detach().clone()
+            # One correction in three steps, of which 0.98 count, and this one: a fifth of it in as many steps.
+            self.step(net, optimizer)
+            torch.testing.assert_close(net.weight.detach(), first + 1 + 0.2 / 3.94)
+            torch.testing.assert_close(net.bias.detach(), bias - 0.2 / 3.94)
+            # A call that trains nothing adds nothing.
+            run.step(0)
+            torch.testing.assert_close(net.weight.detach(), first + 1 + 0.2 / 3.94)
+
+    def test_masters_take_the_model_along(self):
+        net = torch.nn.Linear(3, 2).bfloat16()
+        masters = [parameter.detach().float() for parameter in net.parameters()]
+        optimizer = torch.optim.SGD(masters, lr=1e-30)
+        with ContractDaemon() as daemon, gossamer.attach(
+            net, optimizer, job="test", socket=daemon.path, masters=masters, correct_drift=True
+        ) as run:
+            self.assertTrue(run.ready)
+            daemon.client().make_due([1.0] * 8)
+            optimizer.step()
+            before = masters[0].clone()
+            optimizer.step()
+            torch.testing.assert_close(masters[0], before + 0.2 / 1.98)
+            for parameter, master in zip(net.parameters(), masters):
+                self.assertTrue(torch.equal(parameter, master.bfloat16()))
+
+    def test_small_types_are_refused(self):
+        with self.assertRaisesRegex(gossamer.GossamerError, "correct_drift adds too little .*bfloat16.*masters="):
+            alone(torch.nn.Linear(3, 2).bfloat16(), correct_drift=True)
+
+    def added(self, correction=1.0, **changed):
+        """What the next step adds, after a correction in a step during which the run was as `changed` says."""
+        drift = _torch_drift.DriftCorrection({"weight": torch.zeros(1)})
+        weight = torch.zeros(1)
+        info = _library.Info(state=_torch_drift.State.RUNNING.value, fragments=1, attachments=1)
+        for name, value in changed.items():
+            setattr(info, name, value)
+        drift.step([weight], info, True)
+        weight += correction
+        info = _library.Info(state=_torch_drift.State.RUNNING.value, fragments=1, attachments=1, corrections=1)
+        drift.take([weight], info)
+        weight.zero_()
+        drift.step([weight], info, True)
+        return float(weight)
+
+    def test_only_what_exchanges_with_equals_correct_counts(self):
+        self.assertAlmostEqual(self.added(), 0.2 / 1.98)
+        for changed in (
+            {"state": _torch_drift.State.JOINING.value},
+            {"attachments": 0},
+            {"method": 1},
+            {"method": 2},
+            {"outer_momentum": 0.7},
+        ):
+            with self.subTest(**changed):
+                self.assertEqual(self.added(**changed), 0.0)
+
+    def test_what_is_not_finite_is_not_kept(self):
+        for correction in (math.nan, math.inf):
+            self.assertEqual(self.added(correction), 0.0)
 
 
 class Bfloat16(unittest.TestCase):

@@ -29,9 +29,9 @@ class Examples(ExampleTest):
     def test_digits_jax(self) -> None:
         self.assertGreater(min(self.run_python("digits_jax", 1500, "jax")), 0.93)
 
-    def simulated(self, name: str, steps: int) -> Dict[str, float]:
+    def simulated(self, name: str, steps: int, *options: str) -> Dict[str, float]:
         """The last figure but its deviation of each row that an example simulates, with few steps and without daemons."""
-        command = [python_with("numpy"), str(EXAMPLES / f"{name}.py"), "--seeds", "1", "--steps", str(steps)]
+        command = [python_with("numpy"), str(EXAMPLES / f"{name}.py"), "--seeds", "1", "--steps", str(steps), *options]
         environment = {**os.environ, "PYTHONPATH": str(BUILD / "python"), "PATH": f"{BUILD / 'bin'}:{os.environ['PATH']}"}
         done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, timeout=200, check=True)
         rows = re.findall(r"^(\w.*?) +\S+ ± \S+ +(\S+) ±", done.stdout, re.M)
@@ -44,6 +44,10 @@ class Examples(ExampleTest):
     def test_skew_sim(self) -> None:
         accuracy = self.simulated("skew_sim", 300)
         self.assertGreater(accuracy["gossip, second moments shared"], accuracy["gossip"] + 0.1)
+
+    def test_skew_sim_with_drift_corrected(self) -> None:
+        accuracy = self.simulated("skew_sim", 600, "--every", "16", "--optimizer", "sgd", "--rate", "0.3")
+        self.assertGreater(accuracy["gossip, drift corrected"], accuracy["gossip"] + 0.02)
 
     def test_digits_flax(self) -> None:
         """Two processes on each of two machines."""

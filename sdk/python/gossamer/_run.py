@@ -844,8 +844,7 @@ class Run(Shared):
             raise _bad_argument(f"{path} is the socket of another program, or gossamerctl's: give gossamerd's client.sock")
 
     def info(self) -> RunInfo:
-        c_info = _library.Info(size=ctypes.sizeof(_library.Info))
-        self._check(self._lib.gossamer_info(self._open_handle(), ctypes.byref(c_info)))
+        c_info = self._c_info()
         node_id = bytes(c_info.node_id)
         return RunInfo(
             state=State(c_info.state),
@@ -888,11 +887,11 @@ class Run(Shared):
             part=c_info.part,
         )
 
-    def _publications(self) -> int:
-        """The number that info() has, read in a microsecond or two, for every step."""
+    def _c_info(self) -> _library.Info:
+        """What info() has, read in a microsecond or two, for every step."""
         c_info = _library.Info(size=ctypes.sizeof(_library.Info))
         self._check(self._lib.gossamer_info(self._open_handle(), ctypes.byref(c_info)))
-        return int(c_info.publications)
+        return c_info
 
     @property
     def stats(self) -> RunStats:

@@ -38,6 +38,7 @@ from ._run import (
 from ._shared import Finish, finish_together, limit_of
 from ._torch_average import ExactAverages
 from ._torch_flat import local_part
+from ._torch_drift import DriftCorrection
 from ._torch_moments import SecondMoments
 from ._torch_partition import Partition, partition
 
@@ -220,6 +221,7 @@ class TorchRun(Run):
         group: Optional[torch.distributed.ProcessGroup] = None,
         left_out: Container[int] = (),
         moments_of: Optional[torch.optim.Optimizer] = None,
+        correct_drift: bool = False,
     ):
         """`left_out` has the ids of tensors that belong to experts. The second moments of the optimizer `moments_of` are
         shared."""
@@ -250,6 +252,13 @@ class TorchRun(Run):
             parameters = [(place.name, place.holder[place.key]) for place in self._places if place.role == "param"]
             self._moments = SecondMoments(_innermost(moments_of), parameters)
             self._places += [_Place(name, "buffer", {"root": root}, "root") for name, root in self._moments.named]
+        self._drift: Optional[DriftCorrection] = None
+        self._parameters = [place for place in self._places if place.role == "param"]
+        if correct_drift:
+            if parts is not None:
+                raise _bad_argument("correct_drift is for a model that one process holds")
+            with torch.no_grad():
+                self._drift = DriftCorrection({place.name: place.tensor().detach() for place in self._parameters})
         # Indices of distributed tensors. FSDP may replace one by the whole tensor for some time.
         self._distributed = {
             index for index, place in enumerate(self._places) if _torch_parts.is_distributed(place.holder.get(place.key))
@@ -367,9 +376,11 @@ class TorchRun(Run):
         self._uncounted_steps = 0
         if samples:
             self._foreign_steps = 0
+        if self._drift is not None and not self.closed:
+            self._correct_drift(self._drift, trained=samples > 0)
         super().step(samples)
         # An action of every() may have closed it.
-        if (self._device_masters or self._moments is not None) and not self.closed:
+        if (self._device_masters or self._moments is not None or self._drift is not None) and not self.closed:
             self._follow_publications()
         for expert in self._open_experts():
             expert._follow_step(trained=samples > 0)
@@ -493,6 +504,11 @@ class TorchRun(Run):
                 f"the optimizer updates tensors ({len(new)}) that are not those attached to the job '{self._job}' (the first of "
                 f"shape {list(new[0].shape)}), so they are not averaged: attach the changed model again, on all nodes, with an "
                 "optimizer of its present parameters"
+            )
+        if before and self._moments is not None and self._moments.lacks(optimizer):
+            self._warn(
+                f"job '{self._job}': the second moments of parameters that were added to the optimizer later are not shared: "
+                "attach the model again, on all nodes, with an optimizer that has them all"
             )
 
     def _attached(self) -> Set[int]:
@@ -637,13 +653,23 @@ class TorchRun(Run):
                 assert place.copy is not None
                 place.copy.tensor().copy_(place.tensor())
 
+    def _correct_drift(self, drift: DriftCorrection, trained: bool) -> None:
+        self._follow_tensors()
+        with torch.no_grad():
+            changed = drift.step([place.tensor().detach() for place in self._parameters], self._c_info(), trained)
+            for place in self._parameters if changed else ():
+                _copy_into_model(place, slice(None))
+
     def _follow_publications(self) -> None:
         """Corrections come with publications: what is made of the corrected tensors follows them."""
-        publications = self._publications()
-        if publications != self._followed_publications:
-            self._followed_publications = publications
+        info = self._c_info()
+        if info.publications != self._followed_publications:
+            self._followed_publications = info.publications
             self._copy_masters()
             self._take_moments()
+            if self._drift is not None:
+                with torch.no_grad():
+                    self._drift.take([place.tensor().detach() for place in self._parameters], info)
 
     def _take_moments(self) -> None:
         optimizer = self._hooked_optimizer()
@@ -878,6 +904,7 @@ def attach(
     group: Optional[torch.distributed.ProcessGroup] = None,
     experts: Optional["Experts"] = None,
     share_second_moments: bool = False,
+    correct_drift: bool = False,
     **options: Unpack[AttachOptions],
 ) -> TorchRun:
     """Attaches a model to the daemon of this machine; if the job is already running elsewhere, takes over its model.
@@ -907,6 +934,9 @@ def attach(
     share_second_moments: for Adam, AdamW and others that keep exp_avg_sq, where nodes see different data: what the optimizer
         knows of the gradients' squares is averaged, too. The same on all nodes. It doubles the bytes and takes another
         4 bytes a parameter (docs/how-to/migrate.md).
+    correct_drift: where nodes see different data: each step leaves out what exchanges have led back again and again. The
+        same on all nodes; takes no bytes on the network, another 8 or 16 bytes a parameter (in float32 or float64), and
+        two passes over the parameters in each step (docs/explanation/learning.md, 14). Only with the method "gossip".
     The other options are those of gossamer.attach().
     """
     if wrong:
@@ -917,9 +947,9 @@ def attach(
         raise _bad_argument("share_second_moments needs the optimizer: attach(model, optimizer, job=...)")
     moments_of = optimizer if share_second_moments else None
     if experts is None:
-        run = TorchRun(model, options, samples, masters, group, moments_of=moments_of)
+        run = TorchRun(model, options, samples, masters, group, moments_of=moments_of, correct_drift=correct_drift)
     else:
-        run = _with_experts(model, options, samples, masters, group, experts, moments_of)
+        run = _with_experts(model, options, samples, masters, group, experts, moments_of, correct_drift)
     _watch_all_optimizers()
     with contextlib.ExitStack() as unless_done:
         for one in (run, *run.experts.values()):
@@ -942,6 +972,7 @@ def _with_experts(
     group: Optional[torch.distributed.ProcessGroup],
     experts: "Experts",
     moments_of: Optional[torch.optim.Optimizer],
+    correct_drift: bool,
 ) -> TorchRun:
     from ._torch_experts import ExpertRun, experts_of
 
@@ -955,7 +986,9 @@ def _with_experts(
         check_roles(roles_of(options), [place.name for place in _places(model, {})], "tensors")
         own["roles"] = {name: role for name, role in roles.items() if all(one.name_of(name) is None for one in found)}
     left_out = set().union(*(one.tensors for one in found))
-    run = TorchRun(model, own, samples_per_step, group=group, left_out=left_out, moments_of=moments_of)
+    run = TorchRun(
+        model, own, samples_per_step, group=group, left_out=left_out, moments_of=moments_of, correct_drift=correct_drift
+    )
     with contextlib.ExitStack() as unless_done:
         unless_done.enter_context(run._closed_unless_done())
         for one in found:

@@ -760,6 +760,14 @@ class DriftCorrection(unittest.TestCase):
             for parameter, master in zip(net.parameters(), masters):
                 self.assertTrue(torch.equal(parameter, master.bfloat16()))
 
+    def test_whoever_does_not_has_another_layout(self):
+        layouts = set()
+        for correct_drift in (False, True):
+            with alone(torch.nn.Linear(3, 2), correct_drift=correct_drift) as run:
+                layouts.add(run.info().layout_hash)
+                self.assertEqual(run.info().elements, 8)
+        self.assertEqual(len(layouts), 2)
+
     def test_small_types_are_refused(self):
         with self.assertRaisesRegex(gossamer.GossamerError, "correct_drift adds too little .*bfloat16.*masters="):
             alone(torch.nn.Linear(3, 2).bfloat16(), correct_drift=True)

@@ -19,6 +19,9 @@ import torch
 from . import _library
 from ._run import State, _bad_argument
 
+# An empty tensor of this name is in the layout. So nodes exchange only if all of them correct their drift: the sums of a
+# partner that does not would be missing, and both would be led to where that one drifts.
+MARK = "gossamer.correct_drift"
 SHARE = 0.2  # of what the corrections lead back, so much more is left out by the steps until the next one
 FADES = 0.01  # at each correction
 REMEMBERS = 0.98  # of the counts of steps and corrections, at each correction
@@ -79,4 +82,4 @@ class DriftCorrection:
 def _takes_part(info: _library.Info) -> bool:
     """Whether the corrections that come are those of exchanges with equals, which move both towards each other: an owner's
     values, exact averages and outer steps hold the progress of all."""
-    return info.state == State.RUNNING.value and info.method == _GOSSIP and info.outer_momentum == 0
+    return bool(info.state == State.RUNNING.value and info.method == _GOSSIP and info.outer_momentum == 0)

@@ -38,7 +38,7 @@ from ._run import (
 from ._shared import Finish, finish_together, limit_of
 from ._torch_average import ExactAverages
 from ._torch_flat import local_part
-from ._torch_drift import DriftCorrection
+from ._torch_drift import MARK, DriftCorrection
 from ._torch_moments import SecondMoments
 from ._torch_partition import Partition, partition
 
@@ -259,6 +259,7 @@ class TorchRun(Run):
                 raise _bad_argument("correct_drift is for a model that one process holds")
             with torch.no_grad():
                 self._drift = DriftCorrection({place.name: place.tensor().detach() for place in self._parameters})
+            self._places.append(_Place(MARK, "local", {"mark": torch.empty(0)}, "mark"))
         # Indices of distributed tensors. FSDP may replace one by the whole tensor for some time.
         self._distributed = {
             index for index, place in enumerate(self._places) if _torch_parts.is_distributed(place.holder.get(place.key))

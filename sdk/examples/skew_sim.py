@@ -47,22 +47,23 @@ def simulate(seed, settings, roots=False, drift=False, nodes=NODES):
     return result.records[-1]["loss"], result.records[-1]["accuracy"]
 
 
-gossip = {"period_ms": STEP_MS * options.every}
-rows = {
-    "gossip": (gossip,),
-    "gossip, drift corrected": (gossip, False, True),
-    "gossip, second moments shared": (gossip, True),
-    "gossip, both": (gossip, True, True),
-    "exact mean of models, each step": ({"method": "average", "average_steps": 1},),
-    "the same, moments shared": ({"method": "average", "average_steps": 1}, True),
-    "nobody exchanges": ({"method": "alone"},),
-    # What exact averages of gradients give: one node, with the data and the batches of all.
-    "synchronous": ({"method": "alone"}, False, False, 1),
-}
+each_step = {"method": "average", "average_steps": 1}
+rows = {"exact mean, each step": (each_step,), "exact mean, each step, moments shared": (each_step, True)}
+for name, settings in {
+    "gossip": {"period_ms": STEP_MS * options.every},
+    "exact mean": {"method": "average", "average_steps": options.every},
+}.items():
+    rows[name] = (settings,)
+    rows[f"{name}, drift corrected"] = (settings, False, True)
+    rows[f"{name}, moments shared"] = (settings, True)
+    rows[f"{name}, both"] = (settings, True, True)
+rows["nobody exchanges"] = ({"method": "alone"},)
+# What exact averages of gradients give: one node, with the data and the batches of all.
+rows["synchronous"] = ({"method": "alone"}, False, False, 1)
 if options.optimizer == "sgd":  # it has no second moments
     rows = {name: arguments for name, arguments in rows.items() if not any(arguments[1:2])}
-print(f"{'':32} loss               accuracy")
+print(f"{'':38} loss               accuracy")
 for name, arguments in rows.items():
     runs = np.array([simulate(seed, *arguments) for seed in range(1, options.seeds + 1)])
     (loss, accuracy), spread = runs.mean(axis=0), runs.std(axis=0)
-    print(f"{name:32} {loss:.4f} ± {spread[0]:.4f}    {accuracy:.4f} ± {spread[1]:.4f}", flush=True)
+    print(f"{name:38} {loss:.4f} ± {spread[0]:.4f}    {accuracy:.4f} ± {spread[1]:.4f}", flush=True)

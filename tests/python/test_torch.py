@@ -792,12 +792,24 @@ class DriftCorrection(unittest.TestCase):
         for changed in (
             {"state": _torch_drift.State.JOINING.value},
             {"attachments": 0},
-            {"method": 1},
+            {"method": 1, "average_steps": 1},
             {"method": 2},
             {"outer_momentum": 0.7},
         ):
             with self.subTest(**changed):
                 self.assertEqual(self.added(**changed), 0.0)
+
+    def test_exact_means_of_models_count(self):
+        drift = _torch_drift.DriftCorrection({"weight": torch.zeros(1)})
+        info = _library.Info(state=_torch_drift.State.RUNNING.value, fragments=1, method=1, average_steps=8)
+        weight = torch.zeros(1)
+        for _ in range(8):
+            drift.step([weight], info, True)
+        self.assertEqual(float(weight), 0.0)
+        weight += 1
+        drift.take_mean([weight])
+        drift.step([weight], info, True)
+        self.assertAlmostEqual(float(weight), 1 + 0.2 / (8 * 0.98 + 1), places=6)
 
     def test_what_is_not_finite_is_not_kept(self):
         for correction in (math.nan, math.inf):

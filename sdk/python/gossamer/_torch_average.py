@@ -354,8 +354,11 @@ class ExactAverages:
         self._steps += 1
         if self._steps >= run.info().average_steps:
             self._steps = 0
-            self._average_models(run)
+            was_new = self._new  # its values did not count, and are replaced by those of the others
+            averaged = self._average_models(run)
             run._tensors_changed()
+            if averaged and not was_new:
+                run._models_averaged()
 
     def leave(self, run: TorchRun) -> None:
         """The process takes part no more, and others do not wait for it."""
@@ -609,7 +612,8 @@ class ExactAverages:
         self._new = False
         return weight
 
-    def _average_models(self, run: TorchRun) -> None:
+    def _average_models(self, run: TorchRun) -> bool:
+        """Whether the model is now the mean of those of all, or an outer step from it."""
         self._rename(run, MODELS)
         tensors = run._averaged_tensors()
         flat = self._flat_for([tensor.numel() for tensor in tensors])
@@ -619,11 +623,12 @@ class ExactAverages:
             flat.describe(self._new)
 
         if self._mean(run, flat, fill) is None:
-            return
+            return False
         momentum = run.info().outer_momentum
         if momentum == 0:
             self._newcomers, self._new = None, False  # all processes have the same model, which is the whole state
-            return flat.give(tensors)
+            flat.give(tensors)
+            return True
         self._outer_step(flat.values, momentum)
         flat.give(tensors)
         if self._newcomers is not None:
@@ -631,6 +636,7 @@ class ExactAverages:
             self._share(run, [*tensors, self._momentum])
             flat.put(tensors)
         self._anchor = flat.values.clone()
+        return True
 
     def _outer_step(self, model: torch.Tensor, momentum: float) -> None:
         if self._momentum is None:

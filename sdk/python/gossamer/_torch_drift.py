@@ -5,7 +5,8 @@ exchanges lead it back again and again. What they lead back is what the next ste
 element's corrections, each step also adds SHARE / H times S, where H is how many steps there are for one correction. The
 corrections of the two partners of an exchange have the sum 0, and so have all of the sums, so the mean of the models is not
 moved; and a node that stands at what is best for all stays there, which it does not without. These are the control variates
-of SCAFFOLD (Karimireddy et al. 2020) and ProxSkip (Mishchenko et al. 2022), for exchanges of pairs at any time.
+of SCAFFOLD (Karimireddy et al. 2020) and ProxSkip (Mishchenko et al. 2022), for exchanges of pairs at any time. The same
+holds where the models of all are averaged after a number of steps.
 
 The sums fade, so that those of a node that has died, which are missing in the others', are forgotten.
 """
@@ -25,7 +26,7 @@ MARK = "gossamer.correct_drift"
 SHARE = 0.2  # of what the corrections lead back, so much more is left out by the steps until the next one
 FADES = 0.01  # at each correction
 REMEMBERS = 0.98  # of the counts of steps and corrections, at each correction
-_GOSSIP = _library.METHODS.index("gossip")
+_GOSSIP, _AVERAGE = (_library.METHODS.index(method) for method in ("gossip", "average"))
 
 
 class DriftCorrection:
@@ -63,7 +64,15 @@ class DriftCorrection:
         seen = self._seen
         corrections = (info.corrections - seen.corrections) / info.fragments
         # Values that replace the model are no corrections. They come before the run takes part.
-        if not (_takes_part(seen) and _takes_part(info) and seen.attachments == info.attachments) or corrections == 0:
+        if _takes_part(info) and seen.attachments == info.attachments:
+            self._take(tensors, corrections)
+
+    def take_mean(self, tensors: List[torch.Tensor]) -> None:
+        """The same, if the tensors were replaced by their exact mean over processes of which this was one."""
+        self._take(tensors, 1.0)
+
+    def _take(self, tensors: List[torch.Tensor], corrections: float) -> None:
+        if corrections == 0 or not _takes_part(self._seen):
             return
         for total, before, tensor in zip(self._sums, self._before, tensors):
             correction = torch.sub(tensor, before, out=before)
@@ -80,6 +89,6 @@ class DriftCorrection:
 
 
 def _takes_part(info: _library.Info) -> bool:
-    """Whether the corrections that come are those of exchanges with equals, which move both towards each other: an owner's
-    values, exact averages and outer steps hold the progress of all."""
-    return bool(info.state == State.RUNNING.value and info.method == _GOSSIP and info.outer_momentum == 0)
+    """Whether all corrections of a round have the sum 0. An owner's values and outer steps hold the progress of all."""
+    among_equals = info.method == _GOSSIP or (info.method == _AVERAGE and info.average_steps > 1)
+    return bool(info.state == State.RUNNING.value and among_equals and info.outer_momentum == 0)

@@ -657,9 +657,17 @@ class TorchRun(Run):
     def _correct_drift(self, drift: DriftCorrection, trained: bool) -> None:
         self._follow_tensors()
         with torch.no_grad():
-            changed = drift.step([place.tensor().detach() for place in self._parameters], self._c_info(), trained)
+            changed = drift.step(self._drifting(), self._c_info(), trained)
             for place in self._parameters if changed else ():
                 _copy_into_model(place, slice(None))
+
+    def _drifting(self) -> List[torch.Tensor]:
+        return [place.tensor().detach() for place in self._parameters]
+
+    def _models_averaged(self) -> None:
+        """The model was a part of the exact mean that it is now."""
+        if self._drift is not None:
+            self._drift.take_mean(self._drifting())
 
     def _follow_publications(self) -> None:
         """Corrections come with publications: what is made of the corrected tensors follows them."""
@@ -670,7 +678,7 @@ class TorchRun(Run):
             self._take_moments()
             if self._drift is not None:
                 with torch.no_grad():
-                    self._drift.take([place.tensor().detach() for place in self._parameters], info)
+                    self._drift.take(self._drifting(), info)
 
     def _take_moments(self) -> None:
         optimizer = self._hooked_optimizer()
@@ -937,7 +945,7 @@ def attach(
         4 bytes a parameter (docs/how-to/migrate.md).
     correct_drift: where nodes see different data: each step leaves out what exchanges have led back again and again. The
         same on all nodes; takes no bytes on the network, another 8 or 16 bytes a parameter (in float32 or float64), and
-        two passes over the parameters in each step (docs/explanation/learning.md, 14). Only with the method "gossip".
+        two passes over the parameters in each step (docs/explanation/learning.md, 14). Not for the method "server".
     The other options are those of gossamer.attach().
     """
     if wrong:

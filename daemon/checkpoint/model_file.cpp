@@ -120,8 +120,14 @@ std::expected<void, std::string> ModelReader::take(const Model& model) {
   pieces_.clear();
   std::uint64_t at = 0;
   in_order_ = true;
+  missing_ = 0;
   for (const ModelTensor& wanted : model) {
     const auto found = by_name.find(wanted.name);
+    if (found == by_name.end() && wanted.may_be_missing) {
+      ++missing_;
+      pieces_.push_back({.at = std::nullopt, .bytes = wanted.elements * sizeof(float)});
+      continue;
+    }
     if (found == by_name.end()) return std::unexpected(bad(fmt::format("has no tensor {}", wanted.name)));
     const SafetensorsTensor& tensor = *found->second;
     if (tensor.shape != wanted.shape)
@@ -144,13 +150,17 @@ std::expected<void, std::string> ModelReader::read(std::span<float> elements) {
     if (pieces_.empty()) return std::unexpected(bad("ends before the model does"));
     Piece& next = pieces_.back();
     const std::span<std::byte> part = wanted.first(std::min<std::uint64_t>(wanted.size(), next.bytes));
-    if (auto got = file_.read_at(part, next.at); !got) return got;
     wanted = wanted.subspan(part.size());
-    next.at += part.size();
+    if (next.at) {
+      if (auto got = file_.read_at(part, *next.at); !got) return got;
+      hash_.add(part);
+      *next.at += part.size();
+    } else {
+      std::ranges::fill(part, std::byte{0});
+    }
     next.bytes -= part.size();
     if (next.bytes == 0) pieces_.pop_back();
   }
-  hash_.add(std::as_bytes(elements));
   return {};
 }
 

@@ -27,7 +27,8 @@ namespace gossamer::checkpoint {
 struct ModelTensor {
   std::string name;
   std::vector<std::uint64_t> shape;
-  std::uint64_t elements = 0;  ///< the product of its shape
+  std::uint64_t elements = 0;   ///< the product of its shape
+  bool may_be_missing = false;  ///< a file without it is taken as well: it then begins with zeros
 
   friend bool operator==(const ModelTensor&, const ModelTensor&) = default;
 };
@@ -84,8 +85,11 @@ class ModelReader {
   [[nodiscard]] Model model_in_float32(std::size_t& left_out) const;
 
   /// Makes read() give the elements of `model` in its order, with tensors found by name. Fails if the file lacks a
-  /// tensor, or has it in another shape or not in fp32. Further tensors of the file are ignored.
+  /// tensor that may not be missing, or has one in another shape or not in fp32. Further tensors of the file are
+  /// ignored.
   [[nodiscard]] std::expected<void, std::string> take(const Model& model);
+  /// The number of tensors that the file lacks, of the model that was taken last; they are read as zeros.
+  [[nodiscard]] std::size_t missing() const { return missing_; }
   /// Reads the next elements of the model.
   [[nodiscard]] std::expected<void, std::string> read(std::span<float> elements);
   /// Call this after the last elements. Fails if Gossamer wrote the file and the data are not what was written. The
@@ -94,7 +98,7 @@ class ModelReader {
 
  private:
   struct Piece {
-    std::uint64_t at;  ///< bytes from the start of the file
+    std::optional<std::uint64_t> at;  ///< bytes from the start of the file; nothing: zeros, which are not in the file
     std::uint64_t bytes;
   };
   ModelReader(OldFile file, SafetensorsHeader header, std::optional<Description> description)
@@ -107,6 +111,7 @@ class ModelReader {
   std::optional<Description> description_;
   std::vector<Piece> pieces_;  // pieces still to be read, the next one at the end
   bool in_order_ = true;       // whether all of the data is read in the order of the file
+  std::size_t missing_ = 0;
   RunningHash hash_;
 };
 

@@ -44,6 +44,9 @@ static_assert(block_elements == layout::block_elements && max_fragment_elements 
 
 /// Receipt numbers begin with the daemon's incarnation, a time of day in microseconds. Larger ones are not a daemon's.
 constexpr std::uint64_t max_receipt_number = std::uint64_t{1} << 62;
+/// Buffers of such names are what sdk/python/gossamer/_torch_moments.py adds to a model for its optimizer, to which
+/// zeros say that nothing is known. Checkpoints of other programs do not have them.
+constexpr std::string_view second_moment_suffix = ".root_second_moment";
 constexpr std::uint64_t max_elements = std::uint64_t{layout::max_fragments} * layout::max_fragment_elements;
 
 using Checked = std::expected<void, AttachRefusal>;
@@ -378,12 +381,13 @@ Checked ClientMemory::check_tensors(std::uint32_t tensor_count, std::uint64_t de
       return bad(fmt::format("tensor {}: its name lies outside the names", i));
     const std::string_view name = std::string_view(names).substr(name_begin, entry.name_bytes);
     if (Checked tensor = check_tensor(entry, i, name, next_element); !tensor) return tensor;
-    if (static_cast<layout::Role>(entry.role) == layout::Role::buffer)
-      statistics_.emplace_back(entry.first_element, entry.first_element + entry.elements);
+    const bool buffer = static_cast<layout::Role>(entry.role) == layout::Role::buffer;
+    if (buffer) statistics_.emplace_back(entry.first_element, entry.first_element + entry.elements);
     if (static_cast<layout::Role>(entry.role) != layout::Role::local) {
       model_.push_back({.name = std::string(name),
                         .shape = {entry.shape, entry.shape + entry.dimensions},
-                        .elements = entry.elements});
+                        .elements = entry.elements,
+                        .may_be_missing = buffer && name.ends_with(second_moment_suffix)});
     }
     descriptions.push_back({name, static_cast<layout::Dtype>(entry.dtype), static_cast<layout::Role>(entry.role),
                             std::span(entry.shape, entry.dimensions)});

@@ -51,6 +51,7 @@ CheckpointsFound find_checkpoints(const CheckpointQuery& query) {
   std::error_code error;
   const std::filesystem::path import = query.folder / checkpoint::import_name;
   if (std::filesystem::exists(import, error)) consider(import);
+  if (!found.refused.empty()) found.import_refused = found.refused.front();
   if (query.restore != Restore::latest) return found;
   for (const std::filesystem::path& path : checkpoint::checkpoints_in(query.folder)) {
     if (found.candidates.size() == most_candidates) break;

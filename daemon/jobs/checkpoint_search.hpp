@@ -35,6 +35,7 @@ struct CheckpointsFound {
   std::vector<CheckpointCandidate> candidates;  ///< the best first
   std::vector<std::string> refused;             ///< why a file does not fit, and what to do; at most most_refused
   std::size_t more_refused = 0;
+  std::string import_refused = {};  ///< why the imported file does not fit; empty: it fits, or there is none
 };
 
 /// The search ends when this many files fit.

@@ -749,7 +749,7 @@ void Job::look_for_trouble(TimeUs now_us) {
                  .programs = std::move(programs),
                  .dropped = now_us - joined_us_ < dropped_us ? beginning_work_.dropped() : std::string()});
   for (const auto& client : clients_)
-    client->tell(trouble_.for_programs());
+    client->tell(trouble_.for_programs().empty() ? beginning_work_.import_refused() : trouble_.for_programs());
 }
 
 void Job::tick_group() {
@@ -877,6 +877,7 @@ JobStatus Job::status() const {
     const bool waits = checkpoint_writing_->under_way() || beginning_.is_restoring();
     status.note = note_of(*checkpoint_writing_, waits ? host_.checkpoints()->trouble_text() : "");
   }
+  if (status.note.empty()) status.note = beginning_work_.import_refused();
   return status;
 }
 

@@ -130,6 +130,7 @@ void JobBeginning::searched(CheckpointsFound&& found) {
   if (!beginning().is_searching() || job_.is_gone()) return;
   for (const std::string& refused : found.refused)
     host_.log().warn("job {}: will not begin with this checkpoint: {}", description_.name, refused);
+  if (!found.import_refused.empty()) refuse_import(std::move(found.import_refused));
   if (found.more_refused > 0)
     host_.log().warn("job {}: nor with {} other files of its folder", description_.name, found.more_refused);
   std::vector<Saved> all;
@@ -209,16 +210,30 @@ void JobBeginning::pulled(std::uint32_t missing, std::uint64_t clock, const Save
 void JobBeginning::begins_with(const Saved& saved) {
   import_pending_ = found(saved).imported();
   settings_ = found(saved).settings();
-  host_.log().info("job {}: begins with checkpoint {}, which has seen {} samples", description_.name,
-                   found(saved).file()->path().string(), saved->clock());
+  const checkpoint::ModelReader& file = *found(saved).file();
+  host_.log().info("job {}: begins with checkpoint {}, which has seen {} samples{}", description_.name,
+                   file.path().string(), saved->clock(),
+                   file.missing() == 0 ? "" : " and has no second moments: they begin with zeros");
 }
 
 void JobBeginning::begins_with_own() {
   host_.log().info("job {}: begins with this client's model", description_.name);
 }
 
-void JobBeginning::refused(const std::string& why) {
+void JobBeginning::refused(const Saved& saved, const std::string& why) {
   host_.log().warn("job {}: cannot begin with this checkpoint: {}", description_.name, why);
+  if (found(saved).imported()) refuse_import(why);
+}
+
+/// `why` begins with the file's path. The log has it; a program's text is short and leaves it out.
+void JobBeginning::refuse_import(std::string why) {
+  const std::string path = (folder() / checkpoint::import_name).string() + ": ";
+  if (why.starts_with(path)) why.erase(0, path.size());
+  import_refused_ = fmt::format(
+      "the job has not begun with the imported model: {}; to begin with one, end the job on all nodes and import a "
+      "file "
+      "that fits",
+      why);
 }
 
 }  // namespace gossamer::daemon

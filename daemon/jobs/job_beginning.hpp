@@ -37,6 +37,9 @@ class JobBeginning : public gossip::BeginningWork {
   /// not.
   [[nodiscard]] const std::string& dropped() const { return dropped_; }
 
+  /// A text which says why the job has not begun with the imported file; empty: it has, or there was none.
+  [[nodiscard]] const std::string& import_refused() const { return import_refused_; }
+
   // --- gossip::BeginningWork
   [[nodiscard]] TimeUs beginning_now_us() const override { return host_.now_us(); }
   void ask(const NodeId& to, const Message& message) override { host_.send(to, message); }
@@ -51,10 +54,11 @@ class JobBeginning : public gossip::BeginningWork {
   void pulled(std::uint32_t missing, std::uint64_t clock, const Saved& unused) override;
   void begins_with(const Saved& saved) override;
   void begins_with_own() override;
-  void refused(const std::string& why) override;
+  void refused(const Saved& saved, const std::string& why) override;
 
  private:
   void searched(CheckpointsFound&& found);
+  void refuse_import(std::string why);
   [[nodiscard]] JobClient& client() const { return *memory_.first(); }
   [[nodiscard]] std::filesystem::path folder() const;
 
@@ -66,6 +70,7 @@ class JobBeginning : public gossip::BeginningWork {
   const TimeUs began_us_;
   bool import_pending_ = false;  // the job begins with the imported file
   std::string dropped_;
+  std::string import_refused_;
   std::string settings_;
 };
 

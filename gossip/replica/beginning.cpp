@@ -213,7 +213,7 @@ void Beginning::read(const Saved& saved, std::uint32_t f, const float* target, c
 
 void Beginning::restore_failed(const std::string& why) {
   auto& restoring = std::get<Restoring>(stage_);
-  work_.refused(why);
+  work_.refused(restoring.saved.front(), why);
   if (restoring.checked) {
     stage_ = Over{};
     return work_.end_session();

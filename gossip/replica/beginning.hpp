@@ -98,7 +98,7 @@ class BeginningWork {
   virtual void pulled(std::uint32_t /*missing*/, std::uint64_t /*clock*/, const Saved& /*unused*/) {}
   virtual void begins_with(const Saved& /*saved*/) {}
   virtual void begins_with_own() {}
-  virtual void refused(const std::string& /*why*/) {}
+  virtual void refused(const Saved& /*saved*/, const std::string& /*why*/) {}
 
  protected:
   [[nodiscard]] Beginning& beginning() { return *beginning_; }

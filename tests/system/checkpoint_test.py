@@ -32,6 +32,17 @@ def read(path: Path) -> Tuple[Dict[str, np.ndarray], Dict[str, str]]:
     return tensors, metadata
 
 
+def write(path: Path, tensors: Dict[str, np.ndarray]) -> None:
+    """As another program writes them: without metadata."""
+    entries, data = {}, b""
+    for name, values in tensors.items():
+        part = values.astype(np.float32).tobytes()
+        entries[name] = {"dtype": "F32", "shape": list(values.shape), "data_offsets": [len(data), len(data) + len(part)]}
+        data += part
+    header = json.dumps(entries).encode()
+    path.write_bytes(len(header).to_bytes(8, "little") + header + data)
+
+
 def files(node: Node, pattern: str = "*.safetensors") -> List[Path]:
     return sorted((node.folder / "state" / "checkpoints" / JOB).glob(pattern))
 
@@ -511,6 +522,69 @@ class Restoring(CheckpointTest):
         np.testing.assert_array_equal(client.array, weights)
         self.assertGreaterEqual(client.job()["clock"], 123)
         self.assertGreaterEqual(client.run.clock, 123)
+
+    def test_an_import_that_cannot_begin_the_job_is_told_to_the_program(self) -> None:
+        [node] = self.start_nodes(1)
+        file = self.folder / "other.safetensors"
+        weights = np.arange(1000, dtype=np.float32)
+        for tensors, reason in (
+            ({"renamed": weights}, "has no tensor w;"),
+            ({"w": weights.reshape(20, 50)}, "tensor w is 20 x 50, in the model it is 1000;"),
+        ):
+            write(file, tensors)
+            self.tell(node, "import", str(file), "--job", JOB)
+            client = self.attach(node, np.full(1000, 3), wait=False)
+            self.ready(client)
+            self.step_until(lambda: client.run.info().message != "", "the program is told")
+            told = client.run.info().message
+            self.assertIn(f"the job has not begun with the imported model: {reason}", told)
+            self.assertTrue(told.endswith("import a file that fits"), told)
+            self.assertEqual(client.job()["note"], told)
+            np.testing.assert_array_equal(client.array, 3)
+            self.end(client)
+            files(node, "import.safetensors")[0].unlink()
+        write(file, {"w": weights})
+        self.tell(node, "import", str(file), "--job", JOB)
+        client = self.attach(node, np.zeros(1000), wait=False)
+        self.ready(client)
+        np.testing.assert_array_equal(client.array, weights)
+        self.assertEqual(client.job()["note"], "")
+
+    def test_weights_of_another_program_begin_a_job_that_shares_second_moments(self) -> None:
+        """The file has no moments: they begin with zeros, and the optimizer keeps what it learns in its first step."""
+        try:
+            import torch
+        except ImportError:
+            self.skipTest("PyTorch is not installed (Debian: python3-torch)")
+        import gossamer.torch
+
+        [node] = self.start_nodes(1)
+        model = torch.nn.Linear(20, 4)
+        weights = {name: np.full(tuple(values.shape), 0.5) for name, values in model.state_dict().items()}
+        file = self.folder / "weights.safetensors"
+        write(file, weights)
+        self.tell(node, "import", str(file), "--job", JOB, "--clock", "1000")
+        optimizer = torch.optim.Adam(model.parameters(), lr=0)
+        run = gossamer.torch.attach(
+            model, optimizer, job=JOB, socket=str(node.client_socket), samples_per_step=8, share_second_moments=True
+        )
+        self.addCleanup(run.close)
+        self.assertEqual({float(values) for one in model.parameters() for values in one.flatten()}, {0.5})
+        self.assertIn("begin with zeros", node.log.read_text())
+
+        def train() -> None:
+            optimizer.zero_grad()
+            model(torch.ones(8, 20)).square().mean().backward()
+            optimizer.step()
+
+        train()
+        state = optimizer.state[model.bias]
+        torch.testing.assert_close(state["exp_avg_sq"], model.bias.grad.square() * 1e-3)
+        tool = self.begin(node, "checkpoint", JOB)
+        wait_until(lambda: train() or tool.poll() is not None, PATIENCE_S, "it is written")
+        tensors, metadata = read(files(node, "*[0-9a-f].safetensors")[-1])
+        self.assertEqual(set(tensors), {*weights, *(name + ".root_second_moment" for name in weights)})
+        self.assertGreater(int(metadata["gossamer.clock"]), 1000)
 
 
 class Exporting(CheckpointTest):

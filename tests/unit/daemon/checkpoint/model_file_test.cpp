@@ -120,6 +120,38 @@ TEST_CASE("tensors are found by their names, whatever their order, and others ar
   CHECK(reader->check());
 }
 
+TEST_CASE("a tensor that may be missing is read as zeros, and the rest is still checked") {
+  const TemporaryFolder folder;
+  write(folder, "x", model, counted(11));
+  Model wanted = model;
+  const ModelTensor moments{.name = "moments", .shape = {2}, .elements = 2, .may_be_missing = true};
+  wanted.insert(wanted.begin() + 1, moments);
+  wanted.push_back(moments);
+  auto reader = ModelReader::open(folder.file("x"));
+  REQUIRE(reader->take(wanted));
+  CHECK(reader->missing() == 2);
+  std::vector<float> got(15, -1);
+  REQUIRE(reader->read(std::span(got).first(7)));  // ends within the missing tensor
+  REQUIRE(reader->read(std::span(got).subspan(7)));
+  CHECK(got == std::vector<float>{1, 2, 3, 4, 5, 6, 0, 0, 7, 8, 9, 10, 11, 0, 0});
+  CHECK(reader->check());
+  REQUIRE(reader->take(model));
+  CHECK(reader->missing() == 0);
+
+  std::fstream file(folder.file("x"), std::ios::binary | std::ios::in | std::ios::out);
+  file.seekp(-1, std::ios::end).put('!');
+  file.close();
+  CHECK_THAT(problem_of(folder.file("x"), wanted), Contains("is damaged"));
+  wanted.back().may_be_missing = false;
+  CHECK_THAT(problem_of(folder.file("x"), wanted), Contains("has no tensor moments"));
+  // A file that has the tensor gives its values.
+  wanted = model;
+  wanted[2].may_be_missing = true;
+  REQUIRE(reader->take(wanted));
+  REQUIRE(reader->read(std::span(got).first(7)));
+  CHECK(got[6] == 7);
+}
+
 TEST_CASE("a model that does not fit is refused") {
   const TemporaryFolder folder;
   write(folder, "x", model, counted(11));

@@ -100,6 +100,20 @@ TEST_CASE("what the client changes later does not change what was validated") {
   CHECK_FALSE(memory->load_word(0).valid());
 }
 
+TEST_CASE("only the second moments that the SDK adds to a model may be missing in a checkpoint") {
+  test::TestMemory client({{"weight", layout::Role::param, {3}},
+                           {"weight.root_second_moment", layout::Role::buffer, {3}},
+                           {"own.root_second_moment", layout::Role::param, {3}},
+                           {"root_second_moment", layout::Role::buffer, {3}}});
+  client.seal();
+  const auto memory = map(client);
+  REQUIRE(memory);
+  std::vector<std::string> may_be_missing;
+  for (const checkpoint::ModelTensor& tensor : memory->model())
+    if (tensor.may_be_missing) may_be_missing.push_back(tensor.name);
+  CHECK(may_be_missing == std::vector<std::string>{"weight.root_second_moment"});
+}
+
 namespace {
 
 const std::vector<test::TestTensor> larger_model = {{"weights", layout::Role::param, {5000}}};

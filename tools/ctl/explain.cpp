@@ -88,29 +88,36 @@ bool explain_link(const Look& look, const std::string& id, std::vector<Finding>&
   return true;
 }
 
+/// What grew between the two looks.
 struct PaceOfNode {
   double elapsed_s = 0;  ///< between the two looks
   double own_samples = 0;
   double its_samples = 0;
+  double own_exchanges = 0;  ///< in both roles
+  std::string fastest = {};       ///< the id of the other node that trained most samples; empty: none trained
+  double fastest_samples = 0;
 };
 
-/// The job's clock is what most nodes say, so a node may be ahead of it.
-std::string clocks_text(double clock, double all) {
-  return fmt::format("its clock is {}, the job's {}", count_text(clock), count_text(all));
-}
-
+/// A node may be ahead of the job's clock, which does not follow one that is much faster than all others at once.
 void explain_clock(const json& job, const json& partner, const PaceOfNode& pace, std::vector<Finding>& findings) {
   const std::string topic = "job " + text_of(job, "job");
   const double all = number_of(job, "global_clock");
-  const double behind = all - number_of(partner, "clock");
-  const std::string paces = fmt::format("it trained {} samples in the {:.3g} s of this look, this node {}",
-                                        count_text(pace.its_samples), pace.elapsed_s, count_text(pace.own_samples));
+  const double its = number_of(partner, "clock");
+  const double own = number_of(job, "clock");
+  const bool faster = pace.own_samples < slow_share * pace.its_samples;
+  const std::string paces = fmt::format(
+      "its clock is {}, this node's {}, the job's {}; it trained {} samples in the {:.3g} s of this look, "
+      "this node {}",
+      count_text(its), count_text(own), count_text(all), count_text(pace.its_samples), pace.elapsed_s,
+      count_text(pace.own_samples));
+  const double behind = all - its;
   if (behind <= behind_share * all) {
-    findings.push_back(ok(topic, fmt::format("{}; {}", clocks_text(number_of(partner, "clock"), all), paces)));
+    findings.push_back(ok(topic, paces));
     return;
   }
-  const std::string found = fmt::format("behind by {} of {} samples ({:.0f} %); {}", count_text(behind),
-                                        count_text(all), 100 * behind / all, paces);
+  const std::string found =
+      fmt::format("behind the job's clock by {} of {} samples ({:.0f} %), {} this node's; {}", count_text(behind),
+                  count_text(all), 100 * behind / all, its >= own ? "not behind" : "and behind", paces);
   if (pace.its_samples == 0) {
     findings.push_back(warning(topic, found,
                                fmt::format("its steps take longer than the {:.0f} s of this look, or its training "
@@ -121,9 +128,11 @@ void explain_clock(const json& job, const json& partner, const PaceOfNode& pace,
         topic, found,
         "its machine is slower, or shared: it still learns, and its training counts by the number of its samples"));
   } else {
-    findings.push_back(
-        ok(topic, found + ": it came later, stood still for a while, or is a little slower; its training counts by the "
-                          "number of its samples"));
+    findings.push_back(ok(topic, fmt::format("{}: {}; its training counts by the number of its samples", found,
+                                             faster ? "it is faster than this node, and another is faster still, or it "
+                                                      "came later or stood still for a while"
+                                                    : "it came later, stood still for a while, or is a little "
+                                                      "slower than others")));
   }
 }
 
@@ -140,8 +149,9 @@ void explain_partner(const json& job, const json* partner, const PaceOfNode& pac
     return;
   }
   if (state == "other layout") {
-    findings.push_back(problem(topic, "it runs another model under this name",
-                               "run the same program in the same version everywhere, or give the job another name"));
+    findings.push_back(problem(topic, "it runs a job of this name with another layout",
+                               "run the same program in the same version everywhere, with share_second_moments at all "
+                               "or at none, or give the job another name"));
     return;
   }
   if (state != "running") {
@@ -168,6 +178,23 @@ std::string name_of(const Look& look, const std::string& id) {
   const json* peer = with(look.peers, "node", id);
   const std::string name = peer == nullptr ? "" : text_of(*peer, "name");
   return name.empty() ? id.substr(0, 8) : name;
+}
+
+/// This node's clock and speed beside those of the job and of the fastest other node.
+std::string own_pace_text(const Look& look, const json& job, const PaceOfNode& pace) {
+  std::string clocks = fmt::format("its clock is {}, the job's {}", count_text(number_of(job, "clock")),
+                                   count_text(number_of(job, "global_clock")));
+  std::string paces =
+      fmt::format("it trained {} samples in the {:.3g} s of this look", count_text(pace.own_samples), pace.elapsed_s);
+  if (pace.own_samples < slow_share * pace.fastest_samples) {
+    const std::string name = name_of(look, pace.fastest);
+    clocks += fmt::format(", that of {} {}", name,
+                          count_text(number_of(*with(job.at("partners"), "node", pace.fastest), "clock")));
+    paces += fmt::format(", {} {}", name, count_text(pace.fastest_samples));
+    if (pace.own_samples > 0)
+      paces += fmt::format(": this node is {:.2g} times slower", pace.fastest_samples / pace.own_samples);
+  }
+  return clocks + "; " + paces;
 }
 
 void explain_own_job(const Look& look, const json& job, const PaceOfNode& pace, std::vector<Finding>& findings) {
@@ -201,21 +228,21 @@ void explain_own_job(const Look& look, const json& job, const PaceOfNode& pace, 
   const double wanted_s = number_of(job, "wanted_period_s");
   const std::string limit = text_of(job, "period_limit");
   const bool of_network = limit == "bandwidth_share";
-  const std::string paced = fmt::format("each fragment is exchanged every {}", period_text(period_s));
+  const std::string paced =
+      fmt::format("this node begins an exchange of each fragment every {}", period_text(period_s));
+  const std::string all_exchanges =
+      fmt::format("; with those that others began, it had {} exchanges in this look", count_text(pace.own_exchanges));
   if (limit == "step") {
-    findings.push_back(ok(topic, paced + ", twice in a training step"));
+    findings.push_back(ok(topic, paced + ", twice in a training step" + all_exchanges));
   } else if (wanted_s > 0 && period_s > slowed_factor * wanted_s) {
-    findings.push_back(warning(topic, fmt::format("{} instead of {}", paced, period_text(wanted_s)),
+    findings.push_back(warning(topic, fmt::format("{} instead of {}{}", paced, period_text(wanted_s), all_exchanges),
                                fmt::format("gossip keeps to its share of {}: a larger [gossip] {} allows it more",
                                            of_network ? "the network" : "the training's time",
                                            of_network ? "bandwidth_share" : "time_share")));
   } else {
-    findings.push_back(ok(topic, paced));
+    findings.push_back(ok(topic, paced + all_exchanges));
   }
-  const double clock = number_of(job, "clock");
-  const double all = number_of(job, "global_clock");
-  findings.push_back(ok(topic, fmt::format("{}; it trained {} samples in the {:.3g} s of this look",
-                                           clocks_text(clock, all), count_text(pace.own_samples), pace.elapsed_s)));
+  findings.push_back(ok(topic, own_pace_text(look, job, pace)));
   if (const double per_s = number_of(job, "mixing_per_s"); per_s > 0)
     findings.push_back(
         ok(topic, fmt::format("exchanges halve the differences between replicas in {}; spectral gap {:.2g} "
@@ -274,9 +301,9 @@ std::vector<Finding> explain(const Look& earlier, const Look& later, const std::
   std::vector<Finding> findings;
   const bool own = id == later.node.at("node").get<std::string>();
   const double elapsed_s = later.at_s - earlier.at_s;
-  const auto trained = [](const json* before, const json* now) {
+  const auto growth = [](const json* before, const json* now, const char* member) {
     if (before == nullptr || now == nullptr) return 0.0;
-    return std::max(0.0, number_of(*now, "clock") - number_of(*before, "clock"));
+    return std::max(0.0, number_of(*now, member) - number_of(*before, member));
   };
   bool linked = false;
   if (own) {
@@ -287,17 +314,26 @@ std::vector<Finding> explain(const Look& earlier, const Look& later, const std::
   }
   for (const json& job : later.jobs) {
     const json* before = with(earlier.jobs, "job", job.value("job", ""));
-    PaceOfNode pace{.elapsed_s = elapsed_s, .own_samples = trained(before, &job)};
+    const json partners = job.value("partners", json::array());
+    const json partners_before = before == nullptr ? json::array() : before->value("partners", json::array());
+    const auto trained = [&](const std::string& node) {
+      return growth(with(partners_before, "node", node), with(partners, "node", node), "clock");
+    };
+    PaceOfNode pace{.elapsed_s = elapsed_s,
+                    .own_samples = growth(before, &job, "clock"),
+                    .own_exchanges = growth(before, &job, "exchanges")};
     if (own) {
+      for (const json& partner : partners) {
+        const double samples = text_of(partner, "state") == "running" ? trained(partner.at("node")) : 0;
+        if (samples <= pace.fastest_samples) continue;
+        pace.fastest = partner.at("node");
+        pace.fastest_samples = samples;
+      }
       explain_own_job(later, job, pace, findings);
       add_watched(later, "", job.value("job", ""), findings);
     } else if (linked) {
-      const json none = json::array();
-      const json* partner = with(job.contains("partners") ? job.at("partners") : none, "node", id);
-      const json* partner_before =
-          before == nullptr || !before->contains("partners") ? nullptr : with(before->at("partners"), "node", id);
-      pace.its_samples = trained(partner_before, partner);
-      explain_partner(job, partner, pace, findings);
+      pace.its_samples = trained(id);
+      explain_partner(job, with(partners, "node", id), pace, findings);
     }
     if (!own) add_watched(later, id, job.value("job", ""), findings);
   }

@@ -82,6 +82,7 @@ struct Scene {
   [[nodiscard]] std::vector<Finding> explained(const std::string& id, double its_per_s = 400) const {
     Scene earlier = *this;
     earlier.job.clock -= 1600;
+    earlier.job.exchanges -= 88;
     earlier.job.partners[0].clock -= static_cast<std::uint64_t>(4 * its_per_s);
     Scene later = *this;
     later.node.findings = watched();
@@ -119,13 +120,37 @@ TEST_CASE("explain finds nothing where all is well") {
 TEST_CASE("explain tells why a node is behind") {
   Scene scene;
   scene.job.partners[0].clock = 5'000;
-  CHECK_THAT(trouble(scene.explained(its_id, 100)),
-             Contains("behind by 5000 of 10000 samples (50 %); it trained 400 samples in the 4 s of this look, this "
-                      "node 1600 -> its machine is slower"));
+  CHECK_THAT(
+      trouble(scene.explained(its_id, 100)),
+      Contains("behind the job's clock by 5000 of 10000 samples (50 %), and behind this node's; its clock is 5000, "
+               "this node's 10000, the job's 10000; it trained 400 samples in the 4 s of this look, this "
+               "node 1600 -> its machine is slower"));
   CHECK_THAT(trouble(scene.explained(its_id, 0)),
              Contains("its steps take longer than the") && Contains("stands still"));
   CHECK(trouble(scene.explained(its_id, 390)).empty());  // nothing is wrong now
-  CHECK_THAT(as_text(scene.explained(its_id, 390), false), Contains("or is a little slower"));
+  CHECK_THAT(as_text(scene.explained(its_id, 390), false), Contains("or is a little slower than others"));
+}
+
+TEST_CASE("explain tells a node that is faster than this one, and behind the job's clock only, from a slow one") {
+  Scene scene;
+  scene.job.clock = 2'000;
+  scene.job.global_clock = 15'000;
+  scene.job.partners[0].clock = 9'300;
+  scene.job.partners[1].clock = 71'000;
+  const std::string faster = as_text(scene.explained(its_id, 2000), false);
+  CHECK_THAT(faster,
+             Contains("behind the job's clock by 5700 of 15000 samples (38 %), not behind this node's; its clock is "
+                      "9300, this node's 2000, the job's 15000; it trained 8000 samples in the 4 s of this "
+                      "look, this node 1600: it is faster than this node, and another is faster still"));
+  CHECK_THAT(faster, !Contains("slower"));
+  CHECK_THAT(as_text(scene.explained(third_id), false),
+             Contains("its clock is 71000, this node's 2000, the job's 15000; it trained") && !Contains("behind"));
+  // This node says how much slower it is than the fastest.
+  CHECK_THAT(
+      as_text(scene.explained(own_id, 2000), false),
+      Contains("its clock is 2000, the job's 15000, that of right 9300; it trained 1600 samples in the 4 s of this "
+               "look, right 8000: this node is 5 times slower"));
+  CHECK_THAT(as_text(scene.explained(own_id, 400), false), !Contains("slower"));
 }
 
 TEST_CASE("explain tells why a node is silent") {
@@ -162,7 +187,8 @@ TEST_CASE("explain tells what is wrong between two replicas") {
     return trouble(scene.explained(its_id));
   };
   CHECK_THAT(found([](auto& partner) { partner.state = "absent"; }), Contains("does not run this job"));
-  CHECK_THAT(found([](auto& partner) { partner.state = "other layout"; }), Contains("another model under this name"));
+  CHECK_THAT(found([](auto& partner) { partner.state = "other layout"; }),
+             Contains("runs a job of this name with another layout") && Contains("share_second_moments"));
   CHECK(found([](auto& partner) { partner.state = "joining"; }).empty());
   CHECK_THAT(found([](auto& partner) { partner.busy = 300; }), Contains("asked more than it can answer"));
   CHECK_THAT(found([](auto& partner) { partner.consensus = 0.05; }),
@@ -188,7 +214,10 @@ TEST_CASE("explain takes a period that follows from long steps for what it shoul
   Scene scene;
   scene.job.period_s = 4;
   scene.job.period_limit = "step";
-  CHECK_THAT(as_text(scene.explained(own_id), false), Contains("every 4.0 s, twice in a training step"));
+  CHECK_THAT(
+      as_text(scene.explained(own_id), false),
+      Contains("this node begins an exchange of each fragment every 4.0 s, twice in a training step; with those that "
+               "others began, it had 88 exchanges in this look"));
   CHECK_THAT(trouble(scene.explained(own_id)), !Contains("every 4.0 s"));
 }
 

@@ -103,7 +103,7 @@ void AddressBook::postpone(BookEntry& entry, TimeUs now, gossip::Random& random)
 
 void AddressBook::hurry(TimeUs now) {
   for (auto& [text, entry] : entries_) {
-    entry.wait = 0;
+    entry.wait = entry.unsteady_wait = 0;
     entry.next_attempt = std::min(entry.next_attempt, now);
   }
 }
@@ -121,8 +121,11 @@ void AddressBook::link_up(const NodeId& node, TimeUs now) {
 void AddressBook::link_down(const NodeId& node, TimeUs now, gossip::Random& random) {
   for (auto& [text, entry] : entries_) {
     if (entry.node != node) continue;
+    const bool was_steady = now - entry.alive_at >= options_.backoff_most_us;
+    entry.wait = was_steady ? 0 : entry.unsteady_wait;
     entry.alive_at = now;
     postpone(entry, now, random);
+    entry.unsteady_wait = entry.wait;
   }
 }
 

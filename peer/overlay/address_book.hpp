@@ -1,6 +1,6 @@
 // Decides which addresses to dial, and when. Configured addresses are always kept, and learned ones until they have
 // failed for a while. An address is dialled only while it is wanted. Back-off between attempts doubles each time, with
-// jitter.
+// jitter. It also doubles from link to link while none lasts longer than the longest back-off.
 //
 // Pure: time, randomness and results come in as arguments. One owner, one thread.
 
@@ -32,8 +32,9 @@ struct BookEntry {
   bool failed_once = false;
   bool dialling = false;
   TimeUs next_attempt = 0;
-  TimeUs alive_at = 0;  ///< when it was learned, or last linked
-  TimeUs wait = 0;      ///< the back-off before jitter; 0: no attempt has failed since the last link
+  TimeUs alive_at = 0;       ///< when it was learned, or last linked
+  TimeUs wait = 0;           ///< the back-off before jitter; 0: no attempt has failed since the last link
+  TimeUs unsteady_wait = 0;  ///< the back-off after the last link, if that was short; 0: none was
   std::string last_error;
 };
 

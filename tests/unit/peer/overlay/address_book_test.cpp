@@ -55,6 +55,36 @@ TEST_CASE("a configured address is dialled at once, then later and later, with j
   CHECK(book.take_due(now + 100 * us_per_ms, 10, nobody).size() == 1);
 }
 
+TEST_CASE("the back-off doubles from link to link while they are short, and begins anew after one that lasts") {
+  AddressBook book({}, id(9));
+  gossip::Random random(1);
+  book.set_configured({at(1)}, 0);
+  TimeUs now = 0;
+  const auto wait_after_link_of = [&](TimeUs lasting) {
+    REQUIRE(book.take_due(now, 10, nobody).size() == 1);
+    book.identified(at(1), id(1));
+    book.link_up(id(1), now);
+    now += lasting;
+    book.link_down(id(1), now, random);
+    const TimeUs waits = book.entries().at(at(1).text()).next_attempt - now;
+    now += waits;
+    return waits;
+  };
+  // back-off / ms, each halved at most by jitter
+  for (const TimeUs most : {100, 200, 400, 800, 1600, 3200, 5000, 5000}) {
+    const TimeUs waits = wait_after_link_of(50 * us_per_ms);
+    CHECK(waits >= most * us_per_ms / 2);
+    CHECK(waits <= most * us_per_ms);
+  }
+  CHECK(wait_after_link_of(5 * us_per_s) <= 100 * us_per_ms);
+  // Attempts that failed before the first link do not count.
+  (void)book.take_due(now, 10, nobody);
+  for (int i = 0; i < 9; ++i)
+    (void)book.failed(at(1), "no answer", now, random);
+  now = book.entries().at(at(1).text()).next_attempt;
+  CHECK(wait_after_link_of(5 * us_per_s) <= 100 * us_per_ms);
+}
+
 TEST_CASE("where this machine has moved nothing waits any longer, and waits begin anew") {
   AddressBook book({}, id(9));
   gossip::Random random(1);

@@ -68,10 +68,7 @@ void ClaimAttempt::open_socket(const Address& endpoint) {
   socket_ = std::make_shared<PolledSocket>(loop_, context_, zmq::socket_type::dealer);
   zmq::socket_t& socket = socket_->socket();
   use_curve(socket, invitation_.listening_key, identity_.keys);
-  prepare(socket, {.to = endpoint,
-                   .interface = interface_,
-                   .handshake_timeout_ms = static_cast<int>(claim_answer_timeout.count()),
-                   .max_frame_bytes = max_header_bytes});
+  prepare(socket, {.to = endpoint, .interface = interface_, .max_frame_bytes = max_header_bytes});
   const auto weak = weak_from_this();
   static std::atomic<std::uint64_t> sockets_opened = 0;  // the name of an earlier attempt may still be taken
   const std::string place = "inproc://claim-" + std::to_string(++sockets_opened);
@@ -118,11 +115,8 @@ void ClaimAttempt::note_event(SocketEvent event) {
     case ZMQ_EVENT_HANDSHAKE_SUCCEEDED:
       phase_ = Phase::secured;
       return;
-    case ZMQ_EVENT_DISCONNECTED:
-      if (phase_ == Phase::secured) return disconnected();
-      [[fallthrough]];
-    default:
-      ask_who_answers();
+    default:  // it failed, or ended
+      phase_ == Phase::secured ? disconnected() : ask_who_answers();
   }
 }
 
@@ -133,6 +127,7 @@ void ClaimAttempt::ask_who_answers() {
     if (!self || self->closed_) return;
     std::string text = not_a_node(greeting, self->invitation_.addresses[self->index_]);
     if (!text.empty()) return self->next_address(std::move(text), false);
+    if (greeting.speaker != Greeting::Speaker::zeromq) return self->next_address(broken_handshake(self->here()), true);
     self->next_address("the node at " + self->here() +
                            " does not know this invitation: its cluster has another key by now, or it belongs to "
                            "another cluster; ask for a new invitation (gossamerctl invite)",

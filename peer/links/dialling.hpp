@@ -17,7 +17,6 @@ namespace gossamer::peer {
 struct Dialling {
   const Address& to;
   const std::string& interface;  ///< empty: any
-  int handshake_timeout_ms;
   std::size_t max_frame_bytes;
 };
 
@@ -54,7 +53,8 @@ inline void prepare(zmq::socket_t& socket, const Dialling& dialling) {
   // away unread messages, such as a goodbye, when a connection ends.
   static constexpr std::chrono::milliseconds reconnect_after = std::chrono::hours(1);
   socket.set(zmq::sockopt::reconnect_ivl, static_cast<int>(reconnect_after.count()));
-  socket.set(zmq::sockopt::handshake_ivl, dialling.handshake_timeout_ms);
+  // The dialler's own timer ends a silent handshake. ZeroMQ's would tell silence and a refused key alike.
+  socket.set(zmq::sockopt::handshake_ivl, 0);
   socket.set(zmq::sockopt::maxmsgsize, static_cast<std::int64_t>(dialling.max_frame_bytes));
   if (!dialling.interface.empty()) socket.set(zmq::sockopt::bindtodevice, dialling.interface);
   if (dialling.to.is_ipv6()) socket.set(zmq::sockopt::ipv6, true);

@@ -46,13 +46,18 @@ std::string not_a_node(const Greeting& greeting, const Address& address) {
   return {};
 }
 
+std::string broken_handshake(const std::string& where) {
+  return "the connection to " + where +
+         " ended before its handshake was done: the node there stalls or has no room for more connections, or "
+         "something on the way cuts them; the next attempt may show more";
+}
+
 void GreetingProbe::start(const Address& endpoint, const std::string& interface) {
   const auto weak = weak_from_this();
   timer_.expires_after(greeting_patience);
   timer_.async_wait([weak](const asio::error_code& error) {
     const auto self = weak.lock();
-    if (!error && self)
-      self->end(self->connected_ ? greeting_of({self->bytes_.data(), self->read_bytes_}) : Greeting{});
+    if (!error && self) self->end(self->heard());
   });
   asio::error_code error;
   const auto host = asio::ip::make_address(endpoint.host, error);
@@ -74,10 +79,14 @@ void GreetingProbe::read() {
     const auto self = weak.lock();
     if (!self || !self->handler_) return;
     self->read_bytes_ += count;
-    const Greeting greeting = greeting_of({self->bytes_.data(), self->read_bytes_});
+    const Greeting greeting = self->heard();
     const bool is_clear = greeting.speaker == Greeting::Speaker::zeromq || greeting.speaker == Greeting::Speaker::other;
     return ended || is_clear ? self->end(greeting) : self->read();
   });
+}
+
+Greeting GreetingProbe::heard() const {
+  return connected_ ? greeting_of({bytes_.data(), read_bytes_}) : Greeting{};
 }
 
 void GreetingProbe::end(const Greeting& greeting) {

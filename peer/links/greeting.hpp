@@ -45,6 +45,9 @@ struct Greeting {
 /// If the greeting shows that the port is no node's: text that says so, and what to look at. Otherwise empty.
 [[nodiscard]] std::string not_a_node(const Greeting& greeting, const Address& address);
 
+/// Says that a handshake has ended and that nothing shows why. `where`: the address that was dialled.
+[[nodiscard]] std::string broken_handshake(const std::string& where);
+
 class GreetingProbe : public std::enable_shared_from_this<GreetingProbe> {
  public:
   using Handler = std::function<void(const Greeting&)>;
@@ -53,6 +56,8 @@ class GreetingProbe : public std::enable_shared_from_this<GreetingProbe> {
 
   /// `endpoint` is numeric. `interface`: as for all connections of the node.
   void start(const Address& endpoint, const std::string& interface);
+  /// What has been heard so far.
+  [[nodiscard]] Greeting heard() const;
   /// The handler is not called any more.
   void cancel();
 

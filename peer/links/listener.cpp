@@ -422,6 +422,8 @@ void Listener::note(SocketEvent event) {
 /// connection, with its descriptor. If a connection does not begin with the signature of ZeroMQ's protocol, only its
 /// end is told.
 void Listener::note_end(int descriptor) {
+  // A breach of the protocol after the handshake goes by this name, too, and must not be held against another.
+  const auto handshake = std::exchange(handshake_, std::nullopt);
   auto ended = connections_.closed(descriptor);
   if (vanished_.erase(descriptor) > 0 && !ended) ended.emplace();
   if (ended && ended->admitted) {
@@ -429,7 +431,6 @@ void Listener::note_end(int descriptor) {
     return handlers_.lost_connection();
   }
   if (ended && ended->spoke) return;
-  const auto handshake = std::exchange(handshake_, std::nullopt);
   if (!ended || handshake == HandshakeFailure::gave_up) return;
   if (handshake) return handlers_.handshake_failed(ended->end.host, *handshake);
   if (secured_and_silent_ > 0) {

@@ -78,7 +78,7 @@ std::optional<LinkFailure> OutgoingLink::expire() {
   close(0);
   const std::string where = options_.address.text();
   const Phase phase = end(Channel::control).phase;
-  if (greeting_probe_) return failure_of({});
+  if (greeting_probe_) return failure_of(greeting_probe_->heard());
   if (phase == Phase::dialled) {
     return LinkFailure{.kind = LinkFailure::Kind::unreachable, .text = "nobody answers at " + where};
   }
@@ -108,10 +108,9 @@ void OutgoingLink::open_socket(Channel channel) {
   } else {
     use_curve(socket, keys_.all()[key_index_].listening_keys().public_key, identity_.keys);
   }
-  prepare(socket, {.to = endpoints_[endpoint_index_],
-                   .interface = options_.interface,
-                   .handshake_timeout_ms = options_.connect_timeout_ms,
-                   .max_frame_bytes = max_wire_frame_bytes});
+  prepare(
+      socket,
+      {.to = endpoints_[endpoint_index_], .interface = options_.interface, .max_frame_bytes = max_wire_frame_bytes});
   socket.set(zmq::sockopt::connect_timeout, options_.connect_timeout_ms);
   const int high_water = options_.high_water_messages[static_cast<std::size_t>(channel)];
   socket.set(zmq::sockopt::sndhwm, high_water);
@@ -253,12 +252,16 @@ void OutgoingLink::note_event(Channel channel, SocketEvent event) {
   switch (event.kind) {
     case ZMQ_EVENT_CONNECTED:
       end(channel).reach(Phase::connected);
+      end(channel).connected_at = std::chrono::steady_clock::now();
       return;
     case ZMQ_EVENT_HANDSHAKE_SUCCEEDED:
       end(channel).reach(Phase::secured);
       return;
-    case ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL:
     case ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL:
+      // ZeroMQ gives this name to any breach of its protocol, also long after the handshake.
+      end(channel).phase < Phase::secured ? handshake_failed(channel) : broke(channel);
+      return;
+    case ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL:
       handshake_failed(channel);
       return;
     case ZMQ_EVENT_HANDSHAKE_FAILED_AUTH:
@@ -301,15 +304,24 @@ void OutgoingLink::unreachable(Channel channel) {
   lost(channel, LinkFailure::Kind::unreachable, "nobody answers at " + options_.address.text());
 }
 
+void OutgoingLink::broke(Channel channel) {
+  lost(channel, LinkFailure::Kind::disconnected,
+       "what came from " + options_.address.text() +
+           " is not as it was sent: something on the way changes, drops or repeats bytes; look for a proxy or a "
+           "faulty device between");
+}
+
 void OutgoingLink::handshake_failed(Channel channel) {
+  // A node that does not hold the key ends the handshake within a round trip.
+  refused_slowly_ = refused_slowly_ || std::chrono::steady_clock::now() - end(channel).connected_at > greeting_patience;
   if (channel == Channel::control && key_index_ + 1 < keys_.all().size()) {
     ++key_index_;
     retry_control();
     return;
   }
   if (channel == Channel::control) return ask_who_answers();
-  LinkFailure failure = failure_of({});
-  lost(channel, failure.kind, std::move(failure.text));
+  // The key is right, since control has used it.
+  lost(channel, LinkFailure::Kind::disconnected, broken_handshake(options_.address.text()));
 }
 
 void OutgoingLink::ask_who_answers() {
@@ -327,6 +339,8 @@ void OutgoingLink::ask_who_answers() {
 LinkFailure OutgoingLink::failure_of(const Greeting& greeting) const {
   if (std::string text = not_a_node(greeting, options_.address); !text.empty())
     return {.kind = LinkFailure::Kind::not_a_node, .text = std::move(text)};
+  if (greeting.speaker != Greeting::Speaker::zeromq || refused_slowly_)
+    return {.kind = LinkFailure::Kind::disconnected, .text = broken_handshake(options_.address.text())};
   return {.kind = LinkFailure::Kind::handshake,
           .text = "the node at " + options_.address.text() +
                   " does not hold our cluster key (or this node does not hold its key), or it is no Gossamer node; "

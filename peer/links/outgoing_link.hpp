@@ -34,13 +34,13 @@ struct LinkFailure {
   enum class Kind {
     unresolved,    ///< no address for that host name
     unreachable,   ///< nobody answers there
-    handshake,     ///< the CURVE handshake failed with every key of the ring
+    handshake,     ///< every key of the ring was refused
     not_a_node,    ///< another program has the port
     denied,        ///< the other end's doorkeeper denies this node
     rejected,      ///< the other end said so, with `reason`
     bad_welcome,   ///< the other end is not who it says it is, or talks nonsense
     timeout,       ///< no link within the time for an attempt
-    disconnected,  ///< the connection ended
+    disconnected,  ///< the connection ended, or broke
     resources,     ///< this process has no more sockets
   };
   Kind kind = Kind::unreachable;
@@ -107,6 +107,7 @@ class OutgoingLink : public std::enable_shared_from_this<OutgoingLink> {
     std::shared_ptr<PolledSocket> events;
     Hello hello;
     Phase phase = Phase::dialled;
+    std::chrono::steady_clock::time_point connected_at;
 
     /// A welcome may be read before the event that the handshake is done, which comes by another socket.
     void reach(Phase next) { phase = std::max(phase, next); }
@@ -127,6 +128,7 @@ class OutgoingLink : public std::enable_shared_from_this<OutgoingLink> {
   void note_event(Channel channel, SocketEvent event);
   void disconnected(Channel channel);
   void unreachable(Channel channel);
+  void broke(Channel channel);
   void handshake_failed(Channel channel);
   void ask_who_answers();
   [[nodiscard]] LinkFailure failure_of(const Greeting& greeting) const;
@@ -142,6 +144,7 @@ class OutgoingLink : public std::enable_shared_from_this<OutgoingLink> {
   OutgoingLinkEvents& events_;
   asio::ip::tcp::resolver resolver_;
   std::shared_ptr<GreetingProbe> greeting_probe_;  ///< set once every key has failed
+  bool refused_slowly_ = false;  ///< a handshake was ended later than a node ends one because of its key
   asio::steady_timer goodbye_timer_;
   asio::steady_timer sealing_timer_;
   std::vector<Address> endpoints_;  ///< numeric

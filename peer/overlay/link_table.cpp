@@ -48,6 +48,12 @@ const NodeRecord* LinkTable::find(const NodeId& node) const {
   return known == nodes_.end() ? nullptr : &known->second;
 }
 
+void LinkTable::note_failure(const std::string& address, const std::optional<NodeId>& node, const std::string& why) {
+  for (auto& [id, record] : nodes_) {
+    if (node ? id == *node : record.address == address) record.last_error = why;
+  }
+}
+
 LinkPtr LinkTable::link_to(const NodeId& node) const {
   const NodeRecord* record = find(node);
   return record == nullptr ? nullptr : record->link;

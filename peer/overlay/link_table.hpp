@@ -102,7 +102,7 @@ struct NodeRecord {
   bool dead = false;
   TimeUs down_since = 0;
   TimeUs banned_until = 0;
-  std::string last_error;
+  std::string last_error;  ///< why there is no link: the newest reason
   Traffic traffic;
 };
 
@@ -128,6 +128,8 @@ class LinkTable {
   /// Null if the node is not known.
   [[nodiscard]] NodeRecord* find(const NodeId& node);
   [[nodiscard]] const NodeRecord* find(const NodeId& node) const;
+  /// Notes why there is no link to who is at this address: to `node`, or if that is not known, to whoever told it.
+  void note_failure(const std::string& address, const std::optional<NodeId>& node, const std::string& why);
   /// The link to this node that is up, or null.
   [[nodiscard]] LinkPtr link_to(const NodeId& node) const;
   [[nodiscard]] bool is_linked(const NodeId& node) const { return link_to(node) != nullptr; }

@@ -155,8 +155,7 @@ bool Links::introduced(OutgoingLink& outgoing, const Welcome& welcome) {
     if (objection) obstacle = "the node at " + outgoing.address().text() + " is not let in: " + *objection;
   }
   if (!obstacle.empty()) {
-    ++self_.counters.attempts_failed;
-    if (book_.failed(outgoing.address(), obstacle, self_.now(), self_.random)) self_.log->warn("{}", obstacle);
+    if (note_failure(outgoing.address(), obstacle)) self_.log->warn("{}", obstacle);
   }
   // The link is needless if the node is this one or is linked already, or if both have dialled and the other node's
   // link stays (Strangers::admit_bulk()).
@@ -203,10 +202,16 @@ void Links::attempt_failed(const OutgoingLink& outgoing, const LinkFailure& fail
   } else if (rejected && failure.reason == RejectReason::duplicate) {
     book_.released(outgoing.address(), self_.now(), self_.random);
   } else {
-    ++self_.counters.attempts_failed;
-    const bool news = book_.failed(outgoing.address(), failure.text, self_.now(), self_.random);
+    const bool news = note_failure(outgoing.address(), failure.text);
     self_.log->log(news ? spdlog::level::warn : spdlog::level::debug, "no link: {}", failure.text);
   }
+}
+
+/// True if the reason differs from the last one there.
+bool Links::note_failure(const Address& address, const std::string& why) {
+  ++self_.counters.attempts_failed;
+  table_.note_failure(address.text(), book_.node_at(address.text()), why);
+  return book_.failed(address, why, self_.now(), self_.random);
 }
 
 // --- what becomes of links and nodes --------------------------------------------------------------------------------
@@ -288,6 +293,9 @@ void Links::end(const LinkPtr& link, const std::string& reason) {
     book_.link_down(link->node, self_.now(), self_.random);
     self_.log->info("link to {} {} is down: {}", link->node.brief(), record->name, reason);
     roster_->link_down(link->node, self_.now());
+  } else if (NodeRecord* record = table_.find(link->node);
+             record != nullptr && !link->dialled_by_us() && record->last_error.empty()) {
+    record->last_error = reason;
   }
   // A denied node will not come back, so nothing should wait for it.
   const bool gone = was_up && roster_->membership().considers_gone(link->node);
@@ -342,7 +350,7 @@ std::string Links::tend(Link& link) {
     // Each connection takes about five round trips; bulk is connected once the nodes have introduced themselves.
     const TimeUs connections = link.node == NodeId{} ? 1 : 2;
     if (self_.now() - link.opened < connections * self_.options.attempt_timeout_ms * us_per_ms) return {};
-    if (!link.outgoing) return "the other end did not finish its dialling";
+    if (!link.outgoing) return unfinished;
     const auto failure = link.outgoing->expire();
     if (!failure) return {};
     attempt_failed(*link.outgoing, *failure);

@@ -16,6 +16,9 @@
 
 namespace gossamer::peer {
 
+/// Why a link ends that another node began to dial.
+inline constexpr const char* unfinished = "the other end did not finish its dialling; its log says why";
+
 class Links final : public OutgoingLinkEvents, private Roster::Host {
  public:
   Links(OverlaySelf& self, LinkTable& table, Sender& sender, Listener& listener, AddressBook& book,
@@ -66,6 +69,7 @@ class Links final : public OutgoingLinkEvents, private Roster::Host {
   void delivered(OutgoingLink& outgoing, Channel channel, Delivery&& delivery) override;
   void failed(OutgoingLink& outgoing, const LinkFailure& failure) override;
   void attempt_failed(const OutgoingLink& outgoing, const LinkFailure& failure);
+  [[nodiscard]] bool note_failure(const Address& address, const std::string& why);
 
   // What becomes of links and nodes.
   void bring_up(const LinkPtr& link);

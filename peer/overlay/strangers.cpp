@@ -45,7 +45,14 @@ void Strangers::receive(Arrival&& arrival) {
   if (!refusal) {
     refusal = hello->channel == Channel::control ? admit_control(*hello, arrival) : admit_bulk(*hello, arrival);
   }
-  if (refusal) refuse(arrival, *refusal);
+  if (!refusal) return;
+  refuse(arrival, *refusal);
+  if (hex(hello->public_key) == arrival.user_id && !is_expected(*refusal))
+    table_.note_failure({}, node_id(hello->public_key), "it is turned away here: " + refusal->text);
+}
+
+bool Strangers::is_expected(const Refusal& refusal) {
+  return refusal.reason == RejectReason::self || refusal.reason == RejectReason::duplicate;
 }
 
 std::optional<Strangers::Refusal> Strangers::refusal_of(const Hello& hello, const Arrival& arrival) {
@@ -90,7 +97,7 @@ std::optional<Strangers::Refusal> Strangers::admit_control(const Hello& hello, c
   const NodeId node = node_id(hello.public_key);
   links_.end_those([&](const Link& link) {
     const bool half_done = link.node == node && !link.dialled_by_us() && !link.is_up();
-    return std::string(half_done ? "dialled anew" : "");
+    return std::string(half_done ? unfinished : "");
   });
   if (table_.links().size() >= self_.options.max_links || table_.record_of(node, self_.now()) == nullptr) {
     return Refusal{RejectReason::full, "no room for another link"};
@@ -156,8 +163,7 @@ bool Strangers::welcome(const Hello& hello, const Arrival& arrival, const LinkPt
 }
 
 void Strangers::refuse(const Arrival& arrival, const Refusal& refusal) {
-  const bool expected = refusal.reason == RejectReason::self || refusal.reason == RejectReason::duplicate;
-  if (!expected) {
+  if (!is_expected(refusal)) {
     ++self_.counters.admissions_refused;
     if (self_.log_throttle.take(self_.now()))
       self_.log->warn("turned away a node at {}: {}", arrival.host, refusal.text);

@@ -31,6 +31,8 @@ class Strangers {
     RejectReason reason;
     std::string text;
   };
+  /// True if healthy nodes are refused for this reason as well.
+  [[nodiscard]] static bool is_expected(const Refusal& refusal);
   [[nodiscard]] std::optional<Refusal> refusal_of(const Hello& hello, const Arrival& arrival);
   [[nodiscard]] std::optional<Refusal> refusal_of(const InvitationClaim& claim, const Arrival& arrival);
   [[nodiscard]] std::optional<Refusal> admit_control(const Hello& hello, const Arrival& arrival);

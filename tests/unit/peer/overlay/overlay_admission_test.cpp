@@ -158,6 +158,75 @@ TEST_CASE("another program at a member's port is told for what it is, once") {
     CHECK(link.last_error.find("usual port is 26746") != std::string::npos);
 }
 
+TEST_CASE("a port that takes connections and says nothing is told as that, each time") {
+  asio::io_context loop;
+  asio::ip::tcp::acceptor silent(loop, {asio::ip::address_v4::loopback(), 0});  // the system takes the connections
+  OverlaySettings options = with_peers({"tcp://127.0.0.1:" + std::to_string(silent.local_endpoint().port())});
+  options.attempt_timeout_ms = 200;
+  const auto b = Node::started(loop, new_keys(), options);
+  for (std::uint64_t attempt = 1; attempt <= 6; ++attempt) {
+    run_until(loop, [&] { return b->overlay->counters().attempts_failed >= attempt; });
+    CHECK(b->overlay->links().at(0).last_error.find("says nothing that a node would say") != std::string::npos);
+  }
+  CHECK(b->logged("cluster key") == 0);
+}
+
+TEST_CASE("a handshake that ends late is not told as another key") {
+  asio::io_context loop;
+  asio::ip::tcp::acceptor acceptor(loop, {asio::ip::address_v4::loopback(), 0});
+  // ZMTP 3.1's greeting (RFC 37) of a server with CURVE.
+  std::string greeting("\xff\0\0\0\0\0\0\0\1\x7f\3\1CURVE", 17);
+  greeting.resize(32);
+  greeting.push_back(1);
+  greeting.resize(64);
+  std::vector<std::shared_ptr<asio::ip::tcp::socket>> taken;
+  std::function<void()> accept = [&] {
+    acceptor.async_accept([&](const asio::error_code& error, asio::ip::tcp::socket socket) {
+      if (error) return;
+      asio::error_code ignored;
+      asio::write(socket, asio::buffer(greeting), ignored);
+      taken.push_back(std::make_shared<asio::ip::tcp::socket>(std::move(socket)));
+      const auto timer = std::make_shared<asio::steady_timer>(loop, greeting_patience + std::chrono::milliseconds(100));
+      timer->async_wait([timer, socket = taken.back()](const asio::error_code&) {
+        asio::error_code failed;
+        socket->close(failed);
+      });
+      accept();
+    });
+  };
+  accept();
+  const auto b = Node::started(loop, new_keys(),
+                               with_peers({"tcp://127.0.0.1:" + std::to_string(acceptor.local_endpoint().port())}));
+  run_until(loop, [&] { return b->overlay->counters().attempts_failed == 1; });
+  CHECK(b->overlay->links().at(0).last_error.find("ended before its handshake was done") != std::string::npos);
+  CHECK(b->logged("cluster key") == 0);
+}
+
+TEST_CASE("of a link that is down the newest reason is told, at both ends") {
+  asio::io_context loop;
+  const ClusterKeys keys = new_keys();
+  OverlaySettings options = quick_options();
+  options.membership.suspicion_mult = 10'000;
+  const auto a = Node::started(loop, keys, options);
+  options.peers = {a->overlay->address()};
+  options.incarnation = 2;
+  auto b = Node::started(loop, keys, options);
+  run_until(loop, [&] { return a->linked(*b) && b->linked(*a); });
+  b->overlay.reset();
+  run_until(loop, [&] { return a->count("down", *b) == 1; });
+  // Another daemon with the same key, started earlier.
+  options.incarnation = 1;
+  const auto earlier = Node::started(loop, keys, options, b->identity);
+  run_until(loop, [&] {
+    return a->link(*b).last_error.find("turned away here: another daemon with this node's key") != std::string::npos;
+  });
+
+  const auto c = Node::started(loop, keys, with_peers({a->overlay->address()}));
+  run_until(loop, [&] { return a->linked(*c) && c->linked(*a); });
+  a->overlay->set_denied({c->id});
+  run_until(loop, [&] { return c->link(*a).last_error.find("denies this node") != std::string::npos; });
+}
+
 TEST_CASE("a program that takes our port for another's is told once for its host, and counted") {
   asio::io_context loop;
   const auto a = Node::started(loop, new_keys());

@@ -118,9 +118,59 @@ TEST_CASE("silence ends a link, and it comes back with the wire") {
   run_until(loop, [&] { return a->count("dead", *b) == 1 && b->count("dead", *a) == 1; });
   // The node that noticed first has closed the connection. The other may see that before it notices the silence.
   CHECK((a->last_reason.starts_with("silent") || b->last_reason.starts_with("silent")));
+  // What is told of the link is the newest reason why there is none.
+  run_until(loop,
+            [&] { return b->link(*a).last_error.find("says nothing that a node would say") != std::string::npos; });
+  const auto failed = b->overlay->counters().attempts_failed;
+  run_until(loop, [&] { return b->overlay->counters().attempts_failed >= failed + 4; });
+  CHECK(b->logged("cluster key") == 0);
   relay.silent = false;
   run_until(loop, [&] { return a->linked(*b) && b->linked(*a); });
   CHECK(a->count("up", *b) >= 2);
+}
+
+TEST_CASE("a connection that somebody on the way breaks is told as that, and not as another key") {
+  const bool control = GENERATE(true, false);
+  asio::io_context loop;
+  OverlaySettings options = quick_options();
+  options.bulk = BulkProtection::curve;
+  options.link_timeout_ms = 300;  // bulk has a heartbeat as often
+  options.backoff_least_ms = 3000;
+  options.backoff_most_ms = 3000;
+  Relay relay(loop);
+  bool tampers = false;
+  relay.tamper = [&](int connection, bool to_listener, std::span<char> bytes) {
+    if (tampers && !to_listener && connection == (control ? 0 : 1)) bytes.back() ^= 1;
+    return Relay::Fate::passes;
+  };
+  const auto [a, b] = started_apart(loop, new_keys(), options, relay);
+  run_until(loop, [&] { return a->linked(*b) && b->linked(*a); });
+  tampers = true;
+  run_until(loop, [&] { return b->count("down", *a) == 1; });
+  CHECK(b->last_reason.find("something on the way changes, drops or repeats bytes") != std::string::npos);
+  CHECK(b->logged("cluster key") == 0);
+}
+
+TEST_CASE("a link that somebody on the way breaks again and again is made ever more rarely") {
+  asio::io_context loop;
+  OverlaySettings options = quick_options();
+  options.bulk = BulkProtection::curve;
+  options.backoff_most_ms = 5000;
+  Relay relay(loop);
+  bool ends = true;
+  relay.tamper = [&](int connection, bool, std::span<char>) {
+    // Every second connection is bulk. A link is cut once it is up.
+    return ends && connection % 2 == 0 && Node::all()[1]->overlay->counters().links_up > std::uint64_t(connection) / 2
+               ? Relay::Fate::ends
+               : Relay::Fate::passes;
+  };
+  const auto [a, b] = started_apart(loop, new_keys(), options, relay);
+  const auto began = std::chrono::steady_clock::now();
+  run_until(loop, [&] { return b->overlay->counters().links_lost == 6; });
+  // The back-off was 20, 40, 80, 160 and 320 ms, each halved at most by jitter.
+  CHECK(std::chrono::steady_clock::now() - began >= std::chrono::milliseconds(310));
+  ends = false;
+  run_until(loop, [&] { return a->linked(*b) && b->linked(*a); });
 }
 
 TEST_CASE("each of a link's two connections has its time to come up") {

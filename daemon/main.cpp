@@ -4,12 +4,16 @@
 // a wrong configuration.
 
 #include <signal.h>
+#include <sys/resource.h>
+
+#include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
 #include <asio/io_context.hpp>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <exception>
 
 #include "daemon/clients/devices.hpp"
 #include "daemon/config/config.hpp"
@@ -32,6 +36,12 @@ using namespace gossamer::daemon;
 constexpr std::chrono::seconds disk_grace{5};
 /// At the end, the daemon waits this long for workers. A processor finishes a task within a second, a GPU may hang.
 constexpr std::chrono::seconds gpu_grace{5};
+
+/// With less than this the daemon cannot start, or would soon be without: it takes thirty descriptors itself, two for
+/// each link and three for each training process; and its threads' stacks take most of the addresses. ZeroMQ ends the
+/// process when it lacks either.
+constexpr rlim_t least_open_files = 64;
+constexpr rlim_t least_address_bytes = 256 << 20;
 
 enum ExitStatus { clean = 0, cannot_start = 1, wrong_usage = 2 };
 
@@ -58,6 +68,27 @@ int fail(ExitStatus status, const std::string& message) {
   return status;
 }
 
+/// Raises the limit on open files as far as it may be raised. The error names a limit that is too low.
+std::expected<void, std::string> prepare_limits() {
+  rlimit files{};
+  if (::getrlimit(RLIMIT_NOFILE, &files) == 0) {
+    if (files.rlim_max < least_open_files)
+      return std::unexpected(
+          fmt::format("at most {} open files are allowed, and a daemon needs {} or more; raise the hard limit "
+                      "(LimitNOFILE= in systemd, ulimit -Hn in a shell)",
+                      files.rlim_max, least_open_files));
+    files.rlim_cur = files.rlim_max;
+    (void)::setrlimit(RLIMIT_NOFILE, &files);
+  }
+  rlimit addresses{};
+  if (::getrlimit(RLIMIT_AS, &addresses) == 0 && addresses.rlim_cur < least_address_bytes)
+    return std::unexpected(
+        fmt::format("at most {} MiB of addresses are allowed, and a daemon needs {} or more; raise the limit (LimitAS= "
+                    "in systemd, ulimit -v in a shell), or bound its memory by MemoryMax= instead",
+                    addresses.rlim_cur >> 20, least_address_bytes >> 20));
+  return {};
+}
+
 int serve(const Config& config, const std::string& config_file) {
   std::expected<Log, std::string> log = Log::open(config.log);
   if (!log) return fail(cannot_start, log.error());
@@ -69,6 +100,12 @@ int serve(const Config& config, const std::string& config_file) {
 
   std::expected<StateFolder, std::string> state = StateFolder::open(config.node.state_dir);
   if (!state) return cannot(state.error());
+  for (const std::string& name : state->empty_files()) {
+    logger.warn(
+        "{} is empty: what it held is lost, unless an older gossamerd wrote it so; bring it back from a copy of "
+        "the state folder, or remove it if nothing is missing",
+        (state->path() / name).string());
+  }
   const std::expected<std::filesystem::path, std::string> sockets = socket_folder(config);
   if (!sockets) return cannot(sockets.error());
 
@@ -89,7 +126,7 @@ int serve(const Config& config, const std::string& config_file) {
   const NodeStatus status = (*node)->node_status();
   logger.info("gossamerd {} runs as node {} ({}) at {}; sockets are in {}, state is in {}", GOSSAMER_VERSION,
               status.name, (*node)->id().brief(), status.address, sockets->string(), state->path().string());
-  (*shell)->run();
+  [&]() noexcept { (*shell)->run(); }();  // an exception in the loop is a broken invariant and ends the process
   const bool computed = workers.stop_within(gpu_grace);
   if (!computed) logger.warn("a GPU does not answer: gossamerd ends, and its computation is lost");
   const bool written = checkpoints.stop_within(disk_grace);
@@ -149,5 +186,12 @@ int main(int argc, char** argv) {
   peer::FreedMemory::keep_up_to(default_fragment_elements * sizeof(float) + frame_beside_values);
   ::signal(SIGPIPE, SIG_IGN);
   ::signal(SIGXFSZ, SIG_IGN);  // writing beyond the limit on file sizes is then an error, like a full disk
-  return serve(*config, arguments.config_file);
+  if (const auto enough = prepare_limits(); !enough) return fail(cannot_start, "cannot start: " + enough.error());
+  try {
+    return serve(*config, arguments.config_file);
+  } catch (const std::exception& error) {
+    return fail(cannot_start, fmt::format("cannot start: {}; look at the limits on memory, processes and open files "
+                                          "(MemoryMax=, TasksMax= and LimitNOFILE= in systemd, ulimit -a in a shell)",
+                                          error.what()));
+  }
 }

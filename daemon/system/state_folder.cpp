@@ -28,6 +28,9 @@ const char* advice(int error) {
   }
 }
 
+/// Is written where there is nothing to write. A file without a byte has lost its content.
+constexpr std::string_view nothing = "\n";
+
 std::string failed(const std::filesystem::path& path, const char* what, int error) {
   return fmt::format("{}: {}: {}{}", path.string(), what, std::strerror(error), advice(error));
 }
@@ -75,6 +78,18 @@ std::expected<StateFolder, std::string> StateFolder::open(const std::filesystem:
   return StateFolder(path, std::move(lock));
 }
 
+std::vector<std::string> StateFolder::empty_files() const {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(path_, error)) {
+    std::error_code ignored;
+    const bool unfinished = entry.path().extension() == ".new";  // store() was ended half-way, and begins anew
+    if (!unfinished && entry.is_regular_file(ignored) && entry.file_size(ignored) == 0)
+      names.push_back(entry.path().filename());
+  }
+  return names;
+}
+
 std::expected<std::optional<std::string>, std::string> StateFolder::load(std::string_view name) const {
   GOSSAMER_CHECK(!name.empty() && name.find('/') == std::string_view::npos);
   const std::filesystem::path file = path_ / name;
@@ -85,6 +100,11 @@ std::expected<std::optional<std::string>, std::string> StateFolder::load(std::st
   if (::fstat(fd.get(), &kind) != 0) return std::unexpected(failed(file, "cannot be read", errno));
   if (!S_ISREG(kind.st_mode))
     return std::unexpected(fmt::format("{}: is no ordinary file; move it away from there", file.string()));
+  if (kind.st_uid != ::geteuid() && kind.st_uid != 0)
+    return std::unexpected(
+        fmt::format("{}: belongs to another user; change its owner if it is this node's, or move it "
+                    "away from there",
+                    file.string()));
   std::string content(max_file_bytes + 1, '\0');
   std::size_t size = 0;
   while (size < content.size()) {
@@ -98,7 +118,7 @@ std::expected<std::optional<std::string>, std::string> StateFolder::load(std::st
     return std::unexpected(
         fmt::format("{}: has more than {} bytes, so it is not a file of this daemon", file.string(), max_file_bytes));
   content.resize(size);
-  return content;
+  return content == nothing ? std::string() : content;
 }
 
 std::expected<void, std::string> StateFolder::store(std::string_view name, std::string_view content) const {
@@ -107,7 +127,8 @@ std::expected<void, std::string> StateFolder::store(std::string_view name, std::
   const std::filesystem::path fresh = path_ / fmt::format("{}.new", name);
   const FileDescriptor fd(::open(fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!fd) return std::unexpected(failed(fresh, "cannot be written", errno));
-  if (!write_all(fd.get(), content) || ::fsync(fd.get()) != 0 || ::rename(fresh.c_str(), file.c_str()) != 0) {
+  if (!write_all(fd.get(), content.empty() ? nothing : content) || ::fsync(fd.get()) != 0 ||
+      ::rename(fresh.c_str(), file.c_str()) != 0) {
     const int error = errno;
     ::unlink(fresh.c_str());
     return std::unexpected(failed(file, "cannot be written", error));

@@ -13,6 +13,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "sdk/layout/file_descriptor.hpp"
 
@@ -29,7 +30,11 @@ class StateFolder {
 
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
 
-  /// The content of a file, or nothing if there is none. `name` has no '/'.
+  /// The files without a byte in them, by name. store() writes a line's end instead of nothing, so such a file is of an
+  /// older daemon, or it has lost its content, for instance in a power cut.
+  [[nodiscard]] std::vector<std::string> empty_files() const;
+  /// The content of a file, or nothing if there is none. `name` has no '/'. A file of another user is refused, unless
+  /// that is root.
   [[nodiscard]] std::expected<std::optional<std::string>, std::string> load(std::string_view name) const;
   /// Replaces a file (mode 0600): writes it beside the old one, brings it to the disk, and renames it.
   [[nodiscard]] std::expected<void, std::string> store(std::string_view name, std::string_view content) const;

@@ -2,10 +2,11 @@
 
 import ctypes
 import os
+import resource
 import subprocess
 import unittest
 from pathlib import Path
-from typing import List
+from typing import Dict, List
 
 import numpy as np
 
@@ -16,7 +17,7 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Starting(SystemTest):
-    def refused(self, config: Path, status: int, *says: str) -> None:
+    def refused(self, config: Path, status: int, *says: str, limits: Dict[int, int] = {}) -> None:  # noqa: B006
         """gossamerd ends by itself with this status, and its messages contain all of `says`."""
         result = subprocess.run(
             [str(BUILD / "bin" / "gossamerd"), "--config", str(config)],
@@ -25,6 +26,7 @@ class Starting(SystemTest):
             text=True,
             timeout=PATIENCE_S,
             check=False,
+            preexec_fn=lambda: [resource.setrlimit(which, (most, most)) for which, most in limits.items()],
         )
         self.assertEqual(result.returncode, status, result.stderr)
         for text in says:
@@ -47,6 +49,15 @@ class Starting(SystemTest):
         self.refused(self.written("[gossip]\n\ncodec = 'q2'\n"), WRONG_USAGE, "wrong.toml:3", "codec")
         self.refused(self.written("\xff\xfe\x00"), WRONG_USAGE, "wrong.toml")
         self.refused(self.folder / "absent.toml", WRONG_USAGE, "absent.toml")
+
+    def test_limits_too_low_to_start(self) -> None:
+        (node,) = self.start_nodes(1)
+        node.stop()
+        for most in (10, 20, 63):
+            limits = {resource.RLIMIT_NOFILE: most}
+            self.refused(node.config, CANNOT_START, f"at most {most} open files", "LimitNOFILE=", limits=limits)
+        limits = {resource.RLIMIT_AS: 60000 << 10}
+        self.refused(node.config, CANNOT_START, "at most 58 MiB of addresses", "LimitAS=", limits=limits)
 
     def test_state_folder_in_use(self) -> None:
         (node,) = self.start_nodes(1)

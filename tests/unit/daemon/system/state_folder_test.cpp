@@ -5,6 +5,8 @@
 #include <sys/mount.h>
 #include <sys/stat.h>
 
+#include <fstream>
+
 #include "tests/unit/catch.hpp"
 #include "tests/unit/daemon/support.hpp"
 
@@ -70,6 +72,31 @@ TEST_CASE("a file that is too large or no file is refused") {
   CHECK_THAT(folder->load("pipe").error(), Contains("no ordinary file"));  // the call does not wait for a writer
   CHECK_THAT(folder->store("sub", "x").error(), Contains("cannot be written"));
   CHECK_FALSE(std::filesystem::exists(temporary.path() / "sub.new"));
+}
+
+TEST_CASE("nothing is written so that a file that has lost its content can be told from it") {
+  const test::TemporaryFolder folder;
+  const auto state = StateFolder::open(folder.path());
+  REQUIRE(state);
+  REQUIRE(state->store("none", ""));
+  CHECK(*state->load("none") == "");
+  std::ofstream(folder.path() / "lost").flush();
+  std::ofstream(folder.path() / "half.new").flush();
+  CHECK(state->empty_files() == std::vector<std::string>{"lost"});
+  CHECK(*state->load("lost") == "");
+}
+
+TEST_CASE("a file of another user is refused") {
+  if (::geteuid() != 0) return;  // only root may give files away
+  const test::TemporaryFolder folder;
+  const auto state = StateFolder::open(folder.path());
+  REQUIRE(state);
+  REQUIRE(state->store("denials", "x\n"));
+  CHECK(state->load("denials"));
+  REQUIRE(::chown((folder.path() / "denials").c_str(), ::geteuid() + 1, ::getegid()) == 0);
+  const auto refused = state->load("denials");
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error().find("belongs to another user; change its owner") != std::string::npos);
 }
 
 TEST_CASE("a full or read-only disk is reported, and the old file stays") {

@@ -4,16 +4,17 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace gossamer::daemon {
 
 void Checkpoints::watch(TimeUs now_us) {
   const std::uint64_t finished = disk_.finished();
-  if (finished != finished_ || disk_.pending() == 0 || got_on_us_ == 0) {
-    finished_ = finished;
-    got_on_us_ = now_us;
-  }
-  const TimeUs waited_us = now_us - got_on_us_;
-  silent_us_ = waited_us < disk_patience_us ? 0 : waited_us;
+  waited_us_ += watched_us_ == 0 ? 0 : std::min(now_us - watched_us_, longest_look_us);
+  if (finished != finished_ || disk_.pending() == 0) waited_us_ = 0;
+  finished_ = finished;
+  watched_us_ = now_us;
+  silent_us_ = waited_us_ < disk_patience_us ? 0 : waited_us_;
 }
 
 std::optional<FindingStatus> Checkpoints::trouble() const {

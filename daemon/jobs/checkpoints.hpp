@@ -24,6 +24,8 @@ class Checkpoints {
   static constexpr std::size_t disk_queue = 1024;
   /// A disk that takes longer than this for one task is reported.
   static constexpr TimeUs disk_patience_us = 10 * us_per_s;
+  /// If the disk is not looked at for longer than this, this process was stopped, and the disk's thread with it.
+  static constexpr TimeUs longest_look_us = 2 * us_per_s;
 
   Checkpoints(asio::io_context& loop, CheckpointOptions options)
       : options_(std::move(options)), disk_(loop, 1, disk_queue) {}
@@ -49,7 +51,8 @@ class Checkpoints {
   CheckpointOptions options_;
   Workers disk_;
   std::uint64_t finished_ = 0;  // how many tasks were over when watch() last saw progress
-  TimeUs got_on_us_ = 0;        // when watch() last saw progress, or no task waiting; 0: it was not called
+  TimeUs watched_us_ = 0;       // when watch() was last called; 0: never
+  TimeUs waited_us_ = 0;        // how long this process has run since watch() saw progress, or no task waiting
   TimeUs silent_us_ = 0;
 };
 

@@ -137,6 +137,25 @@ void add_certificate_troubles(const peer::Overlay& overlay, TimeUs own_ends_us, 
   }
 }
 
+/// That a node is a member, so that others let it in, and is not let in here, because its invitation was used up. Members
+/// that could not hear of each other for a while have let in different nodes.
+void add_invitation_troubles(const peer::Overlay& overlay, std::vector<FindingStatus>& troubles) {
+  if (!overlay.asks_for_certificates() || overlay.certificates().excess().empty()) return;
+  for (const peer::KnownMember& member : overlay.members()) {
+    const auto why = overlay.used_up_for(member.node);
+    if (!why || overlay.certificate_of(member.node) != nullptr || overlay.is_denied(member.node)) continue;
+    troubles.push_back({.rule = "certificates",
+                        .grade = "problem",
+                        .node = member.node.full(),
+                        .name = member.name,
+                        .text = fmt::format("members disagree about who is let in: node {} is in elsewhere, and not "
+                                            "here, since {}",
+                                            member.node.full(), *why),
+                        .advice = "gossamerctl approve NODE --authority FILE on any member for each of these nodes "
+                                  "that is to stay, and gossamerctl deny for the others"});
+  }
+}
+
 /// The file is made anew where it is missing, which others take for a new node.
 void warn_of_lost_key(const StateFolder& state, spdlog::logger& log) {
   std::error_code ignored;
@@ -721,6 +740,7 @@ std::vector<FindingStatus> Node::troubles() const {
   if (auto unsaved = decisions_.trouble()) troubles.push_back(*std::move(unsaved));
   if (const TimeUs ends_us = certificate_ends_us(); ends_us != 0)
     add_certificate_troubles(*overlay_, ends_us, static_cast<TimeUs>(time_of_day_us()), troubles);
+  add_invitation_troubles(*overlay_, troubles);
   return troubles;
 }
 

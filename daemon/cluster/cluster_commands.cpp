@@ -359,12 +359,17 @@ json ClusterCommands::waiting() const {
   std::map<NodeId, json> waiting;
   const auto add = [&](const NodeId& node, std::string_view name, std::string_view host, std::string_view why) {
     if (overlay_.certificate_of(node) != nullptr) return;
-    waiting[node] = {{"node", node.full()}, {"name", name}, {"host", host}, {"why", why}};
+    const bool denied = overlay_.is_denied(node);
+    waiting[node] = {{"node", node.full()},
+                     {"name", name},
+                     {"host", host},
+                     {"why", denied ? "it is denied (gossamerctl denials)" : why},
+                     {"denied", denied}};
   };
   if (!overlay_.authority()) return json::array();
   add(overlay_.node(), node_name_, "", "this node");
   for (const peer::KnownMember& member : overlay_.members())
-    add(member.node, member.name, member.address, "a member");
+    add(member.node, member.name, member.address, overlay_.used_up_for(member.node).value_or("a member"));
   for (const peer::WaitingNode& turned_away : overlay_.waiting())
     add(turned_away.node, turned_away.name, turned_away.host, turned_away.why);
   // First those from where few come: somebody who invents nodes does not bury the others.
@@ -390,12 +395,19 @@ json ClusterCommands::certificates() const {
 }
 
 json ClusterCommands::certify(const json& request) {
-  json nodes = json::array();
+  std::vector<peer::Certificate> certificates;
   for (const json& digits : request.at("certificates")) {
-    const auto certificate = peer::parse_certificate_digits(digits.get<std::string>());
-    if (!certificate) return failure("that is no certificate: nothing more was taken");
-    if (const auto taken = overlay_.certify(*certificate); !taken) return failure(taken.error());
-    nodes.push_back(certificate->node.full());
+    auto certificate = peer::parse_certificate_digits(digits.get<std::string>());
+    if (!certificate) return failure("that is no certificate: none was taken");
+    if (overlay_.is_denied(certificate->node))
+      return failure(
+          fmt::format("node {} is denied: first 'gossamerctl allow' it; none was taken", certificate->node.full()));
+    certificates.push_back(*std::move(certificate));
+  }
+  json nodes = json::array();
+  for (const peer::Certificate& certificate : certificates) {
+    if (const auto taken = overlay_.certify(certificate); !taken) return failure(taken.error());
+    nodes.push_back(certificate.node.full());
   }
   return {{"nodes", std::move(nodes)}};
 }

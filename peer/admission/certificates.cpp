@@ -39,6 +39,7 @@ Hearsay Certificates::merge(const Certificate& heard, Source source, TimeUs now,
     return Hearsay::refused;
   }
   entries_[heard.node] = {heard, ++last_change_, now, signer};
+  excess_.erase(heard.node);
   GOSSAMER_CHECK(entries_.size() <= max_certificates);
   return Hearsay::news;
 }
@@ -47,19 +48,49 @@ Hearsay Certificates::merge(const Certificate& heard, Source source, TimeUs now,
 /// settled gives way to one that was made earlier.
 bool Certificates::make_room_in_invitation(const Certificate& coming, TimeUs now, TimeUs time_of_day) {
   if (coming.warrant.nodes == 0) return true;
-  std::size_t others = 0;
-  auto last = entries_.end();
-  for (auto entry = entries_.begin(); entry != entries_.end(); ++entry) {
-    const Certificate& known = entry->second.certificate;
-    if (known.node == coming.node || known.warrant.invitation != coming.warrant.invitation) continue;
-    ++others;
-    const bool settled = now - entry->second.heard_at >= settle_us || time_of_day - known.made_at >= settled_age_us;
-    if (!settled && (last == entries_.end() || was_made_before(last->second.certificate, known))) last = entry;
+  const std::vector<NodeId> others = other_users(coming);
+  if (others.size() < coming.warrant.nodes) return true;
+  const Entry* last = nullptr;
+  for (const NodeId& node : others) {
+    const Entry& entry = entries_.at(node);
+    const Certificate& known = entry.certificate;
+    const bool settled =
+        node == own_ || now - entry.heard_at >= settle_us || time_of_day - known.made_at >= settled_age_us;
+    if (!settled && (last == nullptr || was_made_before(last->certificate, known))) last = &entry;
   }
-  if (others < coming.warrant.nodes) return true;
-  const bool is_earlier = last != entries_.end() && was_made_before(coming, last->second.certificate);
-  if (is_earlier) entries_.erase(last);
+  const bool is_earlier = last != nullptr && was_made_before(coming, last->certificate);
+  const Certificate excess = is_earlier ? last->certificate : coming;
+  if (is_earlier) entries_.erase(excess.node);
+  note_excess(excess, now);
   return is_earlier;
+}
+
+/// The other nodes that hold a certificate by the same invitation.
+std::vector<NodeId> Certificates::other_users(const Certificate& of) const {
+  std::vector<NodeId> others;
+  for (const auto& [node, entry] : entries_) {
+    if (node != of.node && entry.certificate.warrant.invitation == of.warrant.invitation) others.push_back(node);
+  }
+  return others;
+}
+
+void Certificates::note_excess(const Certificate& certificate, TimeUs now) {
+  if (excess_.size() == max_excess && !excess_.contains(certificate.node))
+    excess_.erase(std::ranges::min_element(excess_, {}, [](const auto& item) { return item.second.heard_at; }));
+  excess_.try_emplace(certificate.node, certificate, now);
+}
+
+std::optional<std::string> Certificates::used_up_for(const Certificate& certificate) const {
+  constexpr std::size_t most_named = 3;  // a node that is turned away is told in max_text_bytes
+  const std::vector<NodeId> others = other_users(certificate);
+  if (certificate.warrant.nodes == 0 || others.size() < certificate.warrant.nodes) return std::nullopt;
+  std::string text =
+      "its invitation " + hex(certificate.warrant.invitation) + " has been used by as many other nodes as it is for: ";
+  for (std::size_t i = 0; i < std::min(others.size(), most_named); ++i)
+    text.append(i == 0 ? "" : ", ").append(others[i].brief());
+  if (others.size() > most_named)
+    text.append(" and ").append(std::to_string(others.size() - most_named)).append(" more");
+  return text;
 }
 
 bool Certificates::knows(const Certificate& heard, Source source) const {
@@ -85,6 +116,7 @@ void Certificates::settle(const Deciders& deciders, bool new_authority) {
     const auto& signer = item.second.signer;
     return !signer || !deciders.may_sign(*signer, Warrant::power);
   });
+  excess_.clear();  // their signers may be others now; what is still in excess is heard of again
 }
 
 std::vector<Certificate> Certificates::since(std::uint64_t& change, std::size_t most) const {

@@ -7,7 +7,12 @@
 // heard of first. If members hear of different nodes at the same time, they agree, within settle_us, on the nodes whose
 // certificates were made first. Owned by the overlay's Spread, on its thread; pure: times are arguments. Signatures are
 // checked by the caller. Invariants: at most max_certificates, one for each node. If there are more, the oldest go, and
-// no longer count for their invitations. A node shows its own certificate anyway.
+// no longer count for their invitations. A node shows its own certificate anyway: no other displaces it in the node's
+// own table, so that others can say why they do not let the node in.
+//
+// Members that could not hear of each other for longer than settle_us may hold different nodes of one invitation, and
+// keep them. No rule that is computed from the certificates could decide between them: whoever has the invitation's
+// line chooses their dates and node ids. An operator decides (gossamerctl approve, which names the node).
 
 #pragma once
 
@@ -24,6 +29,8 @@ inline constexpr TimeUs settle_us = 20 * us_per_s;
 /// the holder of a used invitation could date another certificate earlier, and so put the rightful node out at each new
 /// member. Clocks may differ by settled_age_us - settle_us.
 inline constexpr TimeUs settled_age_us = settle_us + 60 * us_per_s;
+/// The most nodes that are remembered because their invitation was used up.
+inline constexpr std::size_t max_excess = 64;
 
 class Certificates {
  public:
@@ -34,6 +41,11 @@ class Certificates {
     std::uint64_t change = 0;
     TimeUs heard_at = 0;                   ///< when this node heard of it, by the monotonic clock
     std::optional<PublicKey> signer = {};  ///< who has signed the warrant; none: not looked at yet
+  };
+  /// A genuine certificate that does not hold here, since as many other nodes have used its invitation.
+  struct Excess {
+    Certificate certificate;
+    TimeUs heard_at = 0;  ///< when this was found first, by the monotonic clock
   };
 
   /// Takes a certificate whose signatures hold. Refused if as many other nodes as its invitation allows have used it.
@@ -46,6 +58,13 @@ class Certificates {
   /// Null if no certificate of the node is known.
   [[nodiscard]] const Certificate* of(const NodeId& node) const;
   [[nodiscard]] const std::map<NodeId, Entry>& entries() const { return entries_; }
+  /// The latest nodes that were refused, or put out again, because their invitation was used up; at most max_excess.
+  /// Those that have another certificate by now are not among them.
+  [[nodiscard]] const std::map<NodeId, Excess>& excess() const { return excess_; }
+  /// Says, for people, that the certificate's invitation has been used by as many others as it is for, and by whom.
+  /// Nothing if there is room for the certificate.
+  [[nodiscard]] std::optional<std::string> used_up_for(const Certificate& certificate) const;
+  void set_own(const NodeId& own) { own_ = own; }
   /// Forgets the certificates that none of the new deciders stands behind. `new_authority`: see Denials::settle().
   void settle(const Deciders& deciders, bool new_authority);
 
@@ -59,8 +78,12 @@ class Certificates {
 
  private:
   bool make_room_in_invitation(const Certificate& coming, TimeUs now, TimeUs time_of_day);
+  [[nodiscard]] std::vector<NodeId> other_users(const Certificate& of) const;
+  void note_excess(const Certificate& certificate, TimeUs now);
 
   std::map<NodeId, Entry> entries_;
+  std::map<NodeId, Excess> excess_;
+  NodeId own_;
   std::uint64_t last_change_ = 0;
 };
 

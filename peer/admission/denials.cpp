@@ -39,6 +39,11 @@ std::optional<Denial> parse_record(std::string_view line) {
 
 }  // namespace
 
+std::string words_of(const Denial& denial) {
+  return "node " + denial.node.full() + (denial.denied ? " is denied" : " is allowed") +
+         (denial.reason.empty() ? "" : ": " + denial.reason);
+}
+
 std::optional<NodeId> parse_node_id(std::string_view text) {
   NodeId node;
   return parse_hex(text, node.bytes) ? std::optional(node) : std::nullopt;
@@ -52,14 +57,15 @@ bool Denials::knows(const Denial& heard, bool has_authority) const {
   return !overruled && rank(known) >= rank(heard);
 }
 
-Hearsay Denials::merge(const Denial& heard, TimeUs time_of_day, bool linked, const std::optional<Deciders>& deciders) {
+std::expected<Hearsay, Refusal> Denials::merge(const Denial& heard, TimeUs time_of_day, bool linked,
+                                               const std::optional<Deciders>& deciders) {
   if (knows(heard, deciders.has_value())) return Hearsay::known;
-  if (heard.decided_at > time_of_day + max_ahead_us) return Hearsay::refused;
+  if (is_too_far_ahead(heard.decided_at, time_of_day)) return std::unexpected(Refusal::ahead);
   const auto signer = deciders ? deciders->signer_of(heard.statement(), heard.signature) : std::nullopt;
-  if (deciders && !signer) return Hearsay::forged;
-  if (deciders && !deciders->may_sign(*signer, Denial::power)) return Hearsay::refused;
+  if (deciders && !signer) return std::unexpected(Refusal::not_signed);
+  if (deciders && !deciders->may_sign(*signer, Denial::power)) return std::unexpected(Refusal::no_right);
   if (!entries_.contains(heard.node) && !make_room(heard, heard.denied && linked, deciders.has_value()))
-    return Hearsay::refused;
+    return std::unexpected(Refusal::no_room);
   put(heard, signer);
   return Hearsay::news;
 }

@@ -14,10 +14,13 @@
 #include <optional>
 #include <string_view>
 
+#include "peer/admission/refusal.hpp"
 #include "peer/wire/control_messages.hpp"
 
 namespace gossamer::peer {
 
+/// For the log and the audit: "node ... is denied: REASON".
+[[nodiscard]] std::string words_of(const Denial& denial);
 /// 32 hexadecimal digits.
 [[nodiscard]] std::optional<NodeId> parse_node_id(std::string_view text);
 
@@ -25,8 +28,7 @@ namespace gossamer::peer {
 enum class Hearsay {
   news,     ///< It holds from now on.
   known,    ///< The record held here is the same, or later.
-  refused,  ///< It is against the rules: dated too far ahead, one too many, or not signed by anybody who may.
-  forged,   ///< Neither the authority nor any deputy, present or dismissed, has signed it.
+  refused,  ///< It is against the rules.
 };
 
 class Denials {
@@ -41,8 +43,8 @@ class Denials {
   /// Takes a record from another member. Refused if there is no room: in a full table, a denial may only replace the
   /// record of an allowed node or, if the denied node is `linked` with this one, the denial with the latest date. With
   /// `deciders`, a record that they have signed replaces an unsigned one, whatever the dates, also in a full table.
-  Hearsay merge(const Denial& heard, TimeUs time_of_day, bool linked = false,
-                const std::optional<Deciders>& deciders = {});
+  std::expected<Hearsay, Refusal> merge(const Denial& heard, TimeUs time_of_day, bool linked = false,
+                                        const std::optional<Deciders>& deciders = {});
   /// True if the record says nothing new. Checks no signature.
   [[nodiscard]] bool knows(const Denial& heard, bool has_authority) const;
   /// A decision of our own operator, dated now, or just after the known decision if that is later. Where there is an

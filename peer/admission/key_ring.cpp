@@ -286,20 +286,22 @@ bool KeyRing::knows(const RingState& heard) const {
          });
 }
 
-/// True if somebody who may has signed it. After one forged signature the rest of the message is not checked, because
+/// What is wrong with its signature. After one forged signature the rest of the message is not checked, because
 /// checking signatures takes time.
 template <class Item>
-bool KeyRing::is_sound(const Item& heard, Merge& merge) const {
-  if (merge.forged) return false;
+std::optional<Refusal> KeyRing::flaw_of(const Item& heard, Merge& merge) const {
+  if (merge.forged) return Refusal::not_signed;
   const auto signer = deciders_->signer_of(heard.statement(), heard.signature);
   merge.forged = !signer;
-  return signer && deciders_->may_sign(*signer, Item::power);
+  if (!signer) return Refusal::not_signed;
+  return deciders_->may_sign(*signer, Item::power) ? std::nullopt : std::optional(Refusal::no_right);
 }
 
-/// True if it may be taken from another member. Where there is an authority, it must be signed and sound.
+/// Why it may not be taken from another member. Where there is an authority, it must be signed and sound.
 template <class Item>
-bool KeyRing::is_accepted(const Item& heard, Merge& merge) const {
-  return !deciders_ || (heard.signature && is_sound(heard, merge));
+std::optional<Refusal> KeyRing::objection_to(const Item& heard, Merge& merge) const {
+  if (!deciders_) return std::nullopt;
+  return heard.signature ? flaw_of(heard, merge) : std::optional(Refusal::not_signed);
 }
 
 bool KeyRing::is_retired(const Fingerprint& fingerprint) const {
@@ -329,16 +331,21 @@ KeyRing::Merge KeyRing::merge(const RingState& heard, TimeUs time_of_day) {
   const std::string before = notes();
   Merge merge;
   follow(heard.authority);
-  if (heard.authority && heard.authority != authority()) merge.refused = true;
-  if (heard.rule && !merge_rule(*heard.rule, time_of_day, merge)) merge.refused = true;
-  for (const RetiredKey& key : heard.retired) {
-    if (!merge_retired(key, time_of_day, merge)) merge.refused = true;
+  if (heard.authority && heard.authority != authority()) merge.refused = "another authority";
+  const auto take = [&](const auto& why, const std::string& what, TimeUs dated_at) {
+    if (why) merge.refuse(*why, what, dated_at);
+  };
+  if (heard.rule) {
+    take(merge_rule(*heard.rule, time_of_day, merge),
+         heard.rule->certificates ? "the rule that nodes need a certificate" : "the rule that a cluster key is enough",
+         heard.rule->decided_at);
   }
+  for (const RetiredKey& key : heard.retired)
+    take(merge_retired(key, time_of_day, merge), "the end of cluster key " + hex(key.fingerprint), key.retired_at);
   revive_newest_if_none_is_left(heard, time_of_day, merge);
   // New keys are added before retired ones are removed, since a retired key stays if it is the only one.
-  for (const RingKey& key : heard.keys) {
-    if (!merge_key(key, time_of_day, merge)) merge.refused = true;
-  }
+  for (const RingKey& key : heard.keys)
+    take(merge_key(key, time_of_day, merge), "cluster key " + hex(key.key.fingerprint()), key.made_at);
   drop_retired();
   merge.changed = notes() != before;
   return merge;
@@ -351,9 +358,11 @@ KeyRing::Merge KeyRing::merge(const DeputyList& heard, TimeUs time_of_day) {
   bool changed = false;
   for (const Deputy& deputy : heard.records) {
     if (holds(deputy)) continue;
-    const bool taken =
-        deputy.decided_at <= time_of_day + max_ahead_us && is_sound(deputy, merge) && put_deputy(deputy) == Put::taken;
-    (taken ? changed : merge.refused) = true;
+    if (const auto why = merge_deputy(deputy, time_of_day, merge)) {
+      merge.refuse(*why, "the deputy " + deputy.name + " (" + hex(deputy.key) + ")", deputy.decided_at);
+    } else {
+      changed = true;
+    }
   }
   if (changed) forget_other_signatures();
   merge.changed = merge.changed || changed;
@@ -366,62 +375,73 @@ void KeyRing::revive_newest_if_none_is_left(const RingState& heard, TimeUs time_
   /// True if the key is not retired. Notes the newest retired one.
   const auto look = [&](const RingKey& key) {
     const Fingerprint fingerprint = key.key.fingerprint();
-    if (key.made_at > time_of_day + max_ahead_us) return false;
+    if (is_too_far_ahead(key.made_at, time_of_day)) return false;
     if (!is_retired(fingerprint)) return true;
     newest = std::max(newest, std::optional(std::pair(key.made_at, fingerprint)));
     return false;
   };
   if (std::ranges::any_of(keys_, look)) return;
-  if (std::ranges::any_of(heard.keys, [&](const RingKey& key) { return is_accepted(key, merge) && look(key); })) return;
+  if (std::ranges::any_of(heard.keys, [&](const RingKey& key) { return !objection_to(key, merge) && look(key); }))
+    return;
   if (newest) std::erase_if(retired_, [&](const RetiredKey& key) { return key.fingerprint == newest->second; });
 }
 
-/// False if the retirement cannot be taken.
-bool KeyRing::merge_retired(const RetiredKey& heard, TimeUs time_of_day, Merge& merge) {
+/// Why the deputy cannot be taken.
+std::optional<Refusal> KeyRing::merge_deputy(const Deputy& heard, TimeUs time_of_day, Merge& merge) {
+  if (is_too_far_ahead(heard.decided_at, time_of_day)) return Refusal::ahead;
+  if (const auto flaw = flaw_of(heard, merge)) return flaw;
+  return put_deputy(heard) == Put::taken ? std::nullopt : std::optional(Refusal::no_room);
+}
+
+/// Why the retirement cannot be taken.
+std::optional<Refusal> KeyRing::merge_retired(const RetiredKey& heard, TimeUs time_of_day, Merge& merge) {
   const auto known = std::ranges::find(retired_, heard.fingerprint, &RetiredKey::fingerprint);
   const bool is_known = known != retired_.end();
-  if (is_known && (known->signature || !heard.signature)) return true;
-  if (heard.retired_at > time_of_day + max_ahead_us || !is_accepted(heard, merge)) return false;
+  if (is_known && (known->signature || !heard.signature)) return std::nullopt;
+  if (is_too_far_ahead(heard.retired_at, time_of_day)) return Refusal::ahead;
+  if (const auto why = objection_to(heard, merge)) return why;
   if (is_known) {
     *known = heard;
   } else {
     remember_retired(heard);
   }
-  return true;
+  return std::nullopt;
 }
 
 bool KeyRing::is_held(const AdmissionRule& rule) const {
   return rule_ && std::tie(rule_->decided_at, rule_->certificates) >= std::tie(rule.decided_at, rule.certificates);
 }
 
-/// False if the rule cannot be taken. Without an authority no rule is taken.
-bool KeyRing::merge_rule(const AdmissionRule& heard, TimeUs time_of_day, Merge& merge) {
-  if (is_held(heard)) return true;
-  if (!deciders_ || heard.decided_at > time_of_day + max_ahead_us || !is_sound(heard, merge)) return false;
+/// Why the rule cannot be taken. Without an authority no rule is taken.
+std::optional<Refusal> KeyRing::merge_rule(const AdmissionRule& heard, TimeUs time_of_day, Merge& merge) {
+  if (is_held(heard)) return std::nullopt;
+  if (!deciders_) return Refusal::not_signed;
+  if (is_too_far_ahead(heard.decided_at, time_of_day)) return Refusal::ahead;
+  if (const auto flaw = flaw_of(heard, merge)) return flaw;
   rule_ = heard;
-  return true;
+  return std::nullopt;
 }
 
-/// False if the key cannot be taken.
-bool KeyRing::merge_key(const RingKey& heard, TimeUs time_of_day, Merge& merge) {
+/// Why the key cannot be taken.
+std::optional<Refusal> KeyRing::merge_key(const RingKey& heard, TimeUs time_of_day, Merge& merge) {
   const Fingerprint fingerprint = heard.key.fingerprint();
-  if (is_retired(fingerprint)) return true;
-  if (heard.made_at > time_of_day + max_ahead_us) return false;
+  if (is_retired(fingerprint)) return std::nullopt;
+  if (is_too_far_ahead(heard.made_at, time_of_day)) return Refusal::ahead;
   RingKey* const known = find(fingerprint);
-  if (known != nullptr && (known->signature || (known->made_at != 0 && !heard.signature))) return true;
-  if (!is_accepted(heard, merge)) return known != nullptr;
+  if (known != nullptr && (known->signature || (known->made_at != 0 && !heard.signature))) return std::nullopt;
+  if (const auto why = objection_to(heard, merge)) return known != nullptr ? std::nullopt : why;
   if (known != nullptr) {
     // Only an unknown date is filled in, so that nobody can make an old key the newest. Only the authority may change a
     // date.
     if (known->made_at == 0 || deciders_) known->made_at = heard.made_at;
     if (known->made_at == heard.made_at) known->signature = heard.signature;
-    return true;
+    return std::nullopt;
   }
   if (keys_.size() >= max_cluster_keys) drop_retired();
   if (keys_.size() >= max_cluster_keys && deciders_) drop_one_not_signed();
-  if (keys_.size() >= max_cluster_keys) return false;
+  if (keys_.size() >= max_cluster_keys) return Refusal::no_room;
   keys_.push_back(heard);
-  return true;
+  return std::nullopt;
 }
 
 /// Takes retired keys out, but never the last one.

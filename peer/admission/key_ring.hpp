@@ -12,6 +12,7 @@
 
 #pragma once
 
+#include "peer/admission/refusal.hpp"
 #include "peer/wire/control_messages.hpp"
 
 namespace gossamer::peer {
@@ -69,8 +70,13 @@ class KeyRing {
 
   struct Merge {
     bool changed = false;
-    bool forged = false;   ///< a signature is of no decider, present or dismissed
-    bool refused = false;  ///< something was dated too far ahead, or not signed, or there was no room
+    bool forged = false;  ///< a signature is of no decider, present or dismissed
+    /// The first decision that was refused, and why, for people.
+    std::optional<std::string> refused = {};
+
+    void refuse(Refusal why, const std::string& what, TimeUs dated_at) {
+      if (!refused) refused = words_of(why, what, dated_at);
+    }
   };
   /// Takes what another member holds. If the key that we listen with is retired, its successor takes its place. If
   /// every key is retired, the newest stays.
@@ -95,13 +101,14 @@ class KeyRing {
   [[nodiscard]] bool is_retired(const Fingerprint& fingerprint) const;
   [[nodiscard]] RingKey* find(const Fingerprint& fingerprint);
   void revive_newest_if_none_is_left(const RingState& heard, TimeUs time_of_day, Merge& merge);
-  bool merge_key(const RingKey& heard, TimeUs time_of_day, Merge& merge);
-  bool merge_retired(const RetiredKey& heard, TimeUs time_of_day, Merge& merge);
-  bool merge_rule(const AdmissionRule& heard, TimeUs time_of_day, Merge& merge);
+  [[nodiscard]] std::optional<Refusal> merge_key(const RingKey& heard, TimeUs time_of_day, Merge& merge);
+  [[nodiscard]] std::optional<Refusal> merge_retired(const RetiredKey& heard, TimeUs time_of_day, Merge& merge);
+  [[nodiscard]] std::optional<Refusal> merge_rule(const AdmissionRule& heard, TimeUs time_of_day, Merge& merge);
+  [[nodiscard]] std::optional<Refusal> merge_deputy(const Deputy& heard, TimeUs time_of_day, Merge& merge);
   template <class Item>
-  [[nodiscard]] bool is_sound(const Item& heard, Merge& merge) const;
+  [[nodiscard]] std::optional<Refusal> flaw_of(const Item& heard, Merge& merge) const;
   template <class Item>
-  [[nodiscard]] bool is_accepted(const Item& heard, Merge& merge) const;
+  [[nodiscard]] std::optional<Refusal> objection_to(const Item& heard, Merge& merge) const;
   enum class Put { taken, known, no_room };
   Put put_deputy(const Deputy& deputy);
   [[nodiscard]] bool holds(const Deputy& deputy) const;

@@ -7,6 +7,16 @@
 #include "peer/limits.hpp"
 
 namespace gossamer::peer {
+namespace {
+
+constexpr const char* ignored_words = "decisions, which are not looked at for a minute after too many forged ones";
+constexpr const char* too_many_words = "more changes in a short time than are taken: an authority's are not counted";
+
+std::string decision_words(const Denial& denial) {
+  return "the decision that " + words_of(denial);
+}
+
+}  // namespace
 
 std::optional<ControlMessage> Spread::next_for(const NodeId& node, TimeUs now) {
   const auto link = links_.find(node);
@@ -49,41 +59,52 @@ void Spread::said(const NodeId& node) {
 
 Hearsay Spread::heard(const NodeId& from, DenialList& list, TimeUs time_of_day, TimeUs now) {
   GOSSAMER_CHECK(list.records.size() <= max_denials_in_message);
+  refusal_.clear();
   const auto link = links_.find(from);
   if (link == links_.end()) return Hearsay::known;
   const auto& deciders = ring_.deciders();
   if (is_banned(link->second, now)) {
     list.records.clear();
+    note_refusal(ignored_words);
     return Hearsay::refused;
   }
-  bool refused = false;
   std::vector<Denial> news;
   for (Denial& denial : list.records) {
     if (denials_.knows(denial, deciders.has_value())) continue;
     if (deciders && !denial.signature) {
-      refused = true;
+      note_refusal(words_of(Refusal::not_signed, decision_words(denial), denial.decided_at));
       continue;
     }
     if (!deciders && !denial_throttle_.take(now)) {
-      refused = true;
+      note_refusal(too_many_words);
       break;
     }
-    const Hearsay merged = denials_.merge(denial, time_of_day, links_.contains(denial.node), deciders);
-    if (merged == Hearsay::news) news.push_back(std::move(denial));
-    refused = refused || merged == Hearsay::refused || merged == Hearsay::forged;
+    const auto merged = denials_.merge(denial, time_of_day, links_.contains(denial.node), deciders);
+    if (merged) {
+      if (*merged == Hearsay::news) news.push_back(std::move(denial));
+      continue;
+    }
+    note_refusal(words_of(merged.error(), decision_words(denial), denial.decided_at));
+    if (deciders && merged.error() == Refusal::not_signed) {
+      note_forgery(link->second, now);
+      break;  // the rest is not checked, because checking signatures takes time
+    }
     // A record that a deputy has signed without the right is no forgery, since the neighbour may not know yet that the
     // right is gone. Checking signatures takes time, so such records are counted.
-    if (deciders && merged == Hearsay::refused && !link->second.looks.take(now)) break;
-    if (merged != Hearsay::forged) continue;
-    note_forgery(link->second, now);
-    break;  // the rest is not checked, because checking signatures takes time
+    if (deciders && !link->second.looks.take(now)) break;
   }
   list.records = std::move(news);
   if (!list.records.empty()) return Hearsay::news;
-  return refused ? Hearsay::refused : Hearsay::known;
+  return refusal_.empty() ? Hearsay::known : Hearsay::refused;
+}
+
+/// Keeps the first refusal of a message: one is enough for people to look.
+void Spread::note_refusal(std::string what) {
+  if (refusal_.empty()) refusal_ = std::move(what);
 }
 
 Hearsay Spread::heard(const NodeId& from, CertificateList& list, TimeUs time_of_day, TimeUs now) {
+  refusal_.clear();
   const auto link = links_.find(from);
   const auto& deciders = ring_.deciders();
   if (link == links_.end() || !deciders || now < link->second.banned_until) {
@@ -91,24 +112,29 @@ Hearsay Spread::heard(const NodeId& from, CertificateList& list, TimeUs time_of_
     return Hearsay::known;
   }
   std::vector<Certificate> news;
-  bool forged = false;
   for (const Certificate& certificate : list.records) {
     if (certificates_.knows(certificate, Certificates::Source::hearsay)) continue;
     if (misfit_of(certificate, certificate.node, time_of_day)) continue;
     if (!link->second.looks.take(now)) break;
     const auto signer = signer_of(certificate, *deciders);
-    forged = !signer;
-    if (forged) {
+    if (!signer) {
+      note_refusal("certificates behind which the cluster's authority does not stand");
       note_forgery(link->second, now);
       break;  // the rest is not checked, because checking signatures takes time
     }
     if (!deciders->may_sign(*signer, Warrant::power)) continue;
-    if (merge(certificate, *signer, Certificates::Source::hearsay, now, time_of_day) == Hearsay::news)
-      news.push_back(certificate);
+    const bool was_known = certificates_.excess().contains(certificate.node);
+    const Hearsay merged = merge(certificate, *signer, Certificates::Source::hearsay, now, time_of_day);
+    if (merged == Hearsay::news) news.push_back(certificate);
+    if (merged == Hearsay::refused && !was_known)
+      note_refusal("the certificate of node " + certificate.node.full() + ", but " +
+                   *certificates_.used_up_for(certificate) +
+                   ". It is not let in here. Approve the nodes that are to stay (gossamerctl approve), and deny the "
+                   "others");
   }
   list.records = std::move(news);
   if (!list.records.empty()) return Hearsay::news;
-  return forged ? Hearsay::refused : Hearsay::known;
+  return refusal_.empty() ? Hearsay::known : Hearsay::refused;
 }
 
 std::expected<Hearsay, std::string> Spread::take(const Certificate& certificate, TimeUs time_of_day, TimeUs now) {
@@ -121,7 +147,7 @@ std::expected<Hearsay, std::string> Spread::take(const Certificate& certificate,
     return std::unexpected("nobody who decides in the cluster stands behind the certificate");
   const Hearsay merged = merge(certificate, *signer, Certificates::Source::itself, now, time_of_day);
   if (merged != Hearsay::refused) return merged;
-  return std::unexpected("its invitation has been used by as many other nodes as it is for");
+  return std::unexpected(*certificates_.used_up_for(certificate));
 }
 
 Hearsay Spread::merge(const Certificate& genuine, const PublicKey& signer, Certificates::Source source, TimeUs now,
@@ -135,6 +161,7 @@ void Spread::note_forgery(Told& by, TimeUs now) {
 }
 
 Hearsay Spread::heard(const NodeId& from, const RingState& state, TimeUs time_of_day, TimeUs now) {
+  refusal_.clear();
   const auto link = links_.find(from);
   if (link == links_.end()) return Hearsay::known;
   link->second.holds.clear();
@@ -147,6 +174,7 @@ Hearsay Spread::heard(const NodeId& from, const RingState& state, TimeUs time_of
 }
 
 Hearsay Spread::heard(const NodeId& from, const DeputyList& list, TimeUs time_of_day, TimeUs now) {
+  refusal_.clear();
   const auto link = links_.find(from);
   return link == links_.end() ? Hearsay::known : merge_into_ring(link->second, list, time_of_day, now);
 }
@@ -161,12 +189,19 @@ Hearsay Spread::shown(const DeputyList& list, TimeUs time_of_day, TimeUs now) {
 
 template <class Heard>
 Hearsay Spread::merge_into_ring(Told& from, const Heard& heard, TimeUs time_of_day, TimeUs now) {
-  if (is_banned(from, now)) return Hearsay::refused;
+  if (is_banned(from, now)) {
+    note_refusal(ignored_words);
+    return Hearsay::refused;
+  }
   KeyRing merged = ring_;
   const KeyRing::Merge merge = merged.merge(heard, time_of_day);
+  if (merge.refused) note_refusal(*merge.refused);
   if (merge.forged) note_forgery(from, now);
   if (!merge.changed) return merge.refused ? Hearsay::refused : Hearsay::known;
-  if (!ring_.deciders() && !ring_throttle_.take(now)) return Hearsay::refused;
+  if (!ring_.deciders() && !ring_throttle_.take(now)) {
+    note_refusal(too_many_words);
+    return Hearsay::refused;
+  }
   set_ring(std::move(merged), now);
   return Hearsay::news;
 }

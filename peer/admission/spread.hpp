@@ -45,6 +45,7 @@ class Spread {
   /// `own`: the node, whose certificate is always kept.
   Spread(KeyRing ring, Denials denials, Certificates certificates = {}, const NodeId& own = {})
       : ring_(std::move(ring)), denials_(std::move(denials)), certificates_(std::move(certificates)), own_(own) {
+    certificates_.set_own(own_);
     settle(ring_, true);
   }
 
@@ -70,6 +71,9 @@ class Spread {
   /// follows count.
   [[nodiscard]] Hearsay shown(const DeputyList& list, TimeUs time_of_day, TimeUs now);
   [[nodiscard]] Hearsay heard(const NodeId& from, CertificateList& list, TimeUs time_of_day, TimeUs now);
+
+  /// What was refused of the message that was heard last, and why, for people; empty: nothing.
+  [[nodiscard]] const std::string& refusal() const { return refusal_; }
 
   /// Takes a certificate that its node or an operator has shown here, and has everyone told of it. The error is for
   /// people.
@@ -111,6 +115,7 @@ class Spread {
   template <class Heard>
   Hearsay merge_into_ring(Told& from, const Heard& heard, TimeUs time_of_day, TimeUs now);
   static void note_forgery(Told& by, TimeUs now);
+  void note_refusal(std::string what);
   /// True for a while after too many forgeries. Without an authority no signature is checked, so nobody is banned.
   [[nodiscard]] bool is_banned(const Told& link, TimeUs now) const {
     return ring_.deciders() && now < link.banned_until;
@@ -126,6 +131,7 @@ class Spread {
   std::uint64_t deputies_version_ = 1;
   TimeUs ring_changed_at_ = 0;
   std::map<NodeId, Told> links_;
+  std::string refusal_;
   Throttle ring_throttle_{ring_change_burst, ring_changes_per_s};
   Throttle denial_throttle_{denial_change_burst, denial_changes_per_s};
 };

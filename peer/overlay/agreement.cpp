@@ -32,17 +32,6 @@ void order(std::vector<Address>& addresses) {
   addresses = std::move(once);
 }
 
-std::string words_of(const Denial& denial) {
-  return "node " + denial.node.full() + (denial.denied ? " is denied" : " is allowed") +
-         (denial.reason.empty() ? "" : ": " + denial.reason);
-}
-
-/// Why decisions that a member tells of are not taken.
-const char* refused_as(const std::optional<PublicKey>& authority) {
-  return authority ? "not signed by whoever decides in the cluster, or dated ahead of the clock here, or too many"
-                   : "dated ahead of the clock here, or too many";
-}
-
 }  // namespace
 
 // --- what is told and heard ------------------------------------------------------------------------------------------
@@ -77,7 +66,7 @@ void Agreement::tell() {
 
 void Agreement::hear(const NodeId& from, DenialList list) {
   const Hearsay outcome = spread_.heard(from, list, self_.time_of_day(), self_.now());
-  if (outcome == Hearsay::refused) note_refused(from, std::string("denials that are ") + refused_as(authority()));
+  note_refusal(from);
   if (outcome != Hearsay::news) return;
   for (const Denial& denial : list.records) {
     note_taken(from, words_of(denial) + signed_words(denial));
@@ -96,8 +85,8 @@ void Agreement::hear(const NodeId& from, const RingState& state) {
   const Hearsay outcome = spread_.heard(from, state, self_.time_of_day(), self_.now());
   if (state.authority && state.authority != authority()) {
     note_refused(from, "another authority than this node follows (gossamerctl authority use says whom to follow)");
-  } else if (outcome == Hearsay::refused) {
-    note_refused(from, std::string("cluster keys that are ") + refused_as(authority()));
+  } else {
+    note_refusal(from);
   }
   if (outcome != Hearsay::news) return;
   self_.log->warn("heard from {} of a change of the key ring: {} keys", from.brief(), spread_.ring().keys().size());
@@ -107,7 +96,7 @@ void Agreement::hear(const NodeId& from, const RingState& state) {
 void Agreement::hear(const NodeId& from, const DeputyList& list) {
   const KeyRing before = spread_.ring();
   const Hearsay outcome = spread_.heard(from, list, self_.time_of_day(), self_.now());
-  if (outcome == Hearsay::refused) note_refused(from, std::string("deputies that are ") + refused_as(authority()));
+  note_refusal(from);
   if (outcome == Hearsay::news) follow_change(from, before);
 }
 
@@ -154,8 +143,7 @@ void Agreement::forget_of_former(const KeyRing& before) {
 
 void Agreement::hear(const NodeId& from, CertificateList list) {
   const Hearsay outcome = spread_.heard(from, list, self_.time_of_day(), self_.now());
-  if (outcome == Hearsay::refused)
-    note_refused(from, "certificates behind which the cluster's authority does not stand");
+  note_refusal(from);
   if (outcome != Hearsay::news) return;
   for (const Certificate& certificate : list.records)
     self_.log->debug("heard from {} of the certificate of {}", from.brief(), certificate.node.brief());
@@ -221,6 +209,11 @@ void Agreement::note_refused(const NodeId& told_by, const std::string& what) {
   if (!self_.log_throttle.take(self_.now())) return;  // the audit is stored with the next change
   self_.log->warn("{} tells of {}", told_by.brief(), what);
   self_.turns->happened(DenialsChanged{});
+}
+
+/// Notes what was refused of the message that was heard last.
+void Agreement::note_refusal(const NodeId& told_by) {
+  if (!spread_.refusal().empty()) note_refused(told_by, spread_.refusal());
 }
 
 /// Notes what has changed in the key ring since it was as `before` says.
@@ -379,7 +372,7 @@ std::optional<std::string> Agreement::objection_to(const WaitingNode& node, cons
     return std::nullopt;
   }
   const Certificate* const held = held_by(node.node);
-  if (why.empty() && held == nullptr) why = "it shows none";
+  if (why.empty() && held == nullptr) why = used_up_for(node.node).value_or("it shows none");
   if (why.empty())
     why = denied_.contains(NodeId{held->warrant.invitation}) ? "its invitation is denied" : "its certificate has ended";
   if (waiting_.size() == max_waiting && !waiting_.contains(node.node)) {
@@ -405,6 +398,12 @@ std::optional<std::string> Agreement::objection_to(const InvitationClaim& claim)
   if (denied_.contains(NodeId{certificate.warrant.invitation})) return "the invitation is denied";
   const auto taken = take_and_tell(certificate);
   return taken ? std::nullopt : std::optional(taken.error());
+}
+
+std::optional<std::string> Agreement::used_up_for(const NodeId& node) const {
+  const auto& excess = spread_.certificates().excess();
+  const auto found = excess.find(node);
+  return found == excess.end() ? std::nullopt : spread_.certificates().used_up_for(found->second.certificate);
 }
 
 std::vector<WaitingNode> Agreement::waiting() const {
@@ -452,9 +451,12 @@ std::expected<void, std::string> Agreement::set_rule(const AdmissionRule& rule) 
 std::string Agreement::reason_to_end(const Link& link) const {
   const bool is_certified = certificate_of(link.node) != nullptr;
   // A certificate that is not here yet may still arrive, and one that has ended will not count again.
-  const bool has_one = held_by(link.node) != nullptr;
-  if (asks_since_ && !is_certified && (has_one || self_.now() - *asks_since_ >= certificates_due_us))
-    return "this cluster asks for a certificate, and node " + link.node.brief() + " has none that counts";
+  const auto used_up = used_up_for(link.node);
+  const bool has_one = held_by(link.node) != nullptr || used_up;
+  if (asks_since_ && !is_certified && (has_one || self_.now() - *asks_since_ >= certificates_due_us)) {
+    return "this cluster asks for a certificate, and " +
+           used_up.value_or("node " + link.node.brief() + " has none that counts");
+  }
   const bool is_known = is_certified || !asks_for_certificates();
   return is_known && rights_of(link.node) != link.rights ? "the node's rights have changed" : "";
 }

@@ -91,6 +91,7 @@ class Agreement {
   [[nodiscard]] std::expected<void, std::string> retire_key(const RetiredKey& key);
   [[nodiscard]] const Certificates& certificates() const { return spread_.certificates(); }
   [[nodiscard]] std::vector<WaitingNode> waiting() const;
+  [[nodiscard]] std::optional<std::string> used_up_for(const NodeId& node) const;
   [[nodiscard]] std::expected<void, std::string> certify(const Certificate& certificate);
   [[nodiscard]] bool asks_for_certificates() const { return spread_.ring().asks_for_certificates(); }
   [[nodiscard]] AdmissionRule propose_rule(bool certificates) const;
@@ -119,6 +120,7 @@ class Agreement {
   void forget_of_former(const KeyRing& before);
   template <class Decision>
   [[nodiscard]] std::string signed_words(const Decision& decision) const;
+  void note_refusal(const NodeId& told_by);
   void note_changes(const NodeId& told_by, const KeyRing& ring_before);
   void listen_with_slot();
   void enforce_denials();

@@ -117,6 +117,11 @@ class Overlay {
   [[nodiscard]] const Certificates& certificates() const { return agreement_.certificates(); }
   /// The nodes that this node has turned away because they have no certificate.
   [[nodiscard]] std::vector<WaitingNode> waiting() const { return agreement_.waiting(); }
+  /// Says, for people, that the node has a certificate that does not hold here, because others have used its invitation
+  /// up; nothing if it has not.
+  [[nodiscard]] std::optional<std::string> used_up_for(const NodeId& node) const {
+    return agreement_.used_up_for(node);
+  }
   /// Takes a certificate that the operator has made for a node, and tells everyone of it.
   [[nodiscard]] std::expected<void, std::string> certify(const Certificate& certificate) {
     return agreement_.certify(certificate);

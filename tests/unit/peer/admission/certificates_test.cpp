@@ -101,6 +101,43 @@ TEST_CASE("members that hear of an invitation's nodes in another order agree on 
   }
 }
 
+TEST_CASE("who has used an invitation up is known, and to whom it is said, until there is room again") {
+  Certificates held;
+  const Certificate late = of(3, 1, 2, this_day + 3);
+  CHECK(held.merge(of(1, 1, 2, this_day + 1), itself, 0, this_day, none_of_them) == Hearsay::news);
+  CHECK_FALSE(held.used_up_for(late));
+  CHECK(held.merge(of(2, 1, 2, this_day + 2), itself, 0, this_day, none_of_them) == Hearsay::news);
+  CHECK(held.merge(late, hearsay, 0, this_day, none_of_them) == Hearsay::refused);
+  CHECK(held.excess().at(node_id(3)).certificate == late);
+  CHECK_THAT(*held.used_up_for(late),
+             Catch::EndsWith("as many other nodes as it is for: " + node_id(1).brief() + ", " + node_id(2).brief()));
+  // One that is put out again is in excess, too.
+  CHECK(held.merge(of(4, 1, 2, this_day), hearsay, 0, this_day, none_of_them) == Hearsay::news);
+  CHECK(held.of(node_id(2)) == nullptr);
+  CHECK(held.excess().contains(node_id(2)));
+  // An approval makes room, and takes its node off the list.
+  CHECK(held.merge(named(2, 7, this_day), hearsay, 0, this_day, none_of_them) == Hearsay::news);
+  CHECK_FALSE(held.excess().contains(node_id(2)));
+  CHECK(held.merge(named(1, 8, this_day), hearsay, 0, this_day, none_of_them) == Hearsay::news);
+  CHECK_FALSE(held.used_up_for(late));
+  // The list is bounded: whoever invents nodes drives out those that were found first.
+  for (std::uint64_t node = 100; node < 100 + 2 * max_excess; ++node) {
+    for (const auto& certificate : {of(node, 9, 1, this_day), of(99, 9, 1, this_day - 1)})
+      (void)held.merge(certificate, hearsay, static_cast<TimeUs>(node), this_day, none_of_them);
+  }
+  CHECK(held.excess().size() == max_excess);
+  CHECK(held.excess().contains(node_id(100 + 2 * max_excess - 1)));
+  CHECK_FALSE(held.excess().contains(node_id(3)));
+}
+
+TEST_CASE("nothing displaces a node's certificate in the node's own table, so that it can still be shown") {
+  Certificates held;
+  held.set_own(node_id(1));
+  CHECK(held.merge(of(1, 1, 1, this_day), itself, 0, this_day, none_of_them) == Hearsay::news);
+  CHECK(held.merge(of(2, 1, 1, this_day - 1), hearsay, 0, this_day, none_of_them) == Hearsay::refused);
+  CHECK(held.of(node_id(1)) != nullptr);
+}
+
 TEST_CASE("the table is bounded, and what is to be kept stays") {
   Certificates held;
   const auto is_odd = [](const NodeId& node) { return node.bytes[0] % 2 == 1; };

@@ -61,8 +61,8 @@ TEST_CASE("members that hear the same decisions in another order come to hold th
 
 TEST_CASE("a decision dated too far ahead is refused, and our own always counts") {
   Denials denials;
-  CHECK(denials.merge(denial(1, true, today + max_ahead_us + 1), today) == Hearsay::refused);
-  CHECK(denials.merge(denial(1, true, std::numeric_limits<TimeUs>::max()), today) == Hearsay::refused);
+  CHECK(denials.merge(denial(1, true, today + max_ahead_us + 1), today) == std::unexpected(Refusal::ahead));
+  CHECK(denials.merge(denial(1, true, std::numeric_limits<TimeUs>::max()), today) == std::unexpected(Refusal::ahead));
   CHECK(denials.entries().empty());
   CHECK(denials.merge(denial(1, true, today + max_ahead_us), today) == Hearsay::news);
   const Denial ours = denials.propose(node_id(1), false, "ours", today);
@@ -85,11 +85,11 @@ TEST_CASE("the table of denials is bounded, and what is denied stays denied") {
   Denials denials;
   for (std::uint64_t i = 0; i < max_denials; ++i)
     CHECK(denials.merge(denial(i, i % 2 == 0, today + static_cast<TimeUs>(i)), today) == Hearsay::news);
-  CHECK(denials.merge(denial(5000, false, today), today) == Hearsay::refused);
+  CHECK(denials.merge(denial(5000, false, today), today) == std::unexpected(Refusal::no_room));
   for (std::uint64_t i = 0; i < max_denials / 2; ++i)
     CHECK(denials.merge(denial(6000 + i, true, today), today) == Hearsay::news);
   CHECK(denials.entries().size() == max_denials);
-  CHECK(denials.merge(denial(7000, true, today), today) == Hearsay::refused);
+  CHECK(denials.merge(denial(7000, true, today), today) == std::unexpected(Refusal::no_room));
   for (std::uint64_t i = 0; i < max_denials; i += 2)
     CHECK(denials.is_denied(node_id(i)));
 }
@@ -101,8 +101,8 @@ TEST_CASE("whoever fills the table with denials stops neither our operator's nor
     CHECK(denials.merge(denial(i, true, today + max_ahead_us - 1), today) == Hearsay::news);
   CHECK(denials.decide(denial(7000, true, today)));
   CHECK(denials.merge(denial(7001, true, today), today, true) == Hearsay::news);
-  CHECK(denials.merge(denial(7002, true, today), today) == Hearsay::refused);
-  CHECK(denials.merge(denial(7003, false, today), today, true) == Hearsay::refused);
+  CHECK(denials.merge(denial(7002, true, today), today) == std::unexpected(Refusal::no_room));
+  CHECK(denials.merge(denial(7003, false, today), today, true) == std::unexpected(Refusal::no_room));
   for (const std::uint64_t node : {1, 7000, 7001})
     CHECK(denials.is_denied(node_id(node)));
   CHECK(denials.entries().size() == max_denials);
@@ -167,15 +167,16 @@ TEST_CASE("where the cluster has an authority, only what it has signed is taken 
     return denials.merge(record, today, true, authority.public_half());
   };
   Denials denials;
-  CHECK(hear(denials, denial(1, true, today)) == Hearsay::forged);
-  CHECK(hear(denials, signed_by(SigningKey::generate(), denial(1, true, today))) == Hearsay::forged);
+  CHECK(hear(denials, denial(1, true, today)) == std::unexpected(Refusal::not_signed));
+  CHECK(hear(denials, signed_by(SigningKey::generate(), denial(1, true, today))) ==
+        std::unexpected(Refusal::not_signed));
   Denial moved = signed_by(authority, denial(1, true, today));
   moved.node = node_id(2);
-  CHECK(hear(denials, moved) == Hearsay::forged);
+  CHECK(hear(denials, moved) == std::unexpected(Refusal::not_signed));
   CHECK(denials.entries().empty());
   CHECK(hear(denials, signed_by(authority, denial(1, true, today))) == Hearsay::news);
   CHECK(hear(denials, denial(1, true, today)) == Hearsay::known);
-  CHECK(hear(denials, denial(1, false, today + 1)) == Hearsay::forged);
+  CHECK(hear(denials, denial(1, false, today + 1)) == std::unexpected(Refusal::not_signed));
   CHECK(denials.is_denied(node_id(1)));
   CHECK(hear(denials, signed_by(authority, denial(1, false, today + 1))) == Hearsay::news);
   CHECK_FALSE(denials.is_denied(node_id(1)));

@@ -104,6 +104,31 @@ TEST_CASE("news goes through a chain of nodes, and comes to rest") {
   }
 }
 
+TEST_CASE("what is refused is named, with the one cause") {
+  const KeyRing ring = a_ring();
+  Spread node(ring, {});
+  node.link_up(node_id(1), 0);
+  const TimeUs far = begun_at + 25 * 3600 * us_per_s;
+  CHECK(hear_denial(node, node_id(1), {node_id(77), true, far, "lost"}, 0) == Hearsay::refused);
+  CHECK_THAT(node.refusal(), Catch::StartsWith("the decision that node " + node_id(77).full() +
+                                               " is denied: lost, "
+                                               "dated " +
+                                               date_text(far)));
+  CHECK_THAT(node.refusal(), Catch::Contains("more than a day ahead") && Catch::Contains("correct the clock"));
+  KeyRing rotated = ring;
+  const auto made = rotate(rotated, far);
+  CHECK(node.heard(node_id(1), rotated.state(), begun_at, 0) == Hearsay::refused);
+  CHECK_THAT(node.refusal(), Catch::StartsWith("cluster key " + hex(*made) + ", dated " + date_text(far)));
+  CHECK(node.heard(node_id(1), ring.state(), begun_at, 0) == Hearsay::known);
+  CHECK(node.refusal().empty());
+  // Where there is an authority, what is not signed is told from what is dated ahead.
+  KeyRing with_authority = ring;
+  with_authority.set_authority(SigningKey::generate().public_half());
+  node.set_ring(with_authority, 0);
+  CHECK(hear_denial(node, node_id(1), {node_id(77), true, begun_at, "lost"}, 0) == Hearsay::refused);
+  CHECK_THAT(node.refusal(), Catch::Contains("not signed by whoever decides") && !Catch::Contains("clock"));
+}
+
 TEST_CASE("a new key is listened with when all neighbours hold it, or after a while") {
   const KeyRing ring = a_ring();
   Spread a(ring, {});
@@ -157,6 +182,7 @@ TEST_CASE("a member that changes its mind all the time is not listened to for ev
   }
   CHECK(rings == ring_change_burst);
   CHECK(denials == denial_change_burst);
+  CHECK_THAT(a.refusal(), Catch::StartsWith("more changes in a short time"));
   // A refused decision is told again, and accepted later.
   CHECK(hear_denial(a, node_id(2), {node_id(9), true, begun_at + 90'000, ""}, us_per_s) == Hearsay::news);
   // Decisions from a node without a link are ignored.
@@ -184,6 +210,7 @@ TEST_CASE("a member that floods with what is not signed, or badly, keeps nobody 
   sound.signature = authority.sign(sound.statement());
   // For a while it accepts nothing from this neighbour.
   CHECK(hear_denial(node, hostile, sound, 0) == Hearsay::refused);
+  CHECK_THAT(node.refusal(), Catch::Contains("after too many forged ones"));
   CHECK(hear_denial(node, honest, sound, 0) == Hearsay::news);
   RingState state = a_ring().state();
   state.keys[0].signature = authority.sign(state.keys[0].statement());

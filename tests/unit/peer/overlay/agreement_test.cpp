@@ -408,6 +408,61 @@ struct Certified {
 
 }  // namespace
 
+TEST_CASE("members that let in different nodes of one invitation say so, and an approval ends it") {
+  asio::io_context loop;
+  const ClusterKeys keys = new_keys();
+  Asking authority;
+  const UsableWarrant once = authority.warrant(1);
+  const auto a = Node::started(loop, keys);
+  const auto b = Node::started(loop, keys);
+  const auto c = Node::started(loop, keys, with_peers({a->overlay->address()}));
+  const auto d = Node::started(loop, keys, with_peers({b->overlay->address()}));
+  const TimeUs long_ago = a->time_of_day - 2 * settled_age_us;
+  for (const auto& [member, guest] : {std::pair(&a, &c), std::pair(&b, &d)}) {
+    authority.follow(**member);
+    authority.approve(**member, a->id);
+    authority.approve(**member, b->id);
+    authority.follow(**guest);
+    REQUIRE((*guest)->overlay->certify(once.certify((*guest)->id, long_ago)));
+    run_until(loop, [&] { return (*member)->linked(**guest); });
+  }
+  // Both sides meet.
+  REQUIRE(a->overlay->set_peers({b->overlay->address()}));
+  run_until(loop, [&] { return a->linked(*b) && a->overlay->used_up_for(d->id) && b->overlay->used_up_for(c->id); });
+  CHECK(a->overlay->used_up_for(d->id)->find(hex(once.warrant.invitation)) != std::string::npos);
+  CHECK(a->overlay->used_up_for(d->id)->find(c->id.brief()) != std::string::npos);
+  CHECK(a->logged("Approve the nodes that are to stay") == 1);
+  run_until(loop, [&] { return d->logged("as many other nodes as it is for: " + c->id.brief()) > 0; });
+  CHECK_FALSE(a->linked(*d));
+  CHECK_FALSE(b->linked(*c));
+  authority.approve(*a, d->id);
+  run_until(loop, [&] { return a->linked(*d) && b->linked(*c) && c->linked(*d) && b->linked(*d) && a->linked(*c); });
+  CHECK_FALSE(a->overlay->used_up_for(d->id));
+  CHECK_FALSE(b->overlay->used_up_for(c->id));
+}
+
+TEST_CASE("a node that an earlier one puts out is told that its invitation is used up") {
+  asio::io_context loop;
+  const ClusterKeys keys = new_keys();
+  Asking authority;
+  const UsableWarrant once = authority.warrant(1);
+  const auto a = Node::started(loop, keys);
+  authority.follow(*a);
+  authority.approve(*a, a->id);
+  const auto b = Node::started(loop, keys);
+  authority.follow(*b);
+  REQUIRE(b->overlay->certify(once.certify(b->id, b->time_of_day)));
+  REQUIRE(b->overlay->set_peers({a->overlay->address()}));
+  run_until(loop, [&] { return a->linked(*b); });
+  const NodeId earlier = gossamer::test::node_id(77);
+  REQUIRE(a->overlay->certify(once.certify(earlier, a->time_of_day - 1)));
+  const auto is_told = [&] { return b->logged("as many other nodes as it is for: " + earlier.brief()) > 0; };
+  run_until(loop, [&] { return is_told() && !a->overlay->waiting().empty(); });
+  CHECK_FALSE(a->linked(*b));
+  CHECK(a->overlay->waiting().front().why.find(earlier.brief()) != std::string::npos);
+  CHECK(b->logged("shows none") == 0);
+}
+
 TEST_CASE("a link ends when the rights of its other end change, and comes back with the new ones") {
   Certified two;
   const auto& a = two.a;

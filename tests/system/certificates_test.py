@@ -428,6 +428,25 @@ class Certificates(OperatedTest):
         done = self.ctl(stranger, "join", self.ask(node, "invite")["invitation"])
         self.assertIn("gossamerctl approve " + self.id_of(stranger), done.stdout)
 
+    def test_a_denied_node_is_left_out_when_all_are_approved(self) -> None:
+        (node,) = self.certified_cluster(1)
+        others = [self.cluster.start(f"node-{number}") for number in (2, 3, 4)]
+        ids = sorted(self.id_of(other) for other in others)
+        wait_until(lambda: sorted(self.waiting(node)) == ids, PATIENCE_S, "all wait")
+        denied = ids[1]  # approvals of others would come before and after it
+        self.ask(node, "deny", denied, *self.signed)
+        (told,) = [one for one in self.ask(node, "pending")["waiting"] if one["node"] == denied]
+        self.assertTrue(told["denied"])
+        self.assertIn("it is denied", told["why"])
+        said = self.error_of(node, "approve", ids[0], denied, *self.signed)
+        self.assertIn(f"{denied} is denied", said)
+        self.assertIn("nothing was signed", said)
+        self.assertNotIn(ids[0], self.certificates(node))
+        done = self.ctl(node, "approve", "--all", "--yes", *self.signed)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn(f"Left out, since it is denied: {denied}", done.stderr)
+        self.assertEqual(sorted(set(ids) & set(self.certificates(node))), [ids[0], ids[2]])
+
     def test_what_was_heard_last_outlives_a_stop(self) -> None:
         """What is heard is written once a second at most, and before the daemon stops."""
         nodes = self.certified_cluster(2)

@@ -209,17 +209,28 @@ struct Approval {
   json held;  ///< the certificate to be renewed, as `certificates` answers it; else null
 };
 
-/// A node that neither waits nor has a certificate must be named by its whole id.
+bool is_denied(const json& denials, const json& id) {
+  return std::ranges::any_of(denials,
+                             [&](const json& denial) { return denial.at("node") == id && denial.at("denied"); });
+}
+
+/// A node that neither waits nor has a certificate must be named by its whole id. Denied nodes must be allowed first.
 std::expected<std::vector<Approval>, ControlError> nodes_to_approve(const Approved& wanted, const json& waiting,
-                                                                    const json& known) {
+                                                                    const json& known, const json& denials) {
   constexpr std::size_t id_digits = 32;
   constexpr std::size_t least_digits = 8;  // whoever waits can choose the first few digits by trying keys
   std::vector<std::string> ids;
-  for (const json& node : waiting)
-    ids.push_back(node.at("node").get<std::string>());
   std::vector<Approval> chosen;
   const auto choose = [&](const std::string& id) { chosen.push_back({id, nullptr}); };
-  if (wanted.all) std::ranges::for_each(ids, choose);
+  for (const json& node : waiting) {
+    const auto& id = ids.emplace_back(node.at("node").get<std::string>());
+    if (!wanted.all) continue;
+    if (node.value("denied", false) || is_denied(denials, id)) {
+      fmt::print(stderr, "Left out, since it is denied: {} {}\n", safe_text(id), text_in(node, "name"));
+    } else {
+      choose(id);
+    }
+  }
   for (const json& held : known)
     ids.push_back(held.at("node").get<std::string>());
   std::ranges::sort(ids);
@@ -238,6 +249,8 @@ std::expected<std::vector<Approval>, ControlError> nodes_to_approve(const Approv
                       "'gossamerctl pending' or 'gossamerctl certificates' shows",
                       safe_text(typed), least_digits));
     }
+    if (const std::string& id = chosen.back().node; is_denied(denials, id))
+      return failure(fmt::format("node {} is denied: first 'gossamerctl allow' it; nothing was signed", safe_text(id)));
   }
   return chosen;
 }
@@ -245,20 +258,14 @@ std::expected<std::vector<Approval>, ControlError> nodes_to_approve(const Approv
 /// Certificates that end soon or have ended, that nobody has denied, and that were signed with the same key.
 std::expected<std::vector<Approval>, ControlError> certificates_to_renew(const Approved& wanted,
                                                                          const peer::SigningKey& key, const json& known,
-                                                                         const Invocation& call) {
-  const auto denials = call.ask("denials");
-  if (!denials) return std::unexpected(denials.error());
+                                                                         const json& denials) {
   const TimeUs before = time_of_day() + *seconds_of(wanted.renew_before) * us_per_s;
   const std::string signer = peer::hex(key.public_half());
-  const auto is_denied = [&](const json& id) {
-    return std::ranges::any_of(denials->at("denials"),
-                               [&](const json& denial) { return denial.at("node") == id && denial.at("denied"); });
-  };
   std::vector<Approval> renewals;
   std::size_t of_others = 0;
   for (const json& held : known) {
-    if (held.at("valid_until_us").get<TimeUs>() > before || is_denied(held.at("node")) ||
-        is_denied(held.at("invitation")))
+    if (held.at("valid_until_us").get<TimeUs>() > before || is_denied(denials, held.at("node")) ||
+        is_denied(denials, held.at("invitation")))
       continue;
     if (held.at("signer") == signer)
       renewals.push_back({held.at("node").get<std::string>(), held});
@@ -325,9 +332,12 @@ JsonAnswer approve(const Approved& wanted, const Invocation& call) {
   if (!pending) return pending;
   const auto known = call.ask("certificates");
   if (!known) return known;
+  const auto denied = call.ask("denials");
+  if (!denied) return denied;
+  const json& denials = denied->at("denials");
   const auto approvals = wanted.renew_before.empty()
-                             ? nodes_to_approve(wanted, pending->at("waiting"), known->at("certificates"))
-                             : certificates_to_renew(wanted, *key, known->at("certificates"), call);
+                             ? nodes_to_approve(wanted, pending->at("waiting"), known->at("certificates"), denials)
+                             : certificates_to_renew(wanted, *key, known->at("certificates"), denials);
   if (!approvals) return std::unexpected(approvals.error());
   if (!agrees_to(wanted, *approvals, pending->at("waiting"), known->at("certificates")))
     return failure("nothing was signed: look at this list, then add --yes, or name the nodes");
@@ -361,7 +371,8 @@ void add_approve(CLI::App& app, CommandAction& chosen) {
       app.add_subcommand("approve", "Give nodes a certificate, or another one with other rights or a later end");
   approve_command->add_option("NODE", wanted->nodes,
                               "Ids, or the first digits of those that 'gossamerctl pending' shows");
-  approve_command->add_flag("--all", wanted->all, "All that 'gossamerctl pending' shows here; asks first");
+  approve_command->add_flag("--all", wanted->all,
+                            "All that 'gossamerctl pending' shows here and nobody has denied; asks first");
   approve_command
       ->add_option(
           "--renew", wanted->renew_before,

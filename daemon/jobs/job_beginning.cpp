@@ -230,10 +230,7 @@ void JobBeginning::refuse_import(std::string why) {
   const std::string path = (folder() / checkpoint::import_name).string() + ": ";
   if (why.starts_with(path)) why.erase(0, path.size());
   import_refused_ = fmt::format(
-      "the job has not begun with the imported model: {}; to begin with one, end the job on all nodes and import a "
-      "file "
-      "that fits",
-      why);
+      "the job has not begun with the imported model: {}; end it everywhere and import a file that fits", why);
 }
 
 }  // namespace gossamer::daemon

@@ -27,8 +27,8 @@ constexpr std::size_t most_named = 4;
 
 std::string of_another_layout(const std::string& stranger) {
   return fmt::format(
-      "node {} runs a job of this name with another layout, so the two do not gossip: names, shapes, types and order "
-      "of the tensors must be the same; rename one of the jobs, or train the same model",
+      "node {} runs a job of this name with another layout, so they do not gossip: give both the same tensors (names, "
+      "shapes, types, order), and share_second_moments to all or to none; or rename one of the jobs",
       stranger);
 }
 
@@ -176,7 +176,8 @@ const std::string& JobTrouble::runs_ahead(const Scene& scene) {
   if (!ahead) ahead_.clear();
   if (!ahead || !ahead_.empty()) return ahead_;
   return ahead_ = fmt::format(
-             "this node has counted {} samples, and no other more than {}, so they follow its clock slowly, if at all: "
+             "this node had counted {} samples when no other had more than {}, so they follow its clock slowly, if at "
+             "all: "
              "are the samples of each step right? If it is that fast, raise [gossip] clock_pace on the others",
              own, furthest);
 }

@@ -420,11 +420,13 @@ double Neighbours::goodput(const NodeId& node) const {
 
 std::vector<PartnerReport> Neighbours::reports() const {
   std::vector<PartnerReport> reports;
-  for (const auto& [node, neighbour] : table_)
+  for (const auto& [node, neighbour] : table_) {
+    const bool stranger = neighbour.info.state != ReplicaState::absent && neighbour.info.job != job_;
     reports.push_back({.node = node,
                        .info = neighbour.info,
                        .linked = neighbour.linked,
-                       .other_layout = neighbour.info.state != ReplicaState::absent && neighbour.info.job != job_,
+                       // The stranger is not forgotten while a new link to it has brought no report yet.
+                       .other_layout = stranger || layout_stranger_ == node,
                        .exchanges = neighbour.exchanges,
                        .busy = neighbour.busy,
                        .exchanged_us = neighbour.exchanged_us,
@@ -435,6 +437,7 @@ std::vector<PartnerReport> Neighbours::reports() const {
                        .wide_blocks = neighbour.wide_blocks,
                        .unresolved = neighbour.unresolved,
                        .age_intervals = neighbour.age_intervals});
+  }
   return reports;
 }
 

@@ -167,6 +167,21 @@ struct Lone {
 
 }  // namespace
 
+TEST_CASE("a neighbour with another layout is told of as that until it reports something else", "[replica]") {
+  Lone lone{ReplicaOptions{}};
+  lone.meet(1);
+  const auto is_stranger = [&] { return lone.replica->partner_reports().at(0).other_layout; };
+  CHECK_FALSE(is_stranger());
+  JobInfo other = Lone::info(ReplicaState::running);
+  other.job.layout_hash = 10;
+  lone.hear(1, other);
+  CHECK(is_stranger());
+  lone.replica->link_up(node_id(1), lone.out);  // a new link, on which it has reported nothing yet
+  CHECK(is_stranger());
+  lone.hear(1, Lone::info(ReplicaState::absent));
+  CHECK_FALSE(is_stranger());
+}
+
 TEST_CASE("a request that does not fit is refused and changes nothing", "[replica]") {
   Lone lone({}, 2);
   lone.meet(1);

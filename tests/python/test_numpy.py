@@ -65,8 +65,10 @@ class Training(unittest.TestCase):
             model = {"w": np.zeros(3, np.float32)}
             with alone(model) as run:
                 model["w"] = array
-                with self.assertRaisesRegex(gossamer.GossamerError, "array 'w'"):
+                with self.assertRaisesRegex(gossamer.GossamerError, "array 'w'") as caught:
                     run.step()
+                if isinstance(array, np.ndarray):
+                    self.assertIn("close the run (run.close()), then attach again", str(caught.exception))
         model = {"w": np.zeros(3, np.float32)}
         with alone(model) as run:
             del model["w"]
@@ -658,6 +660,24 @@ class Lifetime(unittest.TestCase):
             run.itself = run  # a reference cycle
             del run
             gossamer.attach(discriminator, job="gan", socket=daemon.path).close()
+
+    def test_a_run_that_only_the_traceback_of_a_cell_holds_is_let_go_when_the_cell_runs_again(self):
+        def cell(size, fails=False):
+            """As a notebook runs it: the latest error is kept in place of the one before."""
+            try:
+                run = gossamer.attach({"w": np.zeros(size, np.float32)}, job="cell", socket=NOWHERE, wait=False)
+                if fails:
+                    raise ValueError
+                run.close()
+            except Exception as error:
+                sys.last_traceback = error.__traceback__
+                return str(error)
+            return "done"
+
+        self.addCleanup(vars(sys).pop, "last_traceback", None)
+        cell(3, fails=True)
+        self.assertRegex(cell(4), r"another model.*run.close.*\(sys.last_traceback\).*attach once more")
+        self.assertEqual(cell(4), "done")
 
     @unittest.skipIf("tsan" in os.environ.get("LD_PRELOAD", ""), "the thread sanitizer ends children with threads")
     def test_a_child_attaches_its_copy_of_what_its_parent_has_attached(self):

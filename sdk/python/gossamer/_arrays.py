@@ -124,7 +124,9 @@ class ArraysRun(Run):
         name, role = self._names[index], self._roles[index]
         spec = _spec(name, array, role)
         if (spec.dtype, tuple(spec.shape)) != self._kinds[index]:
-            raise _refuse(name, "has changed its dtype or shape since the run was attached: close the run (run.close()), then attach again")
+            raise _refuse(
+                name, "has changed its dtype or shape since the run was attached: close the run (run.close()), then attach again"
+            )
         if role == "local" or 0 in spec.shape:
             self._owners[index] = array
         else:

@@ -604,8 +604,8 @@ def _check_only_model(run: Run) -> None:
         raise _bad_argument(
             f"another model, with other tensors, is attached to the job '{run._job}' in this process, and a job has one model: "
             "give each a name of its own, or attach both as one (a torch.nn.ModuleList, or one dict of arrays). If the other is "
-            "trained no longer, close its run first (run.close()). If no variable of yours has that run, the latest error may "
-            "still hold it: cause another error (1/0), and attach again"
+            "trained no longer, close its run first (run.close()). If no variable has that run any more, the "
+            "traceback of an error may (sys.last_traceback): this error has taken its place, so attach once more"
         )
 
 

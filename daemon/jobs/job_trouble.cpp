@@ -28,7 +28,7 @@ constexpr std::size_t most_named = 4;
 std::string of_another_layout(const std::string& stranger) {
   return fmt::format(
       "node {} runs a job of this name with another layout, so they do not gossip: give both the same tensors (names, "
-      "shapes, types, order), and share_second_moments to all or to none; or rename one of the jobs",
+      "shapes, types, order) and options (share_second_moments, correct_drift), or rename one of the jobs",
       stranger);
 }
 

@@ -443,7 +443,8 @@ void look_for_rarity(const Scene& scene) {
   const bool of_network = job.period_limit == "bandwidth_share";
   scene.find("rare", "",
              fmt::format(
-                 "each fragment is exchanged every {:.0f} s, not every {:.2g} s, because more would take over {} of {}",
+                 "this node begins an exchange of each fragment every {:.0f} s, not every {:.2g} s, because more would "
+                 "take over {} of {}",
                  job.period_s, job.wanted_period_s, job.period_limit,
                  of_network ? "what the fastest link carries" : "the training's time"),
              of_network ? "a faster line, codec = \"q4\", or a larger [gossip] bandwidth_share"

@@ -407,7 +407,8 @@ class JaxRun(Run):
         values, structure = jax.tree_util.tree_flatten(params)
         if structure != self._structure:
             raise GossamerError(
-                "GOSSAMER_BAD_ARGUMENT", "the pytree has another structure than the one that was attached: attach again"
+                "GOSSAMER_BAD_ARGUMENT",
+                "the pytree has another structure than the one that was attached: close the run, then attach again",
             )
         if values and isinstance(values[0], jax.core.Tracer):  # a compiled function would not call the run again
             raise GossamerError("GOSSAMER_BAD_ARGUMENT", "run.step() is inside a function that JAX traces: call it outside")
@@ -421,7 +422,8 @@ class JaxRun(Run):
             if (value.shape, value.dtype) != (leaf.shape, leaf.dtype):
                 raise _refuse(
                     leaf.name,
-                    f"is {value.dtype}{list(value.shape)}, but {leaf.dtype}{list(leaf.shape)} was attached: attach again",
+                    f"is {value.dtype}{list(value.shape)}, but {leaf.dtype}{list(leaf.shape)} was attached: close the run, then "
+                    "attach again",
                 )
         self._count_same(trained, samples)
         self._look_whether_used(values)

@@ -70,6 +70,8 @@ _DTYPES = {
 # the pointer and length of its memory.
 _Watched = Tuple[int, Callable[[str], Any], str, Any, int, int]
 
+_ATTACH_AGAIN = "close the run, then attach again"
+
 
 class _Place(NamedTuple):
     """The place where a module keeps a tensor. It is looked up at each step, because modules and users replace
@@ -84,7 +86,7 @@ class _Place(NamedTuple):
     def tensor(self) -> torch.Tensor:
         tensor = self.holder.get(self.key)
         if tensor is None:
-            raise _refuse(self.name, "has been taken out of the model since the run was attached: attach again")
+            raise _refuse(self.name, f"has been taken out of the model since the run was attached: {_ATTACH_AGAIN}")
         return local_part(tensor)
 
 
@@ -713,10 +715,10 @@ class TorchRun(Run):
         seen = self._specs[index]
         if tensor.data_ptr() != seen.pointer or tensor.shape != seen.owner.shape or not tensor.is_contiguous():
             if (tensor.dtype, tensor.shape) != self._kinds[index]:
-                raise _refuse(place.name, "has changed its dtype or shape since the run was attached: attach again")
+                raise _refuse(place.name, f"has changed its dtype or shape since the run was attached: {_ATTACH_AGAIN}")
             device = _torch_cuda.device_of(tensor)
             if device != _torch_cuda.device_of(self._specs[index].owner):
-                raise _refuse(place.name, f"has moved to {device} since the run was attached: attach again")
+                raise _refuse(place.name, f"has moved to {device} since the run was attached: {_ATTACH_AGAIN}")
             now = _spec(place)
             if not self._host_copies:
                 self._move_tensor(index, now.pointer, now.owner)

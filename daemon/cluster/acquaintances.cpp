@@ -20,8 +20,17 @@ Acquaintances::Acquaintances(const StateFolder& state, Workers& disk, spdlog::lo
     return;
   }
   std::istringstream lines(text->value_or(""));
+  std::size_t unreadable = 0;
   for (std::string line; kept_.size() < max_acquaintances && std::getline(lines, line);) {
-    if (peer::parse_address(line, peer::AddressUse::dial)) kept_.push_back(line);
+    if (peer::parse_address(line, peer::AddressUse::dial)) {
+      kept_.push_back(line);
+    } else {
+      ++unreadable;
+    }
+  }
+  if (unreadable > 0) {
+    log_.warn("{}: {} lines are no addresses, so the file is damaged; those are not dialled",
+              (state_.path() / members_name).string(), unreadable);
   }
 }
 

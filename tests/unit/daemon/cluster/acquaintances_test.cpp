@@ -2,9 +2,10 @@
 
 #include "daemon/cluster/acquaintances.hpp"
 
-#include <spdlog/sinks/null_sink.h>
+#include <spdlog/sinks/ostream_sink.h>
 
 #include <future>
+#include <sstream>
 
 #include "tests/unit/catch.hpp"
 #include "tests/unit/daemon/support.hpp"
@@ -17,7 +18,8 @@ namespace {
 struct Fixture {
   test::TemporaryFolder temporary;
   std::filesystem::path path = temporary.path() / "state";
-  spdlog::logger log{"test", std::make_shared<spdlog::sinks::null_sink_st>()};
+  std::ostringstream logged;
+  spdlog::logger log{"test", std::make_shared<spdlog::sinks::ostream_sink_st>(logged)};
   StateFolder state = *StateFolder::open(path);
   asio::io_context loop;
   Workers disk{loop, 1};
@@ -60,10 +62,12 @@ TEST_CASE("a disk that hangs holds nobody up, and is given the latest when it is
   CHECK(f.read() == std::vector<std::string>{two[1]});
 }
 
-TEST_CASE("a damaged file of addresses does no harm, and a long one is cut") {
+TEST_CASE("a damaged file of addresses is told and does no harm, and a long one is cut") {
   Fixture f;
   REQUIRE(f.state.store("members", "nonsense\n\ntcp://*:1\ntcp://10.0.0.1:7946\n\x01\x02"));
+  CHECK(f.logged.str().empty());
   CHECK(f.read() == std::vector<std::string>{two[0]});
+  CHECK_THAT(f.logged.str(), Catch::Contains("members: 4 lines are no addresses"));
   std::string many;
   for (std::size_t i = 0; i < 2 * max_acquaintances; ++i)
     many += "tcp://10.0.0.1:" + std::to_string(1000 + i) + "\n";

@@ -39,6 +39,11 @@ std::string fit(std::string what) {
   return is_plain_text(what, max_what_bytes) ? what : "(not plain text)";
 }
 
+/// The part of the text that names what was refused, before the details.
+std::string_view kind_of(std::string_view what) {
+  return what.substr(0, what.find(':'));
+}
+
 void push(std::deque<AuditRecord>& records, AuditRecord record, std::size_t most) {
   records.push_back(std::move(record));
   if (records.size() > most) records.pop_front();
@@ -52,8 +57,9 @@ void Audit::note_taken(TimeUs at, const NodeId& told_by, std::string what) {
 
 void Audit::note_refused(TimeUs at, const NodeId& told_by, std::string what) {
   AuditRecord record{.at = at, .told_by = told_by, .what = fit(std::move(what))};
-  const auto before = std::ranges::find_if(
-      refused_, [&](const AuditRecord& one) { return one.told_by == told_by && one.what == record.what; });
+  const auto before = std::ranges::find_if(refused_, [&](const AuditRecord& one) {
+    return one.told_by == told_by && kind_of(one.what) == kind_of(record.what);
+  });
   if (before != refused_.end()) {
     record.times = before->times + 1;
     refused_.erase(before);

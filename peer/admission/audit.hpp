@@ -3,8 +3,8 @@
 //
 // The records are for people; no decision depends on them. Owned by the overlay's Agreement, on its thread; pure: the
 // time of day is an argument. Invariants: at most the newest max_audit_taken records of followed decisions, and
-// max_audit_refused of refused ones. Repeated refusals of one node and kind are one record, so that a node that is
-// refused again and again does not drive out the records of others.
+// max_audit_refused of refused ones. Repeated refusals of one node and kind (the text up to the first colon) are one
+// record with the latest text, so that a node that is refused again and again does not drive out the records of others.
 
 #pragma once
 

@@ -58,6 +58,9 @@ class Denials {
   /// deputies.
   void settle(const Deciders& deciders, bool new_authority);
 
+  /// Forgets the record about a node.
+  void forget(const NodeId& node) { entries_.erase(node); }
+
   [[nodiscard]] bool is_denied(const NodeId& node) const;
   [[nodiscard]] const std::map<NodeId, Entry>& entries() const { return entries_; }
   [[nodiscard]] std::uint64_t last_change() const { return last_change_; }

@@ -492,6 +492,15 @@ std::expected<void, std::string> KeyRing::add(const RingKey& key) {
   return {};
 }
 
+bool KeyRing::forget(const Statement& decision) {
+  const auto is_it = [&](const auto& item) { return item.statement() == decision; };
+  if (std::erase_if(retired_, is_it) > 0) return true;
+  const auto key = std::ranges::find_if(keys_, is_it);
+  if (key == keys_.end() || keys_.size() == 1) return false;
+  keys_.erase(key);
+  return true;
+}
+
 void KeyRing::promote(const Fingerprint& fingerprint) {
   const auto found =
       std::ranges::find_if(keys_, [&](const RingKey& key) { return key.key.fingerprint() == fingerprint; });

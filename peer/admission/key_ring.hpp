@@ -87,6 +87,8 @@ class KeyRing {
   [[nodiscard]] std::expected<RingKey, std::string> propose(TimeUs time_of_day) const;
   /// Adds a new key, as the last to be tried. An error if the ring is full.
   [[nodiscard]] std::expected<void, std::string> add(const RingKey& key);
+  /// Forgets a key, but never the last one, or that a key is retired. False if there was nothing to forget.
+  bool forget(const Statement& decision);
   /// Listens with this key from now on.
   void promote(const Fingerprint& fingerprint);
   /// Proposes the retirement of a key. An error if the key is unknown, the only one, or the one listened with.

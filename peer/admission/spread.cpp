@@ -9,11 +9,19 @@
 namespace gossamer::peer {
 namespace {
 
-constexpr const char* ignored_words = "decisions, which are not looked at for a minute after too many forged ones";
-constexpr const char* too_many_words = "more changes in a short time than are taken: an authority's are not counted";
+// The audit has one record for each of these kinds and neighbour.
+constexpr const char* denials_kind = "denials";
+constexpr const char* ring_kind = "keys and rules";
+constexpr const char* deputies_kind = "deputies";
+constexpr const char* certificates_kind = "certificates";
+constexpr const char* ignored_words = "they are not looked at for a minute after too many forged ones";
+constexpr const char* too_many_words = "more changes in a short time than are taken without an authority";
 
-std::string decision_words(const Denial& denial) {
-  return "the decision that " + words_of(denial);
+const char* kind_of(const RingState& /*heard*/) {
+  return ring_kind;
+}
+const char* kind_of(const DeputyList& /*heard*/) {
+  return deputies_kind;
 }
 
 }  // namespace
@@ -65,18 +73,19 @@ Hearsay Spread::heard(const NodeId& from, DenialList& list, TimeUs time_of_day, 
   const auto& deciders = ring_.deciders();
   if (is_banned(link->second, now)) {
     list.records.clear();
-    note_refusal(ignored_words);
+    note_refusal(denials_kind, ignored_words);
     return Hearsay::refused;
   }
   std::vector<Denial> news;
   for (Denial& denial : list.records) {
+    if (is_too_far_ahead(denial.decided_at, time_of_day)) note_shared(denial.statement());
     if (denials_.knows(denial, deciders.has_value())) continue;
     if (deciders && !denial.signature) {
-      note_refusal(words_of(Refusal::not_signed, decision_words(denial), denial.decided_at));
+      note_refusal(denials_kind, words_of(Refusal::not_signed, words_of(denial), denial.decided_at));
       continue;
     }
     if (!deciders && !denial_throttle_.take(now)) {
-      note_refusal(too_many_words);
+      note_refusal(denials_kind, too_many_words);
       break;
     }
     const auto merged = denials_.merge(denial, time_of_day, links_.contains(denial.node), deciders);
@@ -84,7 +93,7 @@ Hearsay Spread::heard(const NodeId& from, DenialList& list, TimeUs time_of_day, 
       if (*merged == Hearsay::news) news.push_back(std::move(denial));
       continue;
     }
-    note_refusal(words_of(merged.error(), decision_words(denial), denial.decided_at));
+    note_refusal(denials_kind, words_of(merged.error(), words_of(denial), denial.decided_at));
     if (deciders && merged.error() == Refusal::not_signed) {
       note_forgery(link->second, now);
       break;  // the rest is not checked, because checking signatures takes time
@@ -98,9 +107,56 @@ Hearsay Spread::heard(const NodeId& from, DenialList& list, TimeUs time_of_day, 
   return refusal_.empty() ? Hearsay::known : Hearsay::refused;
 }
 
+void Spread::note_shared(const Statement& decision) {
+  const auto held = ahead_.find(decision);
+  if (held != ahead_.end()) held->second.is_shared = true;
+}
+
+std::vector<std::string> Spread::forget_ahead(TimeUs time_of_day, TimeUs now) {
+  struct Found {
+    std::string what;
+    std::optional<NodeId> node;  ///< whom a denial is about; nothing: it is about a key
+  };
+  std::map<Statement, Found> found;
+  const auto look = [&](const auto& decision, TimeUs dated_at, const auto& what, std::optional<NodeId> node = {}) {
+    if (is_too_far_ahead(dated_at, time_of_day))
+      found[decision.statement()] = {what() + ", dated " + date_text(dated_at), node};
+  };
+  for (const auto& [node, entry] : denials_.entries())
+    look(
+        entry.denial, entry.denial.decided_at, [&] { return words_of(entry.denial); }, node);
+  for (const RingKey& key : ring_.keys())
+    look(key, key.made_at, [&] { return "cluster key " + hex(key.key.fingerprint()); });
+  for (const RetiredKey& key : ring_.state().retired)
+    look(key, key.retired_at, [&] { return "the end of cluster key " + hex(key.fingerprint); });
+  std::erase_if(ahead_, [&](const auto& item) { return !found.contains(item.first); });
+
+  const auto has_told_all = [&](const auto& link) {
+    return link.second.has_told_ring && now - link.second.up_at >= forget_ahead_after_us;
+  };
+  const bool is_heard = std::ranges::any_of(links_, has_told_all);
+  std::vector<std::string> forgotten;
+  KeyRing ring = ring_;
+  bool ring_changed = false;
+  for (const auto& [statement, decision] : found) {
+    const Ahead& ahead = ahead_.try_emplace(statement, now, false).first->second;
+    if (ahead.is_shared || !is_heard || now - ahead.since < forget_ahead_after_us) continue;
+    if (decision.node) {
+      denials_.forget(*decision.node);
+    } else if (ring.forget(statement)) {
+      ring_changed = true;
+    } else {
+      continue;  // it is the only key
+    }
+    forgotten.push_back(decision.what);
+  }
+  if (ring_changed) set_ring(std::move(ring), now);
+  return forgotten;
+}
+
 /// Keeps the first refusal of a message: one is enough for people to look.
-void Spread::note_refusal(std::string what) {
-  if (refusal_.empty()) refusal_ = std::move(what);
+void Spread::note_refusal(const char* kind, const std::string& what) {
+  if (refusal_.empty()) refusal_ = std::string(kind) + ": " + what;
 }
 
 Hearsay Spread::heard(const NodeId& from, CertificateList& list, TimeUs time_of_day, TimeUs now) {
@@ -118,7 +174,7 @@ Hearsay Spread::heard(const NodeId& from, CertificateList& list, TimeUs time_of_
     if (!link->second.looks.take(now)) break;
     const auto signer = signer_of(certificate, *deciders);
     if (!signer) {
-      note_refusal("certificates behind which the cluster's authority does not stand");
+      note_refusal(certificates_kind, "the cluster's authority does not stand behind them");
       note_forgery(link->second, now);
       break;  // the rest is not checked, because checking signatures takes time
     }
@@ -127,10 +183,11 @@ Hearsay Spread::heard(const NodeId& from, CertificateList& list, TimeUs time_of_
     const Hearsay merged = merge(certificate, *signer, Certificates::Source::hearsay, now, time_of_day);
     if (merged == Hearsay::news) news.push_back(certificate);
     if (merged == Hearsay::refused && !was_known)
-      note_refusal("the certificate of node " + certificate.node.full() + ", but " +
-                   *certificates_.used_up_for(certificate) +
-                   ". It is not let in here. Approve the nodes that are to stay (gossamerctl approve), and deny the "
-                   "others");
+      note_refusal(
+          certificates_kind,
+          "that of node " + certificate.node.full() + ", but " + *certificates_.used_up_for(certificate) +
+              ". It is not let in here. Approve the nodes that are to stay (gossamerctl approve), and deny the "
+              "others");
   }
   list.records = std::move(news);
   if (!list.records.empty()) return Hearsay::news;
@@ -165,8 +222,13 @@ Hearsay Spread::heard(const NodeId& from, const RingState& state, TimeUs time_of
   const auto link = links_.find(from);
   if (link == links_.end()) return Hearsay::known;
   link->second.holds.clear();
-  for (const RingKey& key : state.keys)
+  for (const RingKey& key : state.keys) {
     link->second.holds.push_back(key.key.fingerprint());
+    if (is_too_far_ahead(key.made_at, time_of_day)) note_shared(key.statement());
+  }
+  for (const RetiredKey& key : state.retired) {
+    if (is_too_far_ahead(key.retired_at, time_of_day)) note_shared(key.statement());
+  }
   const bool is_other = std::exchange(link->second.authority, state.authority) != state.authority;
   if (std::exchange(link->second.has_told_ring, true) && is_other) link->second.wants_all = true;
   if (ring_.knows(state)) return Hearsay::known;
@@ -190,16 +252,16 @@ Hearsay Spread::shown(const DeputyList& list, TimeUs time_of_day, TimeUs now) {
 template <class Heard>
 Hearsay Spread::merge_into_ring(Told& from, const Heard& heard, TimeUs time_of_day, TimeUs now) {
   if (is_banned(from, now)) {
-    note_refusal(ignored_words);
+    note_refusal(kind_of(heard), ignored_words);
     return Hearsay::refused;
   }
   KeyRing merged = ring_;
   const KeyRing::Merge merge = merged.merge(heard, time_of_day);
-  if (merge.refused) note_refusal(*merge.refused);
+  if (merge.refused) note_refusal(kind_of(heard), *merge.refused);
   if (merge.forged) note_forgery(from, now);
   if (!merge.changed) return merge.refused ? Hearsay::refused : Hearsay::known;
   if (!ring_.deciders() && !ring_throttle_.take(now)) {
-    note_refusal(too_many_words);
+    note_refusal(kind_of(heard), too_many_words);
     return Hearsay::refused;
   }
   set_ring(std::move(merged), now);

@@ -39,6 +39,9 @@ inline constexpr double forgeries_per_s = 0.1;
 inline constexpr std::uint32_t certificate_look_burst = 1024;
 inline constexpr double certificate_looks_per_s = 2;
 inline constexpr TimeUs forgery_ban_us = 60 * us_per_s;
+/// How long a denial or key that is dated too far ahead of the clock here is kept unless a neighbour tells of it. A
+/// neighbour that holds it tells everything again meanwhile.
+inline constexpr TimeUs forget_ahead_after_us = retell_us + 60 * us_per_s;
 
 class Spread {
  public:
@@ -55,7 +58,7 @@ class Spread {
 
   void link_up(const NodeId& node, TimeUs now) {
     links_[node] = {};
-    links_[node].told_at = now;
+    links_[node].up_at = links_[node].told_at = now;
   }
   void link_down(const NodeId& node) { links_.erase(node); }
   /// The next message for the neighbour. It counts as told after said(); without said() it comes again.
@@ -72,7 +75,7 @@ class Spread {
   [[nodiscard]] Hearsay shown(const DeputyList& list, TimeUs time_of_day, TimeUs now);
   [[nodiscard]] Hearsay heard(const NodeId& from, CertificateList& list, TimeUs time_of_day, TimeUs now);
 
-  /// What was refused of the message that was heard last, and why, for people; empty: nothing.
+  /// What was refused of the message that was heard last, and why, for people, as "KIND: WHAT"; empty: nothing.
   [[nodiscard]] const std::string& refusal() const { return refusal_; }
 
   /// Takes a certificate that its node or an operator has shown here, and has everyone told of it. The error is for
@@ -81,6 +84,10 @@ class Spread {
                                                          TimeUs now);
   /// False if the known decision is as late or later.
   bool decide(const Denial& denial) { return denials_.decide(denial, ring_.deciders()); }
+  /// Forgets denials, keys and retirements that were decided here while the clock was ahead, and that nobody else has
+  /// taken: otherwise they would strike when their date comes near. If instead the clock is behind now, others hold
+  /// them, and nothing is forgotten; nor is it while nobody is linked. Returns what was forgotten, for people.
+  [[nodiscard]] std::vector<std::string> forget_ahead(TimeUs time_of_day, TimeUs now);
   /// Replaces the ring by a changed one, and has everyone told of it.
   void set_ring(KeyRing ring, TimeUs now);
   /// The key to listen with instead of the present one, if all neighbours hold it or have had promote_after_us.
@@ -100,7 +107,8 @@ class Spread {
   };
   struct Told {
     Cursor told;
-    Cursor next;         ///< the cursor after the message that next_for() gave last
+    Cursor next;  ///< the cursor after the message that next_for() gave last
+    TimeUs up_at = 0;
     TimeUs told_at = 0;  ///< when it began to be told everything
     std::vector<Fingerprint> holds;
     std::optional<PublicKey> authority = {};  ///< the one that the other end follows, once it has told its ring
@@ -115,7 +123,8 @@ class Spread {
   template <class Heard>
   Hearsay merge_into_ring(Told& from, const Heard& heard, TimeUs time_of_day, TimeUs now);
   static void note_forgery(Told& by, TimeUs now);
-  void note_refusal(std::string what);
+  void note_refusal(const char* kind, const std::string& what);
+  void note_shared(const Statement& decision);
   /// True for a while after too many forgeries. Without an authority no signature is checked, so nobody is banned.
   [[nodiscard]] bool is_banned(const Told& link, TimeUs now) const {
     return ring_.deciders() && now < link.banned_until;
@@ -132,6 +141,12 @@ class Spread {
   TimeUs ring_changed_at_ = 0;
   std::map<NodeId, Told> links_;
   std::string refusal_;
+  /// A decision that is held here and dated too far ahead.
+  struct Ahead {
+    TimeUs since = 0;
+    bool is_shared = false;  ///< a neighbour has told of it meanwhile
+  };
+  std::map<Statement, Ahead> ahead_;
   Throttle ring_throttle_{ring_change_burst, ring_changes_per_s};
   Throttle denial_throttle_{denial_change_burst, denial_changes_per_s};
 };

@@ -45,6 +45,7 @@ void Agreement::tick() {
     use_ring();
     self_.log->info("this node now listens with the cluster key {}", hex(*key));
   }
+  if (self_.now() >= next_ahead_look_) forget_ahead();
   listen_with_slot();
   tell();
   std::erase_if(waiting_, [this](const auto& known) {
@@ -52,6 +53,23 @@ void Agreement::tick() {
   });
   // This comes after tell(), so that nodes whose certificates no longer count have been told why, and can tell others.
   enforce_certificates();
+}
+
+/// Forgets what was decided here while the clock was far ahead. The ring and the denials are stored without it.
+void Agreement::forget_ahead() {
+  next_ahead_look_ = self_.now() + ahead_look_us;
+  const std::vector<std::string> forgotten = spread_.forget_ahead(self_.time_of_day(), self_.now());
+  if (forgotten.empty()) return;
+  for (const std::string& what : forgotten) {
+    self_.log->warn(
+        "{} is more than a day ahead of the clock here, and no other member has taken it: it is forgotten; decide it "
+        "again if it is still wanted",
+        what);
+    note_taken(self_.identity.node, "forgotten, since it was dated ahead of the clock: " + what);
+  }
+  (void)self_.owner.keep_key_ring(spread_.ring());
+  use_ring();
+  enforce_denials();
 }
 
 void Agreement::tell() {

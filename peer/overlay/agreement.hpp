@@ -21,6 +21,8 @@ inline constexpr TimeUs waiting_remembered_us = 600 * us_per_s;
 /// When the cluster begins to ask for certificates, links that are up may stay this long until a certificate of their
 /// other end has been heard of.
 inline constexpr TimeUs certificates_due_us = 10 * us_per_s;
+/// How often the node looks for decisions of its own that are dated too far ahead.
+inline constexpr TimeUs ahead_look_us = 5 * us_per_s;
 
 class Agreement {
  public:
@@ -115,6 +117,7 @@ class Agreement {
   [[nodiscard]] std::expected<void, std::string> adopt(std::expected<InvitationGrant, std::string> grant,
                                                        const std::optional<Certificate>& certificate);
   void tell();
+  void forget_ahead();
   void use_ring();
   void follow_change(const NodeId& from, const KeyRing& before);
   void forget_of_former(const KeyRing& before);
@@ -147,6 +150,7 @@ class Agreement {
   std::optional<TimeUs> asks_since_;  ///< when this node heard that certificates are asked for
   std::shared_ptr<ClaimAttempt> claim_;
   TimeUs started_at_ = 0;
+  TimeUs next_ahead_look_ = 0;
   bool cannot_change_key_ = false;  ///< the log has said so already
 };
 

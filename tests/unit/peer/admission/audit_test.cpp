@@ -28,6 +28,17 @@ TEST_CASE("decisions are kept in the order of time, and what one node is refused
   CHECK(read->text() == audit.text());
 }
 
+TEST_CASE("a node whose decisions are refused, each about another node, has one record, with the latest") {
+  Audit audit;
+  for (int i = 0; i < 5; ++i)
+    audit.note_refused(i, node_id(1), "denials: node " + std::to_string(i) + " is denied");
+  audit.note_refused(9, node_id(1), "keys and rules: cluster key 01");
+  const auto records = audit.records();
+  REQUIRE(records.size() == 2);
+  CHECK(records.front().what == "denials: node 4 is denied");
+  CHECK(records.front().times == 5);
+}
+
 TEST_CASE("many refusals drive out no record of what was followed, and both are bounded") {
   Audit audit;
   audit.note_taken(1, node_id(1), "the first");

@@ -320,6 +320,34 @@ TEST_CASE("where nobody can be dialled an invitation needs an address") {
     CHECK_FALSE(address.is_wildcard());
 }
 
+TEST_CASE("what was decided with a clock that was ahead is refused by name, and forgotten when the clock is right") {
+  asio::io_context loop;
+  const ClusterKeys keys = new_keys();
+  const auto a = Node::started(loop, keys);
+  const auto b = Node::started(loop, keys, with_peers({a->overlay->address()}));
+  run_until(loop, [&] { return a->linked(*b) && b->linked(*a); });
+  const NodeId lost = gossamer::test::node_id(77);
+  a->time_of_day += 25 * 3600 * us_per_s;
+  REQUIRE(a->decide(lost, true, "lost"));
+  const auto made = a->rotate_key();
+  REQUIRE(made);
+  run_until(loop, [&] {
+    return b->logged(a->id.brief() + " tells of denials: node " + lost.full() + " is denied: lost, dated") > 0 &&
+           b->logged("tells of keys and rules: cluster key " + hex(*made) + ", dated") > 0;
+  });
+  CHECK(b->logged("correct the clock of that node") == 2);
+  a->time_of_day = b->time_of_day;
+  run_until(loop, [&] {
+    for (const auto& node : {a.get(), b.get()})
+      node->clock_offset_us += us_per_s;  // slowly, so that the link stays
+    return a->logged("it is forgotten") == 2;
+  });
+  CHECK_FALSE(a->overlay->denials().is_denied(lost));
+  CHECK(a->overlay->key_ring().size() == 1);
+  CHECK(a->kept_keys->all().size() == 1);
+  CHECK(b->overlay->key_ring().size() == 1);
+}
+
 namespace {
 
 /// An authority that asks for certificates.

@@ -137,8 +137,8 @@ void add_certificate_troubles(const peer::Overlay& overlay, TimeUs own_ends_us, 
   }
 }
 
-/// That a node is a member, so that others let it in, and is not let in here, because its invitation was used up. Members
-/// that could not hear of each other for a while have let in different nodes.
+/// That a node is a member, so that others let it in, and is not let in here, because its invitation was used up.
+/// Members that could not hear of each other for a while have let in different nodes.
 void add_invitation_troubles(const peer::Overlay& overlay, std::vector<FindingStatus>& troubles) {
   if (!overlay.asks_for_certificates() || overlay.certificates().excess().empty()) return;
   for (const peer::KnownMember& member : overlay.members()) {

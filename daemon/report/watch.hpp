@@ -53,7 +53,10 @@ inline constexpr std::array watch_rules = {
     WatchRule{"state", "what the cluster has decided cannot be saved", 1},
     WatchRule{"config", "the configuration file is wrong, and the one before it is in use", 1},
     WatchRule{"certificate", "this node's certificate ends within fourteen days, or has ended", 1},
-    WatchRule{"certificates", "certificates of other nodes end within fourteen days, or have ended", 1},
+    WatchRule{
+        "certificates",
+        "certificates of other nodes end within fourteen days, or have ended, or members disagree about who is let in",
+        1},
 };
 
 /// One look at the daemon.

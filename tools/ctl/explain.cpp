@@ -94,7 +94,7 @@ struct PaceOfNode {
   double own_samples = 0;
   double its_samples = 0;
   double own_exchanges = 0;  ///< in both roles
-  std::string fastest = {};       ///< the id of the other node that trained most samples; empty: none trained
+  std::string fastest = {};  ///< the id of the other node that trained most samples; empty: none trained
   double fastest_samples = 0;
 };
 

@@ -29,9 +29,11 @@ Hearsay Certificates::merge(const Certificate& heard, Source source, TimeUs now,
     const auto rank = [&](const Certificate& of, bool is_kept) {
       return std::tuple(is_kept, is_named(of), of.made_at);
     };
-    const auto first = std::ranges::min_element(
-        entries_, {}, [&](const auto& entry) { return rank(entry.second.certificate, is_to_be_kept(entry.first)); });
-    const bool would_go = rank(heard, false) <= rank(first->second.certificate, is_to_be_kept(first->first));
+    const auto rank_here = [&](const auto& entry) {
+      return rank(entry.second.certificate, entry.first == own_ || is_to_be_kept(entry.first));
+    };
+    const auto first = std::ranges::min_element(entries_, {}, rank_here);
+    const bool would_go = rank(heard, false) <= rank_here(*first);
     if (would_go && source == Source::hearsay) return Hearsay::known;
     if (!make_room_in_invitation(heard, now, time_of_day)) return Hearsay::refused;
     if (entries_.size() == max_certificates) entries_.erase(first);

@@ -49,8 +49,8 @@ class Certificates {
   };
 
   /// Takes a certificate whose signatures hold. Refused if as many other nodes as its invitation allows have used it.
-  /// If the table is full, the oldest certificate of a node that need not be kept goes, and one made with an invitation
-  /// first. If that would be the new one, it is taken only if its node has shown it.
+  /// If the table is full, the oldest certificate of another node that need not be kept goes, and one made with an
+  /// invitation first. If that would be the new one, it is taken only if its node has shown it.
   Hearsay merge(const Certificate& heard, Source source, TimeUs now, TimeUs time_of_day,
                 const std::function<bool(const NodeId&)>& is_to_be_kept, const std::optional<PublicKey>& signer = {});
   /// True if the certificate would change nothing here.
@@ -59,11 +59,12 @@ class Certificates {
   [[nodiscard]] const Certificate* of(const NodeId& node) const;
   [[nodiscard]] const std::map<NodeId, Entry>& entries() const { return entries_; }
   /// The latest nodes that were refused, or put out again, because their invitation was used up; at most max_excess.
-  /// Those that have another certificate by now are not among them.
+  /// A node that has got another certificate since is not among them.
   [[nodiscard]] const std::map<NodeId, Excess>& excess() const { return excess_; }
   /// Says, for people, that the certificate's invitation has been used by as many others as it is for, and by whom.
   /// Nothing if there is room for the certificate.
   [[nodiscard]] std::optional<std::string> used_up_for(const Certificate& certificate) const;
+  /// Says which node this is. Its certificate is always kept.
   void set_own(const NodeId& own) { own_ = own; }
   /// Forgets the certificates that none of the new deciders stands behind. `new_authority`: see Denials::settle().
   void settle(const Deciders& deciders, bool new_authority);
@@ -83,7 +84,7 @@ class Certificates {
 
   std::map<NodeId, Entry> entries_;
   std::map<NodeId, Excess> excess_;
-  NodeId own_;
+  std::optional<NodeId> own_;
   std::uint64_t last_change_ = 0;
 };
 

@@ -73,6 +73,14 @@ auto rank(const Deputy& deputy) {
 
 }  // namespace
 
+std::string words_of(const RingKey& key) {
+  return "cluster key " + hex(key.key.fingerprint());
+}
+
+std::string words_of(const RetiredKey& key) {
+  return "the end of cluster key " + hex(key.fingerprint);
+}
+
 KeyRing::KeyRing(const ClusterKeys& keys) {
   for (const ClusterKey& key : keys.all())
     keys_.push_back({key, 0});
@@ -286,8 +294,8 @@ bool KeyRing::knows(const RingState& heard) const {
          });
 }
 
-/// What is wrong with its signature. After one forged signature the rest of the message is not checked, because
-/// checking signatures takes time.
+/// Returns what is wrong with the decision's signature, or nothing. After one forged signature the rest of the message
+/// is not checked, because checking signatures takes time.
 template <class Item>
 std::optional<Refusal> KeyRing::flaw_of(const Item& heard, Merge& merge) const {
   if (merge.forged) return Refusal::not_signed;
@@ -297,7 +305,8 @@ std::optional<Refusal> KeyRing::flaw_of(const Item& heard, Merge& merge) const {
   return deciders_->may_sign(*signer, Item::power) ? std::nullopt : std::optional(Refusal::no_right);
 }
 
-/// Why it may not be taken from another member. Where there is an authority, it must be signed and sound.
+/// Returns why the decision may not be taken from another member, or nothing if it may. Where there is an authority, it
+/// must be signed and sound.
 template <class Item>
 std::optional<Refusal> KeyRing::objection_to(const Item& heard, Merge& merge) const {
   if (!deciders_) return std::nullopt;
@@ -341,11 +350,11 @@ KeyRing::Merge KeyRing::merge(const RingState& heard, TimeUs time_of_day) {
          heard.rule->decided_at);
   }
   for (const RetiredKey& key : heard.retired)
-    take(merge_retired(key, time_of_day, merge), "the end of cluster key " + hex(key.fingerprint), key.retired_at);
+    take(merge_retired(key, time_of_day, merge), words_of(key), key.retired_at);
   revive_newest_if_none_is_left(heard, time_of_day, merge);
   // New keys are added before retired ones are removed, since a retired key stays if it is the only one.
   for (const RingKey& key : heard.keys)
-    take(merge_key(key, time_of_day, merge), "cluster key " + hex(key.key.fingerprint()), key.made_at);
+    take(merge_key(key, time_of_day, merge), words_of(key), key.made_at);
   drop_retired();
   merge.changed = notes() != before;
   return merge;
@@ -386,14 +395,13 @@ void KeyRing::revive_newest_if_none_is_left(const RingState& heard, TimeUs time_
   if (newest) std::erase_if(retired_, [&](const RetiredKey& key) { return key.fingerprint == newest->second; });
 }
 
-/// Why the deputy cannot be taken.
+/// Returns why the deputy cannot be taken, or nothing if it is. The other merge_...() do the same.
 std::optional<Refusal> KeyRing::merge_deputy(const Deputy& heard, TimeUs time_of_day, Merge& merge) {
   if (is_too_far_ahead(heard.decided_at, time_of_day)) return Refusal::ahead;
   if (const auto flaw = flaw_of(heard, merge)) return flaw;
   return put_deputy(heard) == Put::taken ? std::nullopt : std::optional(Refusal::no_room);
 }
 
-/// Why the retirement cannot be taken.
 std::optional<Refusal> KeyRing::merge_retired(const RetiredKey& heard, TimeUs time_of_day, Merge& merge) {
   const auto known = std::ranges::find(retired_, heard.fingerprint, &RetiredKey::fingerprint);
   const bool is_known = known != retired_.end();
@@ -412,7 +420,7 @@ bool KeyRing::is_held(const AdmissionRule& rule) const {
   return rule_ && std::tie(rule_->decided_at, rule_->certificates) >= std::tie(rule.decided_at, rule.certificates);
 }
 
-/// Why the rule cannot be taken. Without an authority no rule is taken.
+/// Without an authority no rule is taken.
 std::optional<Refusal> KeyRing::merge_rule(const AdmissionRule& heard, TimeUs time_of_day, Merge& merge) {
   if (is_held(heard)) return std::nullopt;
   if (!deciders_) return Refusal::not_signed;
@@ -422,7 +430,6 @@ std::optional<Refusal> KeyRing::merge_rule(const AdmissionRule& heard, TimeUs ti
   return std::nullopt;
 }
 
-/// Why the key cannot be taken.
 std::optional<Refusal> KeyRing::merge_key(const RingKey& heard, TimeUs time_of_day, Merge& merge) {
   const Fingerprint fingerprint = heard.key.fingerprint();
   if (is_retired(fingerprint)) return std::nullopt;

@@ -17,6 +17,10 @@
 
 namespace gossamer::peer {
 
+/// For the log and the audit: "cluster key FINGERPRINT", "the end of cluster key FINGERPRINT".
+[[nodiscard]] std::string words_of(const RingKey& key);
+[[nodiscard]] std::string words_of(const RetiredKey& key);
+
 class KeyRing {
  public:
   /// A ring of keys of which nothing else is known.
@@ -31,6 +35,7 @@ class KeyRing {
   /// The key to listen with.
   [[nodiscard]] const RingKey& first() const { return keys_.front(); }
   [[nodiscard]] std::span<const RingKey> keys() const { return keys_; }
+  [[nodiscard]] std::span<const RetiredKey> retired() const { return retired_; }
   [[nodiscard]] ClusterKeys cluster_keys() const;
   [[nodiscard]] RingState state() const { return {keys_, retired_, authority(), rule_}; }
   /// The authority and its deputies.
@@ -87,7 +92,7 @@ class KeyRing {
   [[nodiscard]] std::expected<RingKey, std::string> propose(TimeUs time_of_day) const;
   /// Adds a new key, as the last to be tried. An error if the ring is full.
   [[nodiscard]] std::expected<void, std::string> add(const RingKey& key);
-  /// Forgets a key, but never the last one, or that a key is retired. False if there was nothing to forget.
+  /// Forgets this key, or that this key is retired. The last key stays. False if nothing was forgotten.
   bool forget(const Statement& decision);
   /// Listens with this key from now on.
   void promote(const Fingerprint& fingerprint);

@@ -17,13 +17,6 @@ constexpr const char* certificates_kind = "certificates";
 constexpr const char* ignored_words = "they are not looked at for a minute after too many forged ones";
 constexpr const char* too_many_words = "more changes in a short time than are taken without an authority";
 
-const char* kind_of(const RingState& /*heard*/) {
-  return ring_kind;
-}
-const char* kind_of(const DeputyList& /*heard*/) {
-  return deputies_kind;
-}
-
 }  // namespace
 
 std::optional<ControlMessage> Spread::next_for(const NodeId& node, TimeUs now) {
@@ -118,18 +111,18 @@ std::vector<std::string> Spread::forget_ahead(TimeUs time_of_day, TimeUs now) {
     std::optional<NodeId> node;  ///< whom a denial is about; nothing: it is about a key
   };
   std::map<Statement, Found> found;
-  const auto look = [&](const auto& decision, TimeUs dated_at, const auto& what, std::optional<NodeId> node = {}) {
+  const auto look = [&](const auto& decision, TimeUs dated_at, std::optional<NodeId> node = {}) {
     if (is_too_far_ahead(dated_at, time_of_day))
-      found[decision.statement()] = {what() + ", dated " + date_text(dated_at), node};
+      found[decision.statement()] = {words_of(decision) + ", dated " + date_text(dated_at), node};
   };
   for (const auto& [node, entry] : denials_.entries())
-    look(
-        entry.denial, entry.denial.decided_at, [&] { return words_of(entry.denial); }, node);
+    look(entry.denial, entry.denial.decided_at, node);
   for (const RingKey& key : ring_.keys())
-    look(key, key.made_at, [&] { return "cluster key " + hex(key.key.fingerprint()); });
-  for (const RetiredKey& key : ring_.state().retired)
-    look(key, key.retired_at, [&] { return "the end of cluster key " + hex(key.fingerprint); });
+    look(key, key.made_at);
+  for (const RetiredKey& key : ring_.retired())
+    look(key, key.retired_at);
   std::erase_if(ahead_, [&](const auto& item) { return !found.contains(item.first); });
+  if (found.empty()) return {};
 
   const auto has_told_all = [&](const auto& link) {
     return link.second.has_told_ring && now - link.second.up_at >= forget_ahead_after_us;
@@ -209,7 +202,7 @@ std::expected<Hearsay, std::string> Spread::take(const Certificate& certificate,
 
 Hearsay Spread::merge(const Certificate& genuine, const PublicKey& signer, Certificates::Source source, TimeUs now,
                       TimeUs time_of_day) {
-  const auto is_to_be_kept = [this](const NodeId& node) { return node == own_ || links_.contains(node); };
+  const auto is_to_be_kept = [this](const NodeId& node) { return links_.contains(node); };
   return certificates_.merge(genuine, source, now, time_of_day, is_to_be_kept, signer);
 }
 
@@ -232,13 +225,13 @@ Hearsay Spread::heard(const NodeId& from, const RingState& state, TimeUs time_of
   const bool is_other = std::exchange(link->second.authority, state.authority) != state.authority;
   if (std::exchange(link->second.has_told_ring, true) && is_other) link->second.wants_all = true;
   if (ring_.knows(state)) return Hearsay::known;
-  return merge_into_ring(link->second, state, time_of_day, now);
+  return merge_into_ring(link->second, ring_kind, state, time_of_day, now);
 }
 
 Hearsay Spread::heard(const NodeId& from, const DeputyList& list, TimeUs time_of_day, TimeUs now) {
   refusal_.clear();
   const auto link = links_.find(from);
-  return link == links_.end() ? Hearsay::known : merge_into_ring(link->second, list, time_of_day, now);
+  return link == links_.end() ? Hearsay::known : merge_into_ring(link->second, deputies_kind, list, time_of_day, now);
 }
 
 Hearsay Spread::shown(const DeputyList& list, TimeUs time_of_day, TimeUs now) {
@@ -250,18 +243,18 @@ Hearsay Spread::shown(const DeputyList& list, TimeUs time_of_day, TimeUs now) {
 }
 
 template <class Heard>
-Hearsay Spread::merge_into_ring(Told& from, const Heard& heard, TimeUs time_of_day, TimeUs now) {
+Hearsay Spread::merge_into_ring(Told& from, const char* kind, const Heard& heard, TimeUs time_of_day, TimeUs now) {
   if (is_banned(from, now)) {
-    note_refusal(kind_of(heard), ignored_words);
+    note_refusal(kind, ignored_words);
     return Hearsay::refused;
   }
   KeyRing merged = ring_;
   const KeyRing::Merge merge = merged.merge(heard, time_of_day);
-  if (merge.refused) note_refusal(kind_of(heard), *merge.refused);
+  if (merge.refused) note_refusal(kind, *merge.refused);
   if (merge.forged) note_forgery(from, now);
   if (!merge.changed) return merge.refused ? Hearsay::refused : Hearsay::known;
   if (!ring_.deciders() && !ring_throttle_.take(now)) {
-    note_refusal(kind_of(heard), too_many_words);
+    note_refusal(kind, too_many_words);
     return Hearsay::refused;
   }
   set_ring(std::move(merged), now);

@@ -47,8 +47,8 @@ class Spread {
  public:
   /// `own`: the node, whose certificate is always kept.
   Spread(KeyRing ring, Denials denials, Certificates certificates = {}, const NodeId& own = {})
-      : ring_(std::move(ring)), denials_(std::move(denials)), certificates_(std::move(certificates)), own_(own) {
-    certificates_.set_own(own_);
+      : ring_(std::move(ring)), denials_(std::move(denials)), certificates_(std::move(certificates)) {
+    certificates_.set_own(own);
     settle(ring_, true);
   }
 
@@ -75,7 +75,7 @@ class Spread {
   [[nodiscard]] Hearsay shown(const DeputyList& list, TimeUs time_of_day, TimeUs now);
   [[nodiscard]] Hearsay heard(const NodeId& from, CertificateList& list, TimeUs time_of_day, TimeUs now);
 
-  /// What was refused of the message that was heard last, and why, for people, as "KIND: WHAT"; empty: nothing.
+  /// Says for people what was refused of the latest message, and why, as "KIND: WHAT". Empty if nothing was refused.
   [[nodiscard]] const std::string& refusal() const { return refusal_; }
 
   /// Takes a certificate that its node or an operator has shown here, and has everyone told of it. The error is for
@@ -121,7 +121,7 @@ class Spread {
 
   void settle(const KeyRing& ring, bool new_authority);
   template <class Heard>
-  Hearsay merge_into_ring(Told& from, const Heard& heard, TimeUs time_of_day, TimeUs now);
+  Hearsay merge_into_ring(Told& from, const char* kind, const Heard& heard, TimeUs time_of_day, TimeUs now);
   static void note_forgery(Told& by, TimeUs now);
   void note_refusal(const char* kind, const std::string& what);
   void note_shared(const Statement& decision);
@@ -135,7 +135,6 @@ class Spread {
   KeyRing ring_;
   Denials denials_;
   Certificates certificates_;
-  NodeId own_;
   std::uint64_t ring_version_ = 1;
   std::uint64_t deputies_version_ = 1;
   TimeUs ring_changed_at_ = 0;

@@ -56,7 +56,7 @@ class GreetingProbe : public std::enable_shared_from_this<GreetingProbe> {
 
   /// `endpoint` is numeric. `interface`: as for all connections of the node.
   void start(const Address& endpoint, const std::string& interface);
-  /// What has been heard so far.
+  /// Returns the greeting, as far as it has come by now.
   [[nodiscard]] Greeting heard() const;
   /// The handler is not called any more.
   void cancel();

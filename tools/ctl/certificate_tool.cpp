@@ -225,7 +225,7 @@ std::expected<std::vector<Approval>, ControlError> nodes_to_approve(const Approv
   for (const json& node : waiting) {
     const auto& id = ids.emplace_back(node.at("node").get<std::string>());
     if (!wanted.all) continue;
-    if (node.value("denied", false) || is_denied(denials, id)) {
+    if (is_denied(denials, id)) {
       fmt::print(stderr, "Left out, since it is denied: {} {}\n", safe_text(id), text_in(node, "name"));
     } else {
       choose(id);

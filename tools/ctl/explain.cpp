@@ -150,8 +150,8 @@ void explain_partner(const json& job, const json* partner, const PaceOfNode& pac
   }
   if (state == "other layout") {
     findings.push_back(problem(topic, "it runs a job of this name with another layout",
-                               "run the same program in the same version everywhere, with share_second_moments at all "
-                               "or at none, or give the job another name"));
+                               "run the same program in the same version everywhere, with the same options "
+                               "(share_second_moments, correct_drift), or give the job another name"));
     return;
   }
   if (state != "running") {

@@ -247,15 +247,16 @@ class TorchRun(Run):
             self._places = parts.places
             options = options.copy()
             options["part"], options["replica"] = (parts.part, parts.parts), parts.replica
+        self._parameters = [place for place in self._places if place.role == "param"]
         self._moments: Optional[SecondMoments] = None
         if moments_of is not None:
             if parts is not None:
                 raise _bad_argument("share_second_moments is for a model that one process holds")
-            parameters = [(place.name, place.holder[place.key]) for place in self._places if place.role == "param"]
-            self._moments = SecondMoments(_innermost(moments_of), parameters)
+            self._moments = SecondMoments(
+                _innermost(moments_of), [(place.name, place.holder[place.key]) for place in self._parameters]
+            )
             self._places += [_Place(name, "buffer", {"root": root}, "root") for name, root in self._moments.named]
         self._drift: Optional[DriftCorrection] = None
-        self._parameters = [place for place in self._places if place.role == "param"]
         if correct_drift:
             if parts is not None:
                 raise _bad_argument("correct_drift is for a model that one process holds")

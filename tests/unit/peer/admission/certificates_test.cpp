@@ -111,7 +111,7 @@ TEST_CASE("who has used an invitation up is known, and to whom it is said, until
   CHECK(held.excess().at(node_id(3)).certificate == late);
   CHECK_THAT(*held.used_up_for(late),
              Catch::EndsWith("as many other nodes as it is for: " + node_id(1).brief() + ", " + node_id(2).brief()));
-  // One that is put out again is in excess, too.
+  // A node that an earlier one puts out is in excess, too.
   CHECK(held.merge(of(4, 1, 2, this_day), hearsay, 0, this_day, none_of_them) == Hearsay::news);
   CHECK(held.of(node_id(2)) == nullptr);
   CHECK(held.excess().contains(node_id(2)));

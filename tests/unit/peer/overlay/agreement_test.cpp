@@ -378,20 +378,34 @@ struct Asking {
   }
 };
 
+/// A member, and an invitation for one node.
+struct Inviting {
+  Inviting() {
+    authority.follow(*a);
+    authority.approve(*a, a->id);
+  }
+  /// A node that has used the invitation at `made_at`, and dials nobody yet.
+  [[nodiscard]] std::unique_ptr<Node> guest(TimeUs made_at) {
+    auto node = Node::started(loop, keys);
+    authority.follow(*node);
+    REQUIRE(node->overlay->certify(once.certify(node->id, made_at)));
+    return node;
+  }
+
+  asio::io_context loop;
+  ClusterKeys keys = new_keys();
+  Asking authority;
+  UsableWarrant once = authority.warrant(1);
+  std::unique_ptr<Node> a = Node::started(loop, keys);
+};
+
 }  // namespace
 
 TEST_CASE("a node that shows a certificate of a used invitation is turned away, and told why") {
-  asio::io_context loop;
-  const ClusterKeys keys = new_keys();
-  Asking authority;
-  const UsableWarrant once = authority.warrant(1);
-  const auto a = Node::started(loop, keys);
-  authority.follow(*a);
-  authority.approve(*a, a->id);
+  Inviting one;
+  auto& [loop, keys, authority, once, a] = one;
   REQUIRE(a->overlay->certify(once.certify(gossamer::test::node_id(77), a->time_of_day)));
-  const auto b = Node::started(loop, keys);
-  authority.follow(*b);
-  REQUIRE(b->overlay->certify(once.certify(b->id, b->time_of_day + 1)));
+  const auto b = one.guest(a->time_of_day + 1);
   REQUIRE(b->overlay->set_peers({a->overlay->address()}));
   run_until(loop, [&] { return b->logged("as many other nodes as it is for") > 0; });
   CHECK(a->overlay->waiting().front().node == b->id);
@@ -470,16 +484,9 @@ TEST_CASE("members that let in different nodes of one invitation say so, and an 
 }
 
 TEST_CASE("a node that an earlier one puts out is told that its invitation is used up") {
-  asio::io_context loop;
-  const ClusterKeys keys = new_keys();
-  Asking authority;
-  const UsableWarrant once = authority.warrant(1);
-  const auto a = Node::started(loop, keys);
-  authority.follow(*a);
-  authority.approve(*a, a->id);
-  const auto b = Node::started(loop, keys);
-  authority.follow(*b);
-  REQUIRE(b->overlay->certify(once.certify(b->id, b->time_of_day)));
+  Inviting one;
+  auto& [loop, keys, authority, once, a] = one;
+  const auto b = one.guest(a->time_of_day);
   REQUIRE(b->overlay->set_peers({a->overlay->address()}));
   run_until(loop, [&] { return a->linked(*b); });
   const NodeId earlier = gossamer::test::node_id(77);

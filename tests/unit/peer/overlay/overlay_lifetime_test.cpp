@@ -118,7 +118,7 @@ TEST_CASE("silence ends a link, and it comes back with the wire") {
   run_until(loop, [&] { return a->count("dead", *b) == 1 && b->count("dead", *a) == 1; });
   // The node that noticed first has closed the connection. The other may see that before it notices the silence.
   CHECK((a->last_reason.starts_with("silent") || b->last_reason.starts_with("silent")));
-  // What is told of the link is the newest reason why there is none.
+  // The link's status has the newest reason why there is none.
   run_until(loop,
             [&] { return b->link(*a).last_error.find("says nothing that a node would say") != std::string::npos; });
   const auto failed = b->overlay->counters().attempts_failed;

@@ -26,6 +26,14 @@ void adopt(const ClientFragment& client, const Device& home, std::span<float> y,
   outcome.moved = outcome.reached;
 }
 
+/// The member's own clock at its last publication of each fragment.
+std::vector<std::uint64_t> publication_clocks(const Member& member, std::uint32_t count) {
+  std::vector<std::uint64_t> clocks(count);
+  for (std::uint32_t f = 0; f < count; ++f)
+    clocks[f] = member.published_at(f);
+  return clocks;
+}
+
 /// Notes that the copy lacks a publication that a task was to take and could not reach.
 void note_unreached(std::uint32_t f, Member& member, const LocalGroup::Part& part) {
   if (part.take != Take::nothing) member.note_out_of_reach(f);
@@ -115,7 +123,8 @@ void Group::begin_sharing(const Members& members, std::uint64_t clock) {
     add_with_standing(first_);
   } else {
     make_local(clock);
-    local_->add(first_->number(), LocalGroup::Arrival::with_values, first_->own_clock(), {.keeps = first_->keeps()});
+    local_->add(first_->number(), LocalGroup::Arrival::with_values, first_->own_clock(),
+                {.published_at = publication_clocks(*first_, replica_.fragments().count()), .keeps = first_->keeps()});
     members_[first_->number()] = first_;
   }
   for (const auto& member : members) {
@@ -140,6 +149,7 @@ void Group::add_with_standing(const std::shared_ptr<Member>& member) {
   ClientStandings standings{.due = member->due_fragments(),
                             .untaken = std::vector<bool>(count),
                             .unsound = std::vector<bool>(count),
+                            .published_at = publication_clocks(*member, count),
                             .were = member->were(),
                             .keeps = member->keeps()};
   for (std::uint32_t f = 0; f < count && !member->joins(); ++f) {

@@ -34,6 +34,7 @@ void LocalGroup::add(ClientId id, Arrival arrival, std::uint64_t clock, const Cl
     slot.quarantined = says(standings.unsound, f);
     client.quarantined += slot.quarantined ? 1 : 0;
     client.untaken += slot.is_untaken() ? 1 : 0;
+    slot.published_at = standings.published_at.empty() ? clock : standings.published_at[f];
     slot.changes = arrival == Arrival::with_values ? rounds_[f].changes : never_offered;
   }
   if (arrival == Arrival::without_values) client.lacking = count;
@@ -107,7 +108,10 @@ std::uint64_t LocalGroup::publication_clock(std::uint32_t f) const {
   } else {
     const std::uint64_t count = std::max<std::uint64_t>(taking_part(), 1);
     for (const Client& client : std::views::values(clients_)) {
-      if (client.slots[f].is_untaken() && counts(client)) since += (trained_since(client, f) + count - 1) / count;
+      const Slot& slot = client.slots[f];
+      // Also of a client that this round did not ask, or that has not answered.
+      const bool is_to_come = !client.gone && slot.adoption == Adoption::done && !slot.quarantined && counts(client);
+      if (is_to_come) since += (trained_since(client, f) + count - 1) / count;
     }
   }
   return clock_ - std::min(clock_, since);

@@ -37,11 +37,12 @@ namespace gossamer::gossip {
 
 /// The state of each fragment at a client that comes. Empty vectors: none of its fragments is in that state.
 struct ClientStandings {
-  std::vector<bool> due = {};      ///< it holds the fragment already
-  std::vector<bool> untaken = {};  ///< it has published progress that y lacks
-  std::vector<bool> unsound = {};  ///< its values are not finite, or not known
-  std::uint32_t were = 0;          ///< number of clients, itself included, when it published that progress
-  bool keeps = false;              ///< it only keeps the job: it follows y, and has no share in a mean
+  std::vector<bool> due = {};                    ///< it holds the fragment already
+  std::vector<bool> untaken = {};                ///< it has published progress that y lacks
+  std::vector<bool> unsound = {};                ///< its values are not finite, or not known
+  std::vector<std::uint64_t> published_at = {};  ///< its own clock at its last publication; empty: its present clock
+  std::uint32_t were = 0;  ///< number of clients, itself included, when it published that progress
+  bool keeps = false;      ///< it only keeps the job: it follows y, and has no share in a mean
 };
 
 /// What y is made from.
@@ -123,7 +124,8 @@ class LocalGroup {
   [[nodiscard]] Work begin(std::uint32_t f, bool exchanged, TimeUs now_us);
   /// A client has published. `own_clock`: its own clock at that time; none: the clock that it reported last.
   void published(ClientId id, std::uint32_t f, TimeUs now_us, std::optional<std::uint64_t> own_clock = {});
-  /// The largest clock that y may have after take_in(): the node's, less what was trained since the publications taken.
+  /// The largest clock that y may have after take_in(): the node's, less what its clients have trained since their last
+  /// publications.
   [[nodiscard]] std::uint64_t publication_clock(std::uint32_t f) const;
   /// True if the round should end: all clients have published, or have had enough time.
   [[nodiscard]] bool over(std::uint32_t f, TimeUs now_us) const;

@@ -938,3 +938,28 @@ TEST_CASE("clients are not even while one has trained after what it published", 
   CHECK_FALSE(group.even());
   CHECK(group.wanted(1000, 9 * us_per_s, 8).size() == 1);
 }
+
+TEST_CASE("a publication claims nothing of what a client has trained that did not publish", "[local_group]") {
+  constexpr TimeUs period_us = 1'000;
+  LocalGroup group(1, 0);
+  const auto done = [&](const LocalGroup::Work& work) {
+    group.done(0, work, std::vector<LocalMeanTask::Outcome>(work.parts.size()));
+  };
+  group.add(1, LocalGroup::Arrival::with_values, 0);
+  group.add(2, LocalGroup::Arrival::back, 100, {.published_at = {90}});
+  group.gathered(0, std::nullopt, false, 0);
+  group.observe_clock(1, 10);
+  done(group.begin(0, false, period_us));
+  group.published(1, 0, period_us + 1, 10);
+  REQUIRE(group.clock() == 5);
+  CHECK(group.publication_clock(0) == 0);  // the second one is late, and has trained 10 samples since it published
+  group.observe_clock(2, 120);
+  REQUIRE(group.clock() == 15);
+  CHECK(group.publication_clock(0) == 0);
+  group.published(2, 0, period_us + 2, 120);
+  CHECK(group.publication_clock(0) == 15);
+  group.observe_clock(1, 14);
+  CHECK(group.publication_clock(0) == 15);
+  group.remove(2);  // its training after the publication is lost, and not to come
+  CHECK(group.publication_clock(0) == 13);
+}

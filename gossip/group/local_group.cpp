@@ -109,7 +109,7 @@ std::uint64_t LocalGroup::publication_clock(std::uint32_t f) const {
     const std::uint64_t count = std::max<std::uint64_t>(taking_part(), 1);
     for (const Client& client : std::views::values(clients_)) {
       const Slot& slot = client.slots[f];
-      // Also of a client that this round did not ask, or that has not answered.
+      // A client that this round did not ask, or that has not answered, counts like the others.
       const bool is_to_come = !client.gone && slot.adoption == Adoption::done && !slot.quarantined && counts(client);
       if (is_to_come) since += (trained_since(client, f) + count - 1) / count;
     }

@@ -50,6 +50,28 @@ TEST_CASE("In lean memory every fragment has its turn, however many requests the
   CHECK(outcome.violation == "");
 }
 
+TEST_CASE("Twelve programs end with one model, though the last one has trained on by itself") {
+  // Its steps were once so long that its replica was taken for one that has gone wild, and no end came.
+  const HuntOutcome outcome = run_scenario(draw_swarm(251'733'926'674'558));
+  INFO(outcome.explanation);
+  CHECK(outcome.violation == "");
+}
+
+TEST_CASE("While a run ends, one that lies about its clock makes those of others no larger than is promised") {
+  // With the first two seeds, a node that starts again is linked with the liar before all others. With the last one,
+  // the others have ended and count as training on, while the liar trains on until it is the furthest.
+  const auto [seed, first] = GENERATE(table<std::uint64_t, bool>({{2, true}, {9, true}, {14, false}}));
+  Swarm swarm = quiet(seed);
+  swarm.nodes = 4;
+  swarm.speeds = 4;
+  swarm.liars = 1;
+  swarm.liars_first = first;
+  swarm.finishes = true;
+  const HuntOutcome outcome = run_scenario(swarm);
+  INFO("seed " << seed << "\n" << outcome.explanation);
+  CHECK(outcome.violation == "");
+}
+
 TEST_CASE("A client that comes to the node of one that died answers nothing of what that one has answered") {
   // The new replica once took a repeated request for a fresh one, and the node that had asked never counted what was
   // lost.

@@ -258,17 +258,23 @@ void Invariants::measure_speed(std::size_t i) {
 
 void Invariants::check_job_clock(std::size_t i) {
   const gossip::Replica& replica = *cluster_.node(i).replica;
-  if (replica.state() != ReplicaState::joining && replica.clock() > furthest_clock_) {
-    furthest_clock_ = replica.clock();
-    furthest_us_ = cluster_.now_us();
+  if (NodeState& state = nodes_[i];
+      replica.state() != ReplicaState::joining && replica.clock() > state.furthest_clock) {
+    state.furthest_clock = replica.clock();
+    state.furthest_us = cluster_.now_us();
+    furthest_clock_ = std::max(furthest_clock_, replica.clock());
   }
   std::uint64_t most = furthest_clock_;
   if (lies_) {
     measure_speed(i);
     if (lies_(i)) return;
-    // Who has ended and waits for others counts as training on.
-    const double time_us = static_cast<double>(cluster_.now_us() - furthest_us_) + believed_us;
-    const double trained = static_cast<double>(furthest_clock_) + fastest_ * time_us;
+    // Who has ended and waits for others counts as training on, also where another is further meanwhile.
+    double trained = 0;
+    for (const NodeState& state : nodes_) {
+      if (state.furthest_clock == 0) continue;
+      const double time_us = static_cast<double>(cluster_.now_us() - state.furthest_us) + believed_us;
+      trained = std::max(trained, static_cast<double>(state.furthest_clock) + fastest_ * time_us);
+    }
     most = static_cast<std::uint64_t>(gossip::default_clock_pace * trained) + believed_samples;
   }
   if (replica.job_clock().value() <= most) return;

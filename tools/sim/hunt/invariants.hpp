@@ -103,6 +103,8 @@ class Invariants {
     TimeUs resumed_us = 0;
     JobSettings settings = {};  ///< the newest settings since its client began
     std::uint64_t clock_base = 0;
+    std::uint64_t furthest_clock = 0;               ///< that its replica has had with a model of the job
+    TimeUs furthest_us = 0;                         ///< when it came to that
     std::uint64_t paced_clock = 0;                  ///< its clock when its speed was last measured
     TimeUs paced_us = 0;                            ///< when that was
     std::vector<std::uint64_t> donors_clocks = {};  ///< of the fragments pulled since it began to join
@@ -179,7 +181,6 @@ class Invariants {
   std::set<std::pair<std::size_t, std::size_t>> pairs_;
   std::function<bool(std::size_t)> lies_;  ///< whether the node lies about its clock; empty: nobody does
   std::uint64_t furthest_clock_ = 0;       ///< the furthest clock that a replica with a model of the job has had
-  TimeUs furthest_us_ = 0;                 ///< when it came to that
   double fastest_ = 0;                     ///< the highest speed of training so far, in samples a microsecond
   double ledger_ = 0;                      ///< the expected sum over nodes, without lone halves
   double rounding_ = 0;                    ///< sum of squared roundings that exchanges may have caused

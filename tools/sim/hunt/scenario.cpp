@@ -168,6 +168,7 @@ void draw_liars(gossip::Random random, Swarm& swarm) {
   const bool all_meet = !swarm.membership || swarm.full_view_limit >= swarm.nodes + max_arrivals;
   if (swarm.nodes < 4 || swarm.behind_nat > 0 || swarm.keepers > 0 || !all_meet || !chance(random, 0.2)) return;
   swarm.liars = 1 + random.below((swarm.nodes - 1) / 3);
+  swarm.liars_first = chance(random, 0.5);
   swarm.deeds = {};
   swarm.founders_join = false;
   swarm.one_stays_dead = false;
@@ -254,6 +255,7 @@ std::string describe(const Swarm& swarm) {
   if (swarm.ends_with_nan > 0) deeds += fmt::format(" {} of them with NaN;", swarm.ends_with_nan);
   if (swarm.step_samples > 1) deeds += fmt::format(" steps of 1 to {} samples, which weigh;", swarm.step_samples);
   if (swarm.liars > 0) deeds += fmt::format(" {} that lie about their clocks;", swarm.liars);
+  say(swarm.liars_first, "these come first;");
   if (swarm.sponsors > 0) deeds += fmt::format(" {} that have admitted the nodes;", swarm.sponsors);
   if (swarm.keepers > 0) deeds += fmt::format(" {} that keep the job;", swarm.keepers);
   if (swarm.followers > 0) deeds += fmt::format(" {} of them only follow;", swarm.followers);
@@ -321,6 +323,7 @@ class World {
   struct Last {
     std::size_t node;
     gossip::Random random;
+    double range;                     ///< of what its last step adds to an element
     std::vector<double> before = {};  ///< its model with corrections before its last step; empty: not known yet
     std::vector<double> change = {};  ///< the change of its model by that step; empty: not known yet
   };
@@ -345,10 +348,13 @@ class World {
   [[nodiscard]] std::uint64_t samples_of(std::size_t i) const {
     return swarm_.step_samples > 1 ? 1 + gossip::Random(swarm_.seed + i).below(swarm_.step_samples) : 1;
   }
-  [[nodiscard]] bool is_liar(std::size_t i) const { return i < swarm_.nodes && i + swarm_.liars >= swarm_.nodes; }
+  [[nodiscard]] bool is_liar(std::size_t i) const {
+    return swarm_.liars_first ? i < swarm_.liars : i < swarm_.nodes && i + swarm_.liars >= swarm_.nodes;
+  }
   void tell_another_clock(std::size_t i, Message& message) const;
   void stop_program(std::size_t i);
   void stop_with_nan(std::size_t i);
+  [[nodiscard]] double last_range(std::size_t i) const;
   void learn_last(std::span<float> values);
   void check_last_step() const;
   void check_end(std::size_t i);
@@ -871,11 +877,21 @@ void World::stop_with_nan(std::size_t i) {
   cluster_.finish(i);
 }
 
+/// The last step is as long as the model at most. A replica that is more than twice that away from the others has gone
+/// wild (gossip::loose_excess_log2), and no end comes while it runs.
+double World::last_range(std::size_t i) const {
+  const std::vector<double> model = cluster_.whole(i);
+  double square = 0;
+  for (const double value : model)
+    square += value * value / static_cast<double>(model.size());
+  return std::min(swarm_.spread, std::sqrt(12 * square));  // the variance of a uniform number is range² / 12
+}
+
 void World::learn_last(std::span<float> values) {
   const bool now = !last_->before.empty();
   if (!last_->change.empty()) return;
   for (float& value : values) {
-    const double change = swarm_.spread * (now ? 1 : usual_step) * (last_->random.uniform() - 0.5);
+    const double change = last_->range * (now ? 1 : usual_step) * (last_->random.uniform() - 0.5);
     if (now) last_->change.push_back(change);
     value += static_cast<float>(change);
   }
@@ -885,7 +901,7 @@ void World::learn_last(std::span<float> values) {
 /// Checks that the last step of the last program counts as much as any other program's training, and is not lost at the
 /// end.
 void World::check_last_step() const {
-  const auto& [node, random, before, change] = *last_;
+  const auto& [node, random, range, before, change] = *last_;
   const std::vector<double> after = cluster_.whole(node);
   double along = 0;
   double moved_square = 0;
@@ -990,7 +1006,7 @@ void World::finish() {
   std::size_t last = random_.below(cluster_.size());  // this program stops long after the others
   while (cluster_.node(last).keeps)
     last = (last + 1) % cluster_.size();
-  last_.emplace(last, gossip::Random(swarm_.seed ^ 0x1a575e9ULL));
+  last_.emplace(last, gossip::Random(swarm_.seed ^ 0x1a575e9ULL), last_range(last));
   std::size_t to_spoil = swarm_.ends_with_nan;
   for (std::size_t i = 0; i < cluster_.size(); ++i) {
     const TimeUs after_us = between(random_, 0, 2 * us_per_s);

@@ -70,6 +70,7 @@ struct Swarm {
   std::size_t ends_with_nan = 0;       ///< so many programs hold NaN when they stop
   std::uint64_t step_samples = 1;      ///< replicas weigh by their samples a step, which are so many at most; 1: alike
   std::size_t liars = 0;               ///< this many nodes, the last ones, lie about their clocks
+  bool liars_first = false;            ///< not the last ones, but the first: others hear of them before the rest
 };
 
 [[nodiscard]] Swarm draw_swarm(std::uint64_t seed);

@@ -1608,6 +1608,27 @@ TEST_CASE("who was over before is no member of an end, and is waited for only a 
   }
 }
 
+TEST_CASE("at a start in the middle of an end one that lies and is linked first is not followed alone", "[replica]") {
+  Lone lone({.in_flight = 0});
+  lone.replica->set_clock(1'000);
+  lone.replica->set_finishing(Programs::finish, lone.now_us, lone.out);
+  lone.tick();
+  const auto hear_of = [&](std::uint8_t number, std::uint64_t clock, Finishing finishing) {
+    lone.meet(number);
+    JobInfo info = Lone::info(ReplicaState::running);
+    info.clock = clock;
+    info.finishing = finishing;
+    lone.hear(number, info);
+    lone.tick(us_per_ms);
+  };
+  hear_of(3, 60'000, Finishing::begun);
+  CHECK(lone.replica->job_clock().value() == 1'000);
+  hear_of(1, 1'000, Finishing::no);
+  hear_of(2, 1'000, Finishing::no);
+  lone.tick(finish_alone_us);
+  CHECK(lone.replica->job_clock().value() == 2'000);
+}
+
 TEST_CASE("the programs of a node that starts again had finished: its run is over", "[replica]") {
   Lone lone({.in_flight = 0});
   lone.meet(1);

@@ -68,6 +68,12 @@ void with_settings(Swarm& swarm) {
   swarm.deeds.insert(Deed::settings_change);
 }
 
+void with_liar(Swarm& swarm) {
+  calm(swarm);
+  swarm.nodes = 4;
+  swarm.liars = 1;
+}
+
 void with_end(Swarm& swarm) {
   calm(swarm);
   swarm.finishes = true;
@@ -380,6 +386,10 @@ Sabotage both_answer(const Swarm&) {
   return {.options = [](ClusterOptions& options) { options.replica.crossing_rule = false; }};
 }
 
+Sabotage any_pace(const Swarm&) {
+  return {.options = [](ClusterOptions& options) { options.replica.clock_pace = 8; }};
+}
+
 Sabotage no_mixing_budget(const Swarm&) {
   return {.options = [](ClusterOptions& options) { options.replica.mixing_budget = 1e6F; }};
 }
@@ -460,6 +470,7 @@ constexpr SabotageRule rules[] = {
     {"lost-given-up", "nor which of them it has given up", "acknowledgement", with_deaths, lost_given_up},
     {"lost-settings", "nor the job's settings", "settings", with_settings, lost_settings},
     {"untold-settings", "a node tells nobody of the job's settings", "liveness", with_settings, untold_settings},
+    {"any-pace", "a clock is followed at eight times the pace of the rest", "clocks: node", with_liar, any_pace},
     {"early-end", "a node says that the run is over while it trains", "the end", with_end, early_end},
     {"untold-nan", "nobody hears of NaN", "the end", with_nan_at_end, untold_nan},
     {"server-as-peer", "a server that finishes is taken for a node that trains", "the end", with_server,

@@ -265,6 +265,7 @@ std::expected<void, AttachRefusal> Node::attach(std::shared_ptr<ClientSession> s
   auto job = Job::make(*this, session, config_.gossip, counter_, random_.next());
   if (!job) return std::unexpected(std::move(job.error()));
   jobs_[memory.key().name_hash] = {.job = *job};
+  (*job)->set_follows(job_rights_->only_follows());
   (*job)->start(seen_);
   if (drained_) (*job)->set_drained(true);
   return {};
@@ -461,6 +462,7 @@ void Node::received(const NodeId& from, Message&& message) {
 void Node::drain_if_needed(Job& job) {
   const auto objection = job.client_gone() ? std::nullopt : job_rights_->objection_to(job.name(), job.info().keeps);
   if (objection) log_.warn("job {}: exchanges nothing: {}", job.name(), *objection);
+  job.set_follows(job_rights_->only_follows());
   job.set_drained(drained_ || objection);
 }
 

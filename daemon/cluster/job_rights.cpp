@@ -16,6 +16,10 @@ std::optional<std::string> JobRights::objection_to(std::string_view job, bool ke
                      job, peer::word_of(rights.role), rights.jobs);
 }
 
+bool JobRights::only_follows() const {
+  return overlay_.rights_of(overlay_.node()).role == peer::NodeRole::follows;
+}
+
 bool JobRights::may_train(const NodeId& node, std::string_view job) const {
   const peer::Rights rights = overlay_.rights_of(node);
   return rights.role == peer::NodeRole::trains && rights.allow_job(job);
@@ -35,7 +39,7 @@ bool JobRights::admit(const NodeId& from, Message& message, const JobHere& job) 
   if (auto* info = std::get_if<JobInfo>(&message)) {
     if (!overlay_.deciders()) {
       info->settings.signature.reset();  // without an authority nobody here can check it
-    } else if (!may_set(job.settings, info->settings, overlay_.deciders(), job.name, job.joins())) {
+    } else if (!may_set(job.settings, info->settings, overlay_.deciders(), job.name, job.joins() || only_follows())) {
       info->settings = job.settings;
       note_refused(from, fmt::format("settings of the job {} that nobody who may has signed", job.name));
     }

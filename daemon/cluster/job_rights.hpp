@@ -30,6 +30,8 @@ class JobRights {
 
   /// Why this node may not train the job, or keep it, for people; nothing if it may.
   [[nodiscard]] std::optional<std::string> objection_to(std::string_view job, bool keeps) const;
+  /// Whether this node may keep jobs for itself, and no more.
+  [[nodiscard]] bool only_follows() const;
   [[nodiscard]] bool may_train(const NodeId& node, std::string_view job) const;
   /// Whether this node believes what the node tells of the job's model.
   [[nodiscard]] bool may_give(const NodeId& node, std::string_view job) const;

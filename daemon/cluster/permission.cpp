@@ -65,11 +65,11 @@ bool is_heard(const peer::Rights& rights, Message& message, std::string_view job
 }
 
 bool may_set(const JobSettings& present, const JobSettings& heard, const std::optional<peer::Deciders>& deciders,
-             std::string_view job, bool joins) {
+             std::string_view job, bool has_no_say) {
   if (!deciders || heard <= present) return true;
   // Programs that found a job together each give it the same settings.
   if (!present.signature && heard.version == present.version && heard.values == present.values) return true;
-  if (joins && !present.signature) return true;
+  if (has_no_say && !present.signature) return true;
   return deciders->have_signed(peer::Power::settings, peer::settings_statement(job, heard), heard.signature);
 }
 

@@ -21,8 +21,9 @@ namespace gossamer::daemon {
 
 /// Whether settings of a job that another node tells may replace the present ones, as far as signatures go. With an
 /// authority only it and its deputies change settings. Settings that programs give when they found the job need no
-/// signature. Nor do settings for a node that `joins`, as long as its present ones are not signed.
+/// signature. Nor do settings for a node that joins or only follows (`has_no_say`), as long as its present ones are not
+/// signed.
 [[nodiscard]] bool may_set(const JobSettings& present, const JobSettings& heard,
-                           const std::optional<peer::Deciders>& deciders, std::string_view job, bool joins);
+                           const std::optional<peer::Deciders>& deciders, std::string_view job, bool has_no_say);
 
 }  // namespace gossamer::daemon

@@ -325,7 +325,9 @@ void Job::apply_options() {
   if (!newer) return;
   memory_.node()->store_settings(options_.settings());
   host_.settings_followed(name(), options_.settings());
-  if (options_.objection().empty()) {
+  if (options_.settings().version == 0) {
+    host_.log().info("job {}: follows nodes that have no settings, so it has none either", name());
+  } else if (options_.objection().empty()) {
     host_.log().info("job {}: follows settings of version {}, from node {}", name(), options_.settings().version,
                      host_.called(options_.settings().author));
   } else {

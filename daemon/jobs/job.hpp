@@ -107,6 +107,8 @@ class Job : public std::enable_shared_from_this<Job>,
   /// Carries out the operator's drain: until the operator ends it, the job takes no part in exchanges, but keeps its
   /// clients and its place.
   void set_drained(bool drained);
+  /// Says whether this node's certificate lets it follow only.
+  void set_follows(bool follows) { replica_.set_follows(follows); }
   /// Hands over what was learned here, in last exchanges, and then drains: see gossip::Replica::leave().
   void leave(TimeUs deadline_us);
   [[nodiscard]] gossip::TrainingStep step() const;

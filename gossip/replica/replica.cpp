@@ -38,6 +38,24 @@ bool averages_with_anyone(const ReplicaData& data) {
   });
 }
 
+/// Settings of such a version are believed only if they are signed; the caller has checked the signature. The authority
+/// may choose any version.
+bool leaps(const JobSettings& settings, const JobSettings& own) {
+  return !settings.signature && settings.version > own.version + max_settings_leap;
+}
+
+/// The largest settings of the partners that give; null: there is none.
+const JobSettings* settings_of_givers(const ReplicaData& data) {
+  const JobSettings* largest = nullptr;
+  for (const auto& [node, neighbour] : data.neighbours) {
+    const JobSettings& theirs = neighbour.info.settings;
+    if (!data.neighbours.is_partner(neighbour) || neighbour.info.follows) continue;
+    if (leaps(theirs, data.description.settings) || (largest != nullptr && theirs <= *largest)) continue;
+    largest = &theirs;
+  }
+  return largest;
+}
+
 /// The clock that a joining replica reports belongs to a model that it may still give up. So its clock is ignored, and
 /// it does not look at the clocks of others.
 void look_at_clocks(const ReplicaData& data, JobClock& clock, TimeUs now_us) {
@@ -532,12 +550,20 @@ void Replica::take_settings(const JobSettings& settings, Actions& out) {
   tell_neighbours(out);
 }
 
+/// Nobody believes what a node that only follows says of the settings, unless they are signed. So its own are not kept
+/// because they are larger: those that it follows may have begun the job anew, and never come to them.
+void Replica::follow_settings(Actions& out) {
+  const JobSettings* const theirs = settings_of_givers(data_);
+  if (theirs == nullptr || *theirs == data_.description.settings) return;
+  if (data_.description.settings.signature) return take_settings(*theirs, out);
+  data_.description.settings = *theirs;
+  tell_neighbours(out);
+}
+
 void Replica::hear(const NodeId& from, const JobInfo& info, Actions& out) {
   if (info.job.name_hash != data_.description.job.name_hash) return;
-  // The caller has checked the signature, if there is one. The authority may choose any version.
-  const bool leaps =
-      !info.settings.signature && info.settings.version > data_.description.settings.version + max_settings_leap;
-  if (info.job == data_.description.job && !leaps) take_settings(info.settings, out);
+  const bool is_leap = leaps(info.settings, data_.description.settings);
+  if (info.job == data_.description.job && !is_leap && !data_.description.follows) take_settings(info.settings, out);
   Neighbour* const neighbour = data_.neighbours.find(from);
   if (neighbour == nullptr) return;
   ReplyCache& replies = data_.book.replies();
@@ -560,7 +586,8 @@ void Replica::hear(const NodeId& from, const JobInfo& info, Actions& out) {
     neighbour->met_quarantine = false;
   }
   if (data_.neighbours.note(from, *neighbour, info, ticked_us_) == Neighbours::News::stirring) ++data_.stir;
-  if (leaps) data_.neighbours.disbelieve_settings(from);
+  if (is_leap) data_.neighbours.disbelieve_settings(from);
+  if (data_.description.follows) follow_settings(out);
   const bool is_over = info.finishing == Finishing::over && info.job == data_.description.job;
   if (data_.finish && is_over && !neighbour->over_before && data_.finish->over.size() < max_neighbours)
     data_.finish->over.insert(from);

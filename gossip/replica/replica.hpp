@@ -55,6 +55,8 @@ class Replica {
   /// `keeps`: no process here trains the job, and the node holds the model for the others. With the method `server`
   /// such a node finishes when all partners that train have stopped, and stops finishing when one trains again.
   void set_keeps(bool keeps, TimeUs now_us, Actions& out);
+  /// Says whether the others let this node follow only. Then it has the settings of those it follows.
+  void set_follows(bool follows) { data_.description.follows = follows; }
   /// True if no exchange is under way in any form, so that the replica may end without an effect on others.
   [[nodiscard]] bool idle() const;
   [[nodiscard]] JobInfo own_info() const;
@@ -164,6 +166,7 @@ class Replica {
   bool take_outer_step(std::uint32_t f, TimeUs now_us, Actions& out);
 
   void outer_done(std::uint32_t f, const OuterTask::Result& result, Actions& out);
+  void follow_settings(Actions& out);
   void hear(const NodeId& from, const JobInfo& info, Actions& out);
   void pull(const NodeId& from, const PullRequest& request, TimeUs now_us, Actions& out);
   void tell_neighbours(Actions& out) const;

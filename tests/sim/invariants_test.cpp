@@ -57,6 +57,13 @@ TEST_CASE("Twelve programs end with one model, though the last one has trained o
   CHECK(outcome.violation == "");
 }
 
+TEST_CASE("Who only follows comes to the settings of those it follows, though these have begun the job anew") {
+  const auto seed = GENERATE(std::uint64_t{94'898'958'893'399}, 235'883'169'120'273);
+  const HuntOutcome outcome = run_scenario(draw_swarm(seed));
+  INFO(outcome.explanation);
+  CHECK(outcome.violation == "");
+}
+
 TEST_CASE("While a run ends, one that lies about its clock makes those of others no larger than is promised") {
   // With the first two seeds, a node that starts again is linked with the liar before all others. With the last one,
   // the others have ended and count as training on, while the liar trains on until it is the furthest.

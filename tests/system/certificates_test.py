@@ -223,6 +223,21 @@ class Certificates(OperatedTest):
         self.converge(trainers, np.full(2000, 6.0))
         self.step_until(lambda: float(np.abs(self.kept(other) - 3).max()) < 0.1, "it follows on")
 
+    def test_who_may_only_follow_takes_the_settings_of_a_job_that_begins_anew(self) -> None:
+        nodes = self.certified_cluster(2)
+        other = self.newcomer_with("--only-follows", nodes[0])
+        for begun, codec in enumerate(("q4", "f32", "q4")):
+            trainers = [self.attach(node, np.zeros(2000), settings={"codec": codec}) for node in nodes]
+            if begun == 0:
+                self.keep(other)
+            wait_until(
+                lambda: (other.job(JOB) or {})["settings"]["values"] == {"codec": codec}, PATIENCE_S, f"it has {codec}"
+            )
+            for client in trainers:
+                client.run.close()
+            self.clients.clear()
+            wait_until(lambda: all(node.job(JOB) is None for node in nodes), PATIENCE_S, "nobody trains")
+
     def test_who_may_only_keep_jobs_serves_them(self) -> None:
         nodes = self.certified_cluster(2)
         other = self.newcomer_with("--only-keeps", nodes[0])

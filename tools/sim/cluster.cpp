@@ -623,7 +623,8 @@ JobInfo Cluster::description(const Node& node) const {
           .elements = options_.elements,
           .fragments = fragments_,
           .fragment_elements = static_cast<std::uint32_t>(options_.fragment_elements),
-          .keeps = node.keeps};
+          .keeps = node.keeps,
+          .follows = node.follows};
 }
 
 std::vector<double> Cluster::whole(std::size_t i, std::uint32_t f) const {

@@ -232,11 +232,13 @@ void Invariants::turned(std::size_t i) {
     unchanged(i, f, false);
   if (!cluster_.node(i).replica) return;
   const JobSettings& settings = cluster_.node(i).replica->settings();
-  if (settings < nodes_[i].settings) {
+  const bool follows = cluster_.node(i).follows;
+  if (settings < nodes_[i].settings && !(follows && followed_settings_.contains(settings))) {
     fail({.kind = Kind::turned, .node = i}, "settings: node {} has version {} after version {}", i, settings.version,
          nodes_[i].settings.version);
   }
-  if (nodes_[i].settings < settings) nodes_[i].settings = settings;
+  if (!follows) followed_settings_.insert(settings);
+  nodes_[i].settings = settings;
   nodes_[i].unresolved = cluster_.node(i).replica->counters().unresolved;
   nodes_[i].violations = cluster_.node(i).replica->counters().violations;
   check_job_clock(i);

@@ -13,7 +13,8 @@
 //   bounds        A replica's tables stay within their named bounds.
 //   partners      Nobody asks or answers a node that it was told is dead. A draining node answers nothing new.
 //   numbers       NaN appears only where it was put.
-//   settings      A node's settings of the job never become older while its client lives, whatever its daemon does.
+//   settings      A node's settings of the job never become older while its client lives, whatever its daemon does. One
+//                 that only follows may come to older ones if others have had them.
 //   clocks        A model that is taken over has the clock of a donor, or the clock with which it was saved. The job's
 //                 clock is never ahead of the furthest clock of its models.
 //   the end       No program's run ends while a program in reach still trains (checked by the scenario).
@@ -101,7 +102,7 @@ class Invariants {
     std::uint64_t unresolved = 0;  ///< as counted by its present daemon
     std::uint64_t violations = 0;
     TimeUs resumed_us = 0;
-    JobSettings settings = {};  ///< the newest settings since its client began
+    JobSettings settings = {};  ///< the settings that it had last since its client began
     std::uint64_t clock_base = 0;
     std::uint64_t furthest_clock = 0;               ///< that its replica has had with a model of the job
     TimeUs furthest_us = 0;                         ///< when it came to that
@@ -179,12 +180,13 @@ class Invariants {
   std::map<std::pair<std::size_t, std::size_t>, Times> parted_;  ///< i < j: when they had no link, or one was told dead
   std::map<std::size_t, Times> ended_;                           ///< when the node's daemon or client ended
   std::set<std::pair<std::size_t, std::size_t>> pairs_;
-  std::function<bool(std::size_t)> lies_;  ///< whether the node lies about its clock; empty: nobody does
-  std::uint64_t furthest_clock_ = 0;       ///< the furthest clock that a replica with a model of the job has had
-  double fastest_ = 0;                     ///< the highest speed of training so far, in samples a microsecond
-  double ledger_ = 0;                      ///< the expected sum over nodes, without lone halves
-  double rounding_ = 0;                    ///< sum of squared roundings that exchanges may have caused
-  std::uint64_t unresolved_ = 0;           ///< counted by daemons that died
+  std::set<JobSettings> followed_settings_;  ///< that nodes which do not only follow have had
+  std::function<bool(std::size_t)> lies_;    ///< whether the node lies about its clock; empty: nobody does
+  std::uint64_t furthest_clock_ = 0;         ///< the furthest clock that a replica with a model of the job has had
+  double fastest_ = 0;                       ///< the highest speed of training so far, in samples a microsecond
+  double ledger_ = 0;                        ///< the expected sum over nodes, without lone halves
+  double rounding_ = 0;                      ///< sum of squared roundings that exchanges may have caused
+  std::uint64_t unresolved_ = 0;             ///< counted by daemons that died
   std::uint64_t violations_ = 0;
   std::deque<ExchangeId> open_;  ///< answered exchanges, in order
   int most_lost_ = 0;            ///< the most lost messages of one exchange

@@ -105,14 +105,14 @@ TEST_CASE("with an authority only what it has signed changes the settings of a j
   changed = sign(settings(4, "q8"), authority);
   changed.author.bytes[0] = 1;
   CHECK_FALSE(may(settings(3, "q4"), changed));
-  // A joiner takes the settings that it is told, unless it knows signed ones. A running node does not, even if it has
-  // none.
-  const auto may_joining = [&](const JobSettings& present, const JobSettings& heard) {
+  // A joiner takes the settings that it is told, unless it knows signed ones. So does one that only follows. Another
+  // running node does not, even if it has none.
+  const auto may_without_say = [&](const JobSettings& present, const JobSettings& heard) {
     return may_set(present, heard, authority.public_half(), "job", true);
   };
-  CHECK(may_joining({}, settings(7, "q8")));
-  CHECK(may_joining(settings(1, "q4"), settings(1, "q8")));
-  CHECK_FALSE(may_joining(sign(settings(1, "q4"), authority), settings(1, "q8")));
+  CHECK(may_without_say({}, settings(7, "q8")));
+  CHECK(may_without_say(settings(1, "q4"), settings(1, "q8")));
+  CHECK_FALSE(may_without_say(sign(settings(1, "q4"), authority), settings(1, "q8")));
   CHECK_FALSE(may({}, settings(7, "q8")));
   CHECK_FALSE(may(settings(1, "q4"), settings(1, "q8")));
   CHECK_FALSE(may(settings(1, "q4"), settings(9, "q4")));

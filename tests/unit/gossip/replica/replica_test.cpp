@@ -267,6 +267,41 @@ TEST_CASE("a sponsor with several nodes has its part of the exchanges, also wher
   CHECK(later <= 3 * served);
 }
 
+TEST_CASE("who only follows has the settings of those that it follows, though it has had newer ones", "[replica]") {
+  Lone lone({});
+  const auto settings = [](std::uint64_t version, std::uint8_t author) {
+    return JobSettings{.version = version, .author = node_id(author), .values = {{"codec", "q4"}}};
+  };
+  const auto hear = [&lone](std::uint8_t from, const JobSettings& of, bool follows = false) {
+    JobInfo info = Lone::info(ReplicaState::running);
+    info.settings = of;
+    info.follows = follows;
+    lone.hear(from, info);
+  };
+  for (const std::uint8_t number : {1, 2, 3})
+    lone.replica->link_up(node_id(number), lone.out);
+  lone.replica->take_settings(settings(9, 4), lone.out);
+  hear(1, settings(2, 1));
+  CHECK(lone.replica->settings() == settings(9, 4));
+
+  lone.replica->set_follows(true);
+  hear(3, settings(8, 3), true);  // one that only follows as well has no say either
+  hear(1, settings(1, 1));
+  CHECK(lone.replica->settings() == settings(1, 1));
+  hear(2, settings(2, 2));
+  CHECK(lone.replica->settings() == settings(2, 2));
+  hear(1, settings(1, 1));
+  CHECK(lone.replica->settings() == settings(2, 2));
+  hear(2, settings(max_settings_leap + 9, 2));
+  CHECK(lone.replica->settings() == settings(1, 1));
+
+  JobSettings is_signed = settings(5, 1);
+  is_signed.signature.emplace();
+  lone.replica->take_settings(is_signed, lone.out);
+  hear(1, settings(1, 1));
+  CHECK(lone.replica->settings() == is_signed);
+}
+
 TEST_CASE("nodes in quarantine keep no exchanges from those that are well, unless they only say so", "[replica]") {
   constexpr Sponsor shared = 7;
   Lone lone({.period_us = us_per_s});

@@ -186,7 +186,10 @@ void ReplicaData::learn(Fragment& fragment, const NodeId& partner, const Exchang
   }
   if (!counts) return;
   if (neighbour != nullptr) {
-    fragment.turns.note(voice_of(partner, neighbour->sponsor), fragment.last_exchange.at_us);
+    // This node exchanges with the owner whatever the owner's sponsor has had, so these turns are no part of the
+    // sponsor's.
+    const Sponsor sponsor = is_only_partner(fragments.index_of(fragment), partner) ? no_sponsor : neighbour->sponsor;
+    fragment.turns.note(voice_of(partner, sponsor), fragment.last_exchange.at_us);
     ++neighbour->exchanges;
     neighbour->blocks += measure.blocks;
     neighbour->wide_blocks += measure.wide_blocks;

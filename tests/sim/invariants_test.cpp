@@ -64,6 +64,12 @@ TEST_CASE("Who only follows comes to the settings of those it follows, though th
   CHECK(outcome.violation == "");
 }
 
+TEST_CASE("A fragment's owner takes no turns from another node of its sponsor that does not see the owner") {
+  const HuntOutcome outcome = run_scenario(draw_swarm(208'722'232'148'020));
+  INFO(outcome.explanation);
+  CHECK(outcome.violation == "");
+}
+
 TEST_CASE("While a run ends, one that lies about its clock makes those of others no larger than is promised") {
   // With the first two seeds, a node that starts again is linked with the liar before all others. With the last one,
   // the others have ended and count as training on, while the liar trains on until it is the furthest.

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "catch.hpp"
+#include "gossip/owner.hpp"
 #include "gossip/test_device.hpp"
 #include "node_id.hpp"
 
@@ -265,6 +266,28 @@ TEST_CASE("a sponsor with several nodes has its part of the exchanges, also wher
   }
   CHECK(later >= served);
   CHECK(later <= 3 * served);
+}
+
+TEST_CASE("the turns of a fragment's owner are taken from no other node of its sponsor", "[replica]") {
+  constexpr Sponsor shared = 7;
+  Lone lone({.period_us = us_per_s, .partners = {.policy = PartnerPolicy::owner}});
+  const std::uint8_t numbers[] = {1, 2, 3, 4};
+  std::vector<NodeId> members{node_id(100)};
+  for (const std::uint8_t number : numbers)
+    members.push_back(node_id(number));
+  const auto owner = *std::ranges::find(numbers, owner_of(0, members), [](std::uint8_t n) { return node_id(n); });
+  const std::uint8_t sibling = owner % 4 + 1;
+  for (const std::uint8_t number : numbers) {
+    const bool admitted_alike = number == owner || number == sibling;
+    lone.replica->link_up(node_id(number), lone.out, admitted_alike ? shared : no_sponsor);
+    lone.hear(number, Lone::info(ReplicaState::running));
+    lone.replica->set_link(node_id(number), {.backlog_us = us_per_s});  // it may ask, and is asked nothing
+  }
+  for (std::size_t i = 0; i < remembered_partners; ++i) {
+    CHECK(lone.answers(owner));
+    lone.tick(us_per_s / 2);
+  }
+  CHECK(lone.answers(sibling));
 }
 
 TEST_CASE("who only follows has the settings of those that it follows, though it has had newer ones", "[replica]") {

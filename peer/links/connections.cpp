@@ -23,12 +23,15 @@ std::string host_of(const std::string& address) {
 
 /// More than a handshake without properties of its own.
 constexpr std::uint64_t handshake_bytes = 1024;
+/// How long a host is shut out after one of it has sent too much.
+constexpr TimeUs shut_out_us = 100 * us_per_ms;
 
 }  // namespace
 
 std::optional<Connections::Closing> Connections::opened(int descriptor, End end, TimeUs now) {
   const auto known = connections_.find(descriptor);
   if (is_admitted(descriptor, end)) return std::nullopt;
+  if (is_shut_out(end.host, now)) return Closing{descriptor, std::move(end), Closing::Why::too_much};
   const bool spoke = known != connections_.end() && known->second.end == end && known->second.spoke;
   put(descriptor, {.end = std::move(end), .routing_id = {}, .since = now, .order = ++opened_, .spoke = spoke});
   if (strangers_ <= max_strangers_) return std::nullopt;
@@ -36,6 +39,11 @@ std::optional<Connections::Closing> Connections::opened(int descriptor, End end,
   Closing closing{found->first, found->second.end, Closing::Why::too_many};
   take_out(found);
   return closing;
+}
+
+void Connections::had_ended(int descriptor, TimeUs now) {
+  if (!connections_.contains(descriptor))  // a message of it may have come before
+    put(descriptor, {.end = {}, .routing_id = {}, .since = now, .order = ++opened_});
 }
 
 /// A stranger's connection, in the place of what had this descriptor.
@@ -84,7 +92,7 @@ Connections::Table::iterator Connections::take_out(Table::iterator which) {
 std::optional<Connections::Ended> Connections::closed(int descriptor) {
   const auto found = connections_.find(descriptor);
   if (found == connections_.end()) return std::nullopt;
-  Ended ended{found->second.end, !found->second.routing_id.empty(), found->second.spoke};
+  Ended ended{found->second.end, !found->second.routing_id.empty(), found->second.spoke, found->second.order};
   take_out(found);
   return ended;
 }
@@ -145,7 +153,13 @@ std::vector<Connections::Closing> Connections::take_late(TimeUs now) {
   return take(Closing::Why::late, [&](int, const Connection& stranger) { return now - stranger.since >= patience_; });
 }
 
-std::vector<Connections::Closing> Connections::take_greedy(const std::function<TcpBytes(int)>& bytes_on) {
+bool Connections::is_shut_out(const std::string& host, TimeUs now) const {
+  const auto found = shut_out_.find(host_of(host));
+  return found != shut_out_.end() && now < found->second;
+}
+
+std::vector<Connections::Closing> Connections::take_greedy(const std::function<TcpBytes(int)>& bytes_on, TimeUs now) {
+  std::erase_if(shut_out_, [now](const auto& entry) { return entry.second <= now; });
   return take(Closing::Why::too_much, [&](int descriptor, Connection& stranger) {
     const TcpBytes bytes = bytes_on(descriptor);
     stranger.progress = bytes.sent > unasked_bytes ? Progress::is_heard
@@ -153,7 +167,9 @@ std::vector<Connections::Closing> Connections::take_greedy(const std::function<T
                                                    : Progress::silent;
     if (!stranger.bytes_then) stranger.bytes_then = bytes.received;
     stranger.bytes = bytes.received - *stranger.bytes_then;
-    return stranger.bytes > max_stranger_bytes;
+    const bool is_greedy = stranger.bytes > max_stranger_bytes;
+    if (is_greedy && !stranger.spoke) shut_out_[host_of(stranger.end.host)] = now + shut_out_us;
+    return is_greedy;
   });
 }
 

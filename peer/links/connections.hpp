@@ -42,13 +42,17 @@ class Connections {
   struct Ended {
     End end;
     bool admitted = false;
-    bool spoke = false;  ///< a message has come on it
+    bool spoke = false;       ///< a message has come on it
+    std::uint64_t order = 0;  ///< higher than that of each that had connected before
   };
 
   Connections(std::size_t max_strangers, TimeUs patience) : max_strangers_(max_strangers), patience_(patience) {}
 
-  /// A stranger has connected. Names the connection that has to be closed to make room for it, if there is one.
+  /// A stranger has connected. Names the connection that has to be closed to make room for it, if there is one; this
+  /// one if its host is shut out.
   [[nodiscard]] std::optional<Closing> opened(int descriptor, End end, TimeUs now);
+  /// A stranger has connected and gone before its address could be read. closed() comes next.
+  void had_ended(int descriptor, TimeUs now);
   /// A connection has ended; nothing if it is not known.
   std::optional<Ended> closed(int descriptor);
   /// True if a message has come on the connection.
@@ -64,12 +68,17 @@ class Connections {
   [[nodiscard]] std::vector<Closing> take_late(TimeUs now);
   /// The strangers that have sent too much, each named once. `bytes_on` gives the bytes that have ever come and gone on
   /// a descriptor. Bytes that came on a connection before it was dismissed do not count.
-  [[nodiscard]] std::vector<Closing> take_greedy(const std::function<TcpBytes(int)>& bytes_on);
+  [[nodiscard]] std::vector<Closing> take_greedy(const std::function<TcpBytes(int)>& bytes_on, TimeUs now);
+  /// True for a moment after a stranger of this host has sent too much in its handshake. ZeroMQ frees what it has made
+  /// of that some time after the connection is closed, so that nobody of the host may come meanwhile.
+  [[nodiscard]] bool is_shut_out(const std::string& host, TimeUs now) const;
   /// Bytes that have come from strangers that had sent more than a usual handshake, and whose connections have ended
   /// since forget_bytes().
   [[nodiscard]] std::uint64_t bytes_of_greedy() const { return bytes_of_greedy_; }
   void forget_bytes() { bytes_of_greedy_ = 0; }
   [[nodiscard]] std::size_t strangers() const { return strangers_; }
+  /// The order of the connection that has come last.
+  [[nodiscard]] std::uint64_t last_order() const { return opened_; }
   [[nodiscard]] TimeUs patience() const { return patience_; }
 
  private:
@@ -108,6 +117,7 @@ class Connections {
   Table connections_;  // the key is the descriptor
   /// By their hosts (host_of()), the strangers' orders and descriptors: under a flood each that comes has to be quick.
   std::map<std::string, std::map<std::uint64_t, int>> of_host_;
+  std::map<std::string, TimeUs> shut_out_;  ///< until when, by host_of()
   std::size_t strangers_ = 0;
   std::uint64_t opened_ = 0;
   std::uint64_t bytes_of_greedy_ = 0;

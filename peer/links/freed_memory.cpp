@@ -24,9 +24,10 @@ void FreedMemory::keep_up_to(std::size_t largest_bytes) {
 
 bool FreedMemory::tend(std::uint64_t strangers_bytes, TimeUs patience_us, TimeUs now_us) {
   const bool much = strangers_bytes > strangers_most;
-  const bool over = now_us - changed_us_ >= patience_us && (keeps_nothing_ || strangers_bytes > 0);
+  const bool over = now_us - changed_us_ >= patience_us && (is_due_ || strangers_bytes > 0);
   if (!over && (keeps_nothing_ || !much)) return false;
   keeps_nothing_ = much;
+  is_due_ = strangers_bytes > 0;
   changed_us_ = now_us;
   if (usual_bytes != 0) ::mallopt(M_MMAP_THRESHOLD, keeps_nothing_ ? small_bytes : usual_bytes);
   ::malloc_trim(0);

@@ -27,6 +27,8 @@ class FreedMemory {
 
  private:
   bool keeps_nothing_ = false;
+  /// What strangers had sent by the last time may have been in use then.
+  bool is_due_ = false;
   TimeUs changed_us_ = 0;
 };
 

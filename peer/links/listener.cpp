@@ -30,6 +30,12 @@ constexpr const char* zap_domain = "gossamer";
 /// then a key, or a name and a password.
 constexpr std::size_t zap_frames_curve = 9;
 constexpr std::size_t zap_frames_plain = 10;
+/// The codes of the doorkeeper's answers (RFC 27), and where in an answer they are. Whoever shall come later is told
+/// nothing, and dials again.
+constexpr const char* code_welcome = "200";
+constexpr const char* code_later = "300";
+constexpr const char* code_denied = "400";
+constexpr std::size_t code_frame = 4;
 /// How long the doorkeeper waits before it answers. ZeroMQ looks for the answer right after it has asked, and only then
 /// reads the routing id that the other end claims, which would replace the one in an early answer. A later answer
 /// replaces the claim.
@@ -44,6 +50,9 @@ constexpr std::chrono::milliseconds strangers_pause{5};
 /// first, which is Linux's default. Linux doubles both.
 constexpr int stranger_buffer_bytes = 4 << 10;
 constexpr int first_buffer_bytes = 64 << 10;
+/// A connection that the loop has not seen yet is not read before so much has come. ZeroMQ's threads would read as fast
+/// as the data come, and a busy loop closes connections late. A larger value would enlarge the kernel's buffer.
+constexpr int unseen_bytes = 32 << 10;
 /// More than the kernel keeps for a stranger.
 constexpr std::size_t most_unread_bytes = 16 << 20;
 /// The most sealed connections that exist or are expected.
@@ -119,6 +128,12 @@ void receive_slowly(int descriptor) {
   if (locked_buffers(descriptor)) set_receive_buffer(descriptor, stranger_buffer_bytes);
 }
 
+/// From now on ZeroMQ reads whatever comes on the connection.
+void let_read(int descriptor) {
+  const int any = 1;
+  (void)::setsockopt(descriptor, SOL_SOCKET, SO_RCVLOWAT, &any, sizeof any);
+}
+
 /// Undoes receive_slowly().
 void receive_fast(int descriptor) {
   const int lock = locked_buffers(descriptor).value_or(0);
@@ -150,6 +165,7 @@ std::expected<int, int> listening_socket(const asio::ip::tcp::endpoint& endpoint
   const auto set = [&](int level, int name, const int& value) {
     return ::setsockopt(descriptor, level, name, &value, sizeof value) == 0;
   };
+  (void)set(SOL_SOCKET, SO_RCVLOWAT, unseen_bytes);  // its connections inherit it
   const bool ready = set(SOL_SOCKET, SO_REUSEADDR, on) && (!beside_another || set(SOL_SOCKET, SO_REUSEPORT, on)) &&
                      (!endpoint.address().is_v6() || set(IPPROTO_IPV6, IPV6_V6ONLY, off)) &&
                      hold_to_interface(descriptor, interface) == 0 &&
@@ -316,12 +332,18 @@ int Listener::steer(int descriptor, std::size_t index) const {
   return result == 0 ? 0 : errno;
 }
 
-void Listener::answer_all(PolledSocket& doorkeeper, const std::vector<Answer>& answers) {
-  for (const Answer& answer : answers) {
+/// A handshake with too much in it was told before the look at who has sent too much. ZeroMQ takes three times the
+/// memory for it once it is let in.
+void Listener::answer_all() {
+  close_greedy();
+  for (Answer& answer : std::exchange(answers_, {})) {
+    auto& frames = answer.frames;
+    if (connections_.is_shut_out(answer.host, handlers_.now())) frames[code_frame] = code_later;
     try {
-      for (std::size_t i = 0; i < answer.size(); ++i) {
-        zmq::message_t part(answer[i]);
-        (void)doorkeeper.socket().send(part, i + 1 < answer.size() ? zmq::send_flags::sndmore : zmq::send_flags::none);
+      for (std::size_t i = 0; i < frames.size(); ++i) {
+        zmq::message_t part(frames[i]);
+        const auto flags = i + 1 < frames.size() ? zmq::send_flags::sndmore : zmq::send_flags::none;
+        (void)doorkeeper_->socket().send(part, flags);
       }
     } catch (const zmq::error_t&) {
       // The handshake that asked is gone; ZeroMQ closes that connection by its own timeout.
@@ -340,28 +362,29 @@ void Listener::ask_doorkeeper(Received&& request) {
   const auto text = [&](std::size_t frame) { return request.frames[frame].to_string(); };
   std::string user_id;
   std::string metadata;
-  const char* code = "400";
+  std::string host;
+  const char* code = code_denied;
   const std::string mechanism = text(7);
   PublicKey key{};
   if (mechanism == "PLAIN" && request.frames.size() == zap_frames_plain) {
     user_id = text(8);
-    if (takes_ticket(user_id, text(9))) code = "200";
+    if (takes_ticket(user_id, text(9))) code = code_welcome;
   } else if (mechanism == "CURVE" && request.frames[8].size() == key.size()) {
     std::copy_n(static_cast<const std::uint8_t*>(request.frames[8].data()), key.size(), key.begin());
     if (const NodeId node = node_id(key); denied_.contains(node)) {
       handlers_.denied(node, text(5));
     } else {
-      code = "200";
+      code = code_welcome;
       user_id = hex(key);
+      host = text(5);
       metadata = metadata_naming(new_routing_id());
     }
   }
-  answers_->push_back(
-      {text(0), "", "1.0", text(3), code, code == std::string_view("200") ? "welcome" : "denied", user_id, metadata});
-  if (answers_->size() > 1) return;
+  answers_.push_back({.frames = {text(0), "", "1.0", text(3), code, "", user_id, metadata}, .host = std::move(host)});
+  if (answers_.size() > 1) return;
   doorkeeper_timer_.expires_after(doorkeeper_pause);
-  doorkeeper_timer_.async_wait([doorkeeper = doorkeeper_, answers = answers_](const asio::error_code& error) {
-    if (!error) answer_all(*doorkeeper, std::exchange(*answers, {}));
+  doorkeeper_timer_.async_wait([this, alive = std::weak_ptr(alive_)](const asio::error_code& error) {
+    if (!error && !alive.expired()) answer_all();
   });
 }
 
@@ -398,13 +421,14 @@ void Listener::hand_on(Arrival&& arrival, Received&& received) {
 void Listener::note(SocketEvent event) {
   const int descriptor = static_cast<int>(event.value);  // only some kinds of event have one
   if (event.kind == ZMQ_EVENT_ACCEPTED) {
-    auto end = end_of(descriptor, &::getpeername);
-    if (!end) {  // the connection has ended meanwhile
-      vanished_.insert(descriptor);
-      return;
+    if (auto end = end_of(descriptor, &::getpeername)) {
+      if (!connections_.is_admitted(descriptor, *end)) receive_slowly(descriptor);
+      const auto closing = connections_.opened(descriptor, std::move(*end), handlers_.now());
+      if (closing) hang_up(*closing);
+      if (!closing || closing->descriptor != descriptor) let_read(descriptor);
+    } else {
+      connections_.had_ended(descriptor, handlers_.now());
     }
-    if (!connections_.is_admitted(descriptor, *end)) receive_slowly(descriptor);
-    if (const auto closing = connections_.opened(descriptor, std::move(*end), handlers_.now())) hang_up(*closing);
     if (!watches_strangers_) watch_strangers();
   } else if (event.kind == ZMQ_EVENT_DISCONNECTED) {
     note_end(descriptor);
@@ -412,20 +436,24 @@ void Listener::note(SocketEvent event) {
     ++secured_and_silent_;
   } else if (event.kind == ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL) {
     const bool has_curve = event.value == ZMQ_PROTOCOL_ERROR_ZMTP_CRYPTOGRAPHIC;
-    handshake_ = has_curve ? HandshakeFailure::other_key : HandshakeFailure::unencrypted;
+    note_failure(has_curve ? HandshakeFailure::other_key : HandshakeFailure::unencrypted);
   } else if (event.kind == ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL || event.kind == ZMQ_EVENT_HANDSHAKE_FAILED_AUTH) {
-    handshake_ = HandshakeFailure::gave_up;
+    note_failure(HandshakeFailure::gave_up);
   }
+}
+
+void Listener::note_failure(HandshakeFailure why) {
+  failed_ = {why, connections_.last_order()};
 }
 
 /// ZeroMQ tells that a handshake has failed without naming the connection, and right after that the end of this
 /// connection, with its descriptor. If a connection does not begin with the signature of ZeroMQ's protocol, only its
-/// end is told.
+/// end is told. A breach of the protocol after the handshake goes by the same name, and its connection ends late, or
+/// when it is silent for too long; it must not be held against one that has come meanwhile.
 void Listener::note_end(int descriptor) {
-  // A breach of the protocol after the handshake goes by this name, too, and must not be held against another.
-  const auto handshake = std::exchange(handshake_, std::nullopt);
-  auto ended = connections_.closed(descriptor);
-  if (vanished_.erase(descriptor) > 0 && !ended) ended.emplace();
+  const auto ended = connections_.closed(descriptor);
+  std::optional<HandshakeFailure> handshake;
+  if (failed_ && (!ended || ended->order <= failed_->last_order)) handshake = std::exchange(failed_, std::nullopt)->why;
   if (ended && ended->admitted) {
     read_rest_soon();  // before another turn ends the link
     return handlers_.lost_connection();
@@ -466,14 +494,18 @@ void Listener::tend() {
 /// Closes strangers that have sent too much, and looks again soon as long as there are strangers.
 void Listener::watch_strangers() {
   tend_memory();
-  for (const Connections::Closing& closing : connections_.take_greedy(tcp_bytes))
-    hang_up(closing);
+  close_greedy();
   watches_strangers_ = connections_.strangers() > 0;
   if (!watches_strangers_) return;
   strangers_timer_.expires_after(strangers_pause);
   strangers_timer_.async_wait([this, alive = std::weak_ptr(alive_)](const asio::error_code& error) {
     if (!error && !alive.expired()) watch_strangers();
   });
+}
+
+void Listener::close_greedy() {
+  for (const Connections::Closing& closing : connections_.take_greedy(tcp_bytes, handlers_.now()))
+    hang_up(closing);
 }
 
 /// Lets the C library keep nothing for a while if strangers have sent much.

@@ -132,7 +132,14 @@ class Listener {
     bool admitted = false;  ///< it belongs to a link, and does not expire
   };
 
-  using Answer = std::array<std::string, 8>;  ///< the frames of the doorkeeper's answer
+  struct FailedHandshake {
+    HandshakeFailure why;
+    std::uint64_t last_order;  ///< of the connections that there were, this one among them
+  };
+  struct Answer {
+    std::array<std::string, 8> frames;
+    std::string host;  ///< of who is let in with the properties of its handshake; empty: nobody's
+  };
 
   void bind(int descriptor, const ClusterKey& key);
   void bind_sealed();
@@ -141,12 +148,14 @@ class Listener {
   [[nodiscard]] bool takes_ticket(const std::string& name, const std::string& password);
   void start_doorkeeper();
   void ask_doorkeeper(Received&& request);
-  static void answer_all(PolledSocket& doorkeeper, const std::vector<Answer>& answers);
+  void answer_all();
   void receive(Received&& received);
   void hand_on(Arrival&& arrival, Received&& received);
   void note(SocketEvent event);
   void note_end(int descriptor);
+  void note_failure(HandshakeFailure why);
   void watch_strangers();
+  void close_greedy();
   void tend_memory();
   void hang_up(const Connections::Closing& closing);
 
@@ -164,16 +173,14 @@ class Listener {
   std::optional<std::size_t> sealed_index_;         ///< in bound_
   std::unordered_map<std::string, Sealed> sealed_;  ///< connections that are expected or exist, by routing id
   Connections connections_{max_strangers, stranger_patience_us};
-  /// Connections that had ended before ZeroMQ told of them, and whose end ZeroMQ has not told yet.
-  std::set<int> vanished_;
-  /// How the handshake failed on the connection whose end ZeroMQ tells next.
-  std::optional<HandshakeFailure> handshake_;
+  /// The handshake that has failed last, until ZeroMQ tells an end that may be its.
+  std::optional<FailedHandshake> failed_;
   /// How many connections have completed the handshake, less those on which a message has come. Negative while a
   /// message has been seen before its handshake.
   std::int64_t secured_and_silent_ = 0;
   std::shared_ptr<PolledSocket> router_;
   std::shared_ptr<PolledSocket> doorkeeper_;
-  std::shared_ptr<std::vector<Answer>> answers_ = std::make_shared<std::vector<Answer>>();  ///< not sent yet
+  std::vector<Answer> answers_;  ///< the doorkeeper's, not sent yet
   asio::steady_timer doorkeeper_timer_{loop_};
   std::shared_ptr<PolledSocket> events_;
   asio::steady_timer strangers_timer_{loop_};

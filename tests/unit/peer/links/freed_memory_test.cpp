@@ -24,4 +24,8 @@ TEST_CASE("once strangers have sent much nothing is kept, until they have been q
   CHECK(memory.keeps_nothing());
   CHECK(memory.tend(little, patience_us, now_us += patience_us));
   CHECK_FALSE(memory.keeps_nothing());
+  // Their last bytes may have been in use until now.
+  CHECK_FALSE(memory.tend(0, patience_us, now_us += patience_us - 1));
+  CHECK(memory.tend(0, patience_us, now_us += 1));
+  CHECK_FALSE(memory.tend(0, patience_us, now_us += patience_us));
 }

@@ -5,6 +5,7 @@
 #include <asio/write.hpp>
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 #include "peer/admission/admission.hpp"
 #include "tests/unit/peer/cluster.hpp"
@@ -523,6 +524,33 @@ TEST_CASE("who floods the port closes his own connections, and others come in") 
   CHECK(a->logged("too many are not admitted") > 0);
   const auto b = Node::started(loop, keys, with_peers({a->overlay->address()}));
   run_until(loop, [&] { return a->linked(*b) && b->linked(*a); });
+}
+
+TEST_CASE("what connects while the loop is busy is not read before the loop has seen it") {
+  asio::io_context loop;
+  const auto a = Node::started(loop, new_keys());
+  asio::ip::tcp::socket stranger(loop);
+  stranger.connect(endpoint_of(*a));
+  std::string heard(10, 0);
+  asio::read(stranger, asio::buffer(heard));  // ZeroMQ begins its greeting, unasked
+  std::string greeting(64, 0);
+  greeting[0] = '\xff';
+  greeting[9] = '\x7f';
+  greeting[10] = 3;
+  greeting.replace(12, 4, "NULL");  // at which ZeroMQ hangs up
+  asio::write(stranger, asio::buffer(greeting));
+  stranger.non_blocking(true);
+  const auto has_ended = [&] {
+    asio::error_code error;
+    while (!error)
+      (void)stranger.read_some(asio::buffer(heard), error);
+    return error != asio::error::would_block;
+  };
+  for (int i = 0; i < 50; ++i) {
+    REQUIRE_FALSE(has_ended());
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  run_until(loop, has_ended);
 }
 
 TEST_CASE("hellos of one key are looked at only so often, and others come in meanwhile") {

@@ -151,6 +151,29 @@ TEST_CASE("a connection that somebody on the way breaks is told as that, and not
   CHECK(b->logged("cluster key") == 0);
 }
 
+TEST_CASE("a link that broke at the listener is not held against the next stranger") {
+  asio::io_context loop;
+  OverlaySettings options = quick_options();
+  options.bulk = BulkProtection::curve;
+  options.backoff_least_ms = options.backoff_most_ms = 60'000;
+  Relay relay(loop);
+  bool tampers = false;
+  relay.tamper = [&](int connection, bool to_listener, std::span<char> bytes) {
+    if (tampers && to_listener && connection == 0) bytes.back() ^= 1;
+    return Relay::Fate::passes;
+  };
+  const auto [a, b] = started_apart(loop, new_keys(), options, relay);
+  run_until(loop, [&] { return a->linked(*b) && b->linked(*a); });
+  tampers = true;
+  run_until(loop, [&] { return a->count("down", *b) == 1 && b->count("down", *a) == 1; });
+  asio::ip::tcp::socket client(loop);
+  client.connect({asio::ip::address_v4::loopback(), port_of(*a)});
+  asio::write(client, asio::buffer(std::string("GET / HTTP/1.1\r\nHost: here\r\n\r\n")));
+  run_until(loop, [&] { return a->overlay->counters().handshakes_failed == 1; });
+  CHECK(a->logged("[warning] a program at ") == 1);
+  CHECK(a->overlay->counters().admissions_refused == 0);
+}
+
 TEST_CASE("a link that somebody on the way breaks again and again is made ever more rarely") {
   asio::io_context loop;
   OverlaySettings options = quick_options();

@@ -473,8 +473,11 @@ TEST_CASE("members that let in different nodes of one invitation say so, and an 
   run_until(loop, [&] { return a->linked(*b) && a->overlay->used_up_for(d->id) && b->overlay->used_up_for(c->id); });
   CHECK(a->overlay->used_up_for(d->id)->find(hex(once.warrant.invitation)) != std::string::npos);
   CHECK(a->overlay->used_up_for(d->id)->find(c->id.brief()) != std::string::npos);
-  CHECK(a->logged("Approve the nodes that are to stay") == 1);
-  run_until(loop, [&] { return d->logged("as many other nodes as it is for: " + c->id.brief()) > 0; });
+  // The other member tells of it once, unless the node itself comes first and is turned away with the same words.
+  const std::string said = "as many other nodes as it is for: " + c->id.brief();
+  const auto by_member = a->logged("Approve the nodes that are to stay");
+  CHECK((by_member == 1 || (by_member == 0 && a->logged(said + ": see gossamerctl pending and approve") > 0)));
+  run_until(loop, [&] { return d->logged(said) > 0; });
   CHECK_FALSE(a->linked(*d));
   CHECK_FALSE(b->linked(*c));
   authority.approve(*a, d->id);

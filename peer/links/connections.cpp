@@ -31,12 +31,12 @@ constexpr TimeUs shut_out_us = 100 * us_per_ms;
 std::optional<Connections::Closing> Connections::opened(int descriptor, End end, TimeUs now) {
   const auto known = connections_.find(descriptor);
   if (is_admitted(descriptor, end)) return std::nullopt;
-  if (is_shut_out(end.host, now)) return Closing{descriptor, std::move(end), Closing::Why::too_much};
+  if (is_shut_out(end.host, now)) return Closing{descriptor, std::move(end), Closing::Why::too_much, false};
   const bool spoke = known != connections_.end() && known->second.end == end && known->second.spoke;
   put(descriptor, {.end = std::move(end), .routing_id = {}, .since = now, .order = ++opened_, .spoke = spoke});
   if (strangers_ <= max_strangers_) return std::nullopt;
   const auto found = one_too_many();
-  Closing closing{found->first, found->second.end, Closing::Why::too_many};
+  Closing closing{found->first, found->second.end, Closing::Why::too_many, found->second.spoke};
   take_out(found);
   return closing;
 }
@@ -140,7 +140,7 @@ std::vector<Connections::Closing> Connections::take(Closing::Why why,
   for (auto it = connections_.begin(); it != connections_.end();) {
     Connection& connection = it->second;
     if (connection.routing_id.empty() && is_over(it->first, connection)) {
-      taken.push_back({it->first, connection.end, why});
+      taken.push_back({it->first, connection.end, why, connection.spoke});
       it = take_out(it);
     } else {
       ++it;
@@ -158,8 +158,7 @@ bool Connections::is_shut_out(const std::string& host, TimeUs now) const {
   return found != shut_out_.end() && now < found->second;
 }
 
-std::vector<Connections::Closing> Connections::take_greedy(const std::function<TcpBytes(int)>& bytes_on, TimeUs now) {
-  std::erase_if(shut_out_, [now](const auto& entry) { return entry.second <= now; });
+std::vector<Connections::Closing> Connections::take_greedy(const std::function<TcpBytes(int)>& bytes_on) {
   return take(Closing::Why::too_much, [&](int descriptor, Connection& stranger) {
     const TcpBytes bytes = bytes_on(descriptor);
     stranger.progress = bytes.sent > unasked_bytes ? Progress::is_heard
@@ -167,10 +166,15 @@ std::vector<Connections::Closing> Connections::take_greedy(const std::function<T
                                                    : Progress::silent;
     if (!stranger.bytes_then) stranger.bytes_then = bytes.received;
     stranger.bytes = bytes.received - *stranger.bytes_then;
-    const bool is_greedy = stranger.bytes > max_stranger_bytes;
-    if (is_greedy && !stranger.spoke) shut_out_[host_of(stranger.end.host)] = now + shut_out_us;
-    return is_greedy;
+    return stranger.bytes > max_stranger_bytes;
   });
+}
+
+void Connections::hung_up(const Closing& closing, TcpBytes bytes, TimeUs now) {
+  std::erase_if(shut_out_, [now](const auto& entry) { return entry.second <= now; });
+  // Whoever has spoken is done with the handshake, and who was not answered does not know the listening key.
+  if (!closing.spoke && bytes.sent > unasked_bytes && bytes.received > max_stranger_bytes)
+    shut_out_[host_of(closing.end.host)] = now + shut_out_us;
 }
 
 }  // namespace gossamer::peer

@@ -36,6 +36,7 @@ class Connections {
     int descriptor = -1;
     End end;  ///< the other end; compare it before closing, since the descriptor may be reused
     Why why = Why::too_many;
+    bool spoke = false;  ///< a message has come on it
   };
 
   /// A connection that has ended.
@@ -68,9 +69,12 @@ class Connections {
   [[nodiscard]] std::vector<Closing> take_late(TimeUs now);
   /// The strangers that have sent too much, each named once. `bytes_on` gives the bytes that have ever come and gone on
   /// a descriptor. Bytes that came on a connection before it was dismissed do not count.
-  [[nodiscard]] std::vector<Closing> take_greedy(const std::function<TcpBytes(int)>& bytes_on, TimeUs now);
-  /// True for a moment after a stranger of this host has sent too much in its handshake. ZeroMQ frees what it has made
-  /// of that some time after the connection is closed, so that nobody of the host may come meanwhile.
+  [[nodiscard]] std::vector<Closing> take_greedy(const std::function<TcpBytes(int)>& bytes_on);
+  /// The connection has been closed after these bytes.
+  void hung_up(const Closing& closing, TcpBytes bytes, TimeUs now);
+  /// True for a moment after one of this host was closed that had sent too much in a handshake. ZeroMQ frees
+  /// what it has made of that some time after the connection is closed, so nobody of the host may come meanwhile. Who
+  /// does not know the listening key shuts nobody out.
   [[nodiscard]] bool is_shut_out(const std::string& host, TimeUs now) const;
   /// Bytes that have come from strangers that had sent more than a usual handshake, and whose connections have ended
   /// since forget_bytes().

@@ -504,7 +504,7 @@ void Listener::watch_strangers() {
 }
 
 void Listener::close_greedy() {
-  for (const Connections::Closing& closing : connections_.take_greedy(tcp_bytes, handlers_.now()))
+  for (const Connections::Closing& closing : connections_.take_greedy(tcp_bytes))
     hang_up(closing);
 }
 
@@ -520,6 +520,7 @@ void Listener::tend_memory() {
 void Listener::hang_up(const Connections::Closing& closing) {
   const auto own = end_of(closing.descriptor, &::getsockname);
   if (!own || own->port != address_.port || end_of(closing.descriptor, &::getpeername) != closing.end) return;
+  connections_.hung_up(closing, tcp_bytes(closing.descriptor), handlers_.now());
   ::shutdown(closing.descriptor, SHUT_RDWR);
   (void)::recv(closing.descriptor, nullptr, most_unread_bytes, MSG_TRUNC | MSG_DONTWAIT);
   handlers_.closing(closing);

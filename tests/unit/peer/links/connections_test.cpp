@@ -48,14 +48,14 @@ TEST_CASE("of hosts with equally many strangers, one that has got least far give
     CHECK_FALSE(come(2, {.received = 64, .sent = 64}));    // has greeted
     for (int descriptor = 3; descriptor <= most; ++descriptor)
       CHECK_FALSE(come(descriptor, {.received = 0, .sent = 64}));
-    CHECK(connections.take_greedy(bytes_on, 0).empty());
+    CHECK(connections.take_greedy(bytes_on).empty());
     // Silent ones from many addresses drive out each other only.
     for (int descriptor = 100; descriptor < 100 + 3 * most; ++descriptor) {
       const auto closing = come(descriptor, {.received = 0, .sent = 64});
       REQUIRE(closing);
       CHECK((closing->descriptor > 2 && closing->descriptor != descriptor));
       closed.insert(closing->descriptor);
-      (void)connections.take_greedy(bytes_on, 0);
+      (void)connections.take_greedy(bytes_on);
     }
   }
   CHECK(closed.size() > most);
@@ -156,45 +156,48 @@ TEST_CASE("a stranger that sends too much is closed, and what came before it was
   connections.admit(4, {"a", 2}, "name");
   std::map<int, std::uint64_t> bytes{{3, max_stranger_bytes}, {4, 10 * max_stranger_bytes}};
   const auto received = [&](int descriptor) { return TcpBytes{.received = bytes[descriptor]}; };
-  CHECK(connections.take_greedy(received, 0).empty());
+  CHECK(connections.take_greedy(received).empty());
   bytes[3] = max_stranger_bytes + 1;
-  const auto greedy = connections.take_greedy(received, 0);
+  const auto greedy = connections.take_greedy(received);
   REQUIRE(greedy.size() == 1);
   CHECK((greedy[0].descriptor == 3 && greedy[0].why == Why::too_much));
-  CHECK(connections.take_greedy(received, 0).empty());
+  CHECK(connections.take_greedy(received).empty());
   CHECK(connections.bytes_of_greedy() == max_stranger_bytes + 1);
   connections.dismiss("name", 50);
-  CHECK(connections.take_greedy(received, 0).empty());
+  CHECK(connections.take_greedy(received).empty());
   bytes[4] += max_stranger_bytes;
-  CHECK(connections.take_greedy(received, 0).empty());
+  CHECK(connections.take_greedy(received).empty());
   bytes[4] += 1;
-  CHECK(connections.take_greedy(received, 0).size() == 1);
+  CHECK(connections.take_greedy(received).size() == 1);
   CHECK(connections.bytes_of_greedy() == 2 * (max_stranger_bytes + 1));
   connections.forget_bytes();
   CHECK(connections.bytes_of_greedy() == 0);
 }
 
 TEST_CASE("while a handshake with too much in it is being freed, nobody of its host comes in") {
-  Connections connections(8, us_per_s);
-  std::set<int> greedy{3};
-  const auto received = [&](int descriptor) -> TcpBytes {
-    return {.received = greedy.contains(descriptor) ? max_stranger_bytes + 1 : 300};
+  constexpr TcpBytes much{.received = max_stranger_bytes + 1, .sent = 234};
+  constexpr TcpBytes unanswered{.received = max_stranger_bytes + 1, .sent = 64};
+  constexpr TcpBytes usual{.received = 300, .sent = 234};
+  Connections connections(1, us_per_s);
+  const auto close_first = [&](int port, TcpBytes bytes) {
+    const auto closing = connections.opened(5, {"a", port}, 1000);
+    REQUIRE((closing && closing->descriptor == 4));
+    connections.hung_up(*closing, bytes, 1000);
+    (void)connections.opened(4, {"a", port + 1}, 1000);
+    return connections.is_shut_out("a", 1000);
   };
-  CHECK_FALSE(connections.opened(3, {"a", 1}, 0));
-  CHECK_FALSE(connections.opened(4, {"a", 2}, 0));
-  CHECK(connections.take_greedy(received, 1000).size() == 1);
+  CHECK_FALSE(connections.opened(4, {"a", 1}, 0));
+  CHECK_FALSE(close_first(2, usual));
+  CHECK_FALSE(close_first(4, unanswered));  // it knows no key
+  CHECK(close_first(6, much));              // there were too many, and nobody had looked
   const TimeUs until = 1000 + 100 * us_per_ms;
   CHECK((connections.is_shut_out("a", until - 1) && !connections.is_shut_out("b", until - 1)));
-  const auto closing = connections.opened(5, {"a", 3}, until - 1);
+  const auto closing = connections.opened(6, {"a", 8}, until - 1);
   REQUIRE(closing);
-  CHECK((closing->descriptor == 5 && closing->why == Why::too_much && !connections.closed(5)));
-  CHECK(connections.strangers() == 1);
-  CHECK_FALSE(connections.opened(6, {"b", 1}, until - 1));
-  CHECK_FALSE(connections.opened(7, {"a", 4}, until));
-  // Whoever has spoken is done with the handshake: a node that was put out may have had more under way.
-  connections.spoke(7, {"a", 4}, until);
-  greedy = {7};
-  CHECK(connections.take_greedy(received, until).size() == 1);
+  CHECK((closing->descriptor == 6 && closing->why == Why::too_much && !connections.closed(6)));
+  CHECK_FALSE(connections.is_shut_out("a", until));
+  // A node that was put out may have had more under way.
+  connections.hung_up({.descriptor = 7, .end = {"a", 9}, .why = Why::too_much, .spoke = true}, much, until);
   CHECK_FALSE(connections.is_shut_out("a", until));
 }
 
@@ -206,7 +209,7 @@ TEST_CASE("bytes of a usual handshake do not count, nor do those of admitted nod
   const auto received = [](int descriptor) -> TcpBytes {
     return {.received = descriptor == 3 ? 600 : descriptor == 6 ? max_stranger_bytes : 2 * max_stranger_bytes};
   };
-  CHECK(connections.take_greedy(received, 0).size() == 1);
+  CHECK(connections.take_greedy(received).size() == 1);
   for (int descriptor = 3; descriptor < 7; ++descriptor)
     (void)connections.closed(descriptor);
   CHECK(connections.bytes_of_greedy() == 3 * max_stranger_bytes);

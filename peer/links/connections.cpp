@@ -150,6 +150,7 @@ std::vector<Connections::Closing> Connections::take(Closing::Why why,
 }
 
 std::vector<Connections::Closing> Connections::take_late(TimeUs now) {
+  std::erase_if(shut_out_, [now](const auto& entry) { return entry.second <= now; });
   return take(Closing::Why::late, [&](int, const Connection& stranger) { return now - stranger.since >= patience_; });
 }
 
@@ -171,7 +172,6 @@ std::vector<Connections::Closing> Connections::take_greedy(const std::function<T
 }
 
 void Connections::hung_up(const Closing& closing, TcpBytes bytes, TimeUs now) {
-  std::erase_if(shut_out_, [now](const auto& entry) { return entry.second <= now; });
   // Whoever has spoken is done with the handshake, and who was not answered does not know the listening key.
   if (!closing.spoke && bytes.sent > unasked_bytes && bytes.received > max_stranger_bytes)
     shut_out_[host_of(closing.end.host)] = now + shut_out_us;

@@ -72,9 +72,9 @@ class Connections {
   [[nodiscard]] std::vector<Closing> take_greedy(const std::function<TcpBytes(int)>& bytes_on);
   /// The connection has been closed after these bytes.
   void hung_up(const Closing& closing, TcpBytes bytes, TimeUs now);
-  /// True for a moment after one of this host was closed that had sent too much in a handshake. ZeroMQ frees
-  /// what it has made of that some time after the connection is closed, so nobody of the host may come meanwhile. Who
-  /// does not know the listening key shuts nobody out.
+  /// True for a moment after a connection of this host was closed that had sent too much in a handshake. ZeroMQ frees
+  /// what it has made of that a little later, so nobody of the host may come meanwhile. Who does not know the listening
+  /// key shuts nobody out.
   [[nodiscard]] bool is_shut_out(const std::string& host, TimeUs now) const;
   /// Bytes that have come from strangers that had sent more than a usual handshake, and whose connections have ended
   /// since forget_bytes().

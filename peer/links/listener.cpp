@@ -332,8 +332,8 @@ int Listener::steer(int descriptor, std::size_t index) const {
   return result == 0 ? 0 : errno;
 }
 
-/// A handshake with too much in it was told before the look at who has sent too much. ZeroMQ takes three times the
-/// memory for it once it is let in.
+/// Who has sent too much is looked for first. ZeroMQ takes three times the memory for what a handshake told once its
+/// connection is let in.
 void Listener::answer_all() {
   close_greedy();
   for (Answer& answer : std::exchange(answers_, {})) {

@@ -138,7 +138,7 @@ class Listener {
   };
   struct Answer {
     std::array<std::string, 8> frames;
-    std::string host;  ///< of who is let in with the properties of its handshake; empty: nobody's
+    std::string host;  ///< of the other end, if ZeroMQ keeps what its handshake told once it is let in; else empty
   };
 
   void bind(int descriptor, const ClusterKey& key);

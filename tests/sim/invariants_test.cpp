@@ -24,6 +24,14 @@ Swarm quiet(std::uint64_t seed, Codec codec = Codec::q8) {
   return swarm;
 }
 
+/// Runs the scenario, and checks that it breaks no invariant.
+HuntOutcome check_unbroken(const Swarm& swarm) {
+  HuntOutcome outcome = run_scenario(swarm);
+  INFO("seed " << swarm.seed << "\n" << describe(swarm) << "\n" << outcome.explanation);
+  CHECK(outcome.violation == "");
+  return outcome;
+}
+
 }  // namespace
 
 TEST_CASE("Faults of a fixed set of seeds break no invariant") {
@@ -34,9 +42,8 @@ TEST_CASE("Faults of a fixed set of seeds break no invariant") {
   Swarm swarm = draw_swarm(static_cast<std::uint64_t>(seed));
   swarm.faults_us = std::min<TimeUs>(swarm.faults_us, 2 * us_per_s);
   swarm.nodes = std::min<std::size_t>(swarm.nodes, 5);
-  const HuntOutcome outcome = run_scenario(swarm);
-  INFO("seed " << seed << "\n" << describe(swarm) << "\n" << outcome.explanation);
-  CHECK(outcome.violation == "");
+  const HuntOutcome outcome = check_unbroken(swarm);
+  INFO("seed " << seed);
   CHECK(outcome.exchanges > 100);
   CHECK(outcome.faults > 0);
 }
@@ -45,29 +52,21 @@ TEST_CASE("In lean memory every fragment has its turn, however many requests the
   // Of three fragments two had memory, and were asked for so often that they never gave it back.
   Swarm swarm = draw_swarm(164'586'730'618'960);
   swarm.cluster.lean_window = 2;
-  const HuntOutcome outcome = run_scenario(swarm);
-  INFO(outcome.explanation);
-  CHECK(outcome.violation == "");
+  check_unbroken(swarm);
 }
 
 TEST_CASE("Twelve programs end with one model, though the last one has trained on by itself") {
   // Its steps were once so long that its replica was taken for one that has gone wild, and no end came.
-  const HuntOutcome outcome = run_scenario(draw_swarm(251'733'926'674'558));
-  INFO(outcome.explanation);
-  CHECK(outcome.violation == "");
+  check_unbroken(draw_swarm(251'733'926'674'558));
 }
 
 TEST_CASE("Who only follows comes to the settings of those it follows, though these have begun the job anew") {
   const auto seed = GENERATE(std::uint64_t{94'898'958'893'399}, 235'883'169'120'273);
-  const HuntOutcome outcome = run_scenario(draw_swarm(seed));
-  INFO(outcome.explanation);
-  CHECK(outcome.violation == "");
+  check_unbroken(draw_swarm(seed));
 }
 
 TEST_CASE("A fragment's owner takes no turns from another node of its sponsor that does not see the owner") {
-  const HuntOutcome outcome = run_scenario(draw_swarm(208'722'232'148'020));
-  INFO(outcome.explanation);
-  CHECK(outcome.violation == "");
+  check_unbroken(draw_swarm(208'722'232'148'020));
 }
 
 TEST_CASE("While a run ends, one that lies about its clock makes those of others no larger than is promised") {
@@ -80,9 +79,7 @@ TEST_CASE("While a run ends, one that lies about its clock makes those of others
   swarm.liars = 1;
   swarm.liars_first = first;
   swarm.finishes = true;
-  const HuntOutcome outcome = run_scenario(swarm);
-  INFO("seed " << seed << "\n" << outcome.explanation);
-  CHECK(outcome.violation == "");
+  check_unbroken(swarm);
 }
 
 TEST_CASE("A client that comes to the node of one that died answers nothing of what that one has answered") {
@@ -95,9 +92,7 @@ TEST_CASE("A client that comes to the node of one that died answers nothing of w
   swarm.between_us = 50'000;
   swarm.lasting_us = 10'000;
   swarm.faults_us = 3 * us_per_s;
-  const HuntOutcome outcome = run_scenario(swarm);
-  INFO(outcome.explanation);
-  CHECK(outcome.violation == "");
+  check_unbroken(swarm);
 }
 
 namespace {
@@ -125,9 +120,8 @@ TEST_CASE("Membership tells a cluster of its dead, and brings it together again"
   swarm.lasting_us = 500'000;
   swarm.path = {.latency_us = 1'000, .jitter_us = 1'000, .loss = 0.02, .duplicate = 0.05, .reorder = 0.05};
   swarm.deeds = {Deed::partition, Deed::isolation, Deed::daemon_crash, Deed::pause, Deed::leave, Deed::arrival};
-  const HuntOutcome outcome = run_scenario(swarm);
-  INFO("seed " << seed << "\n" << describe(swarm) << "\n" << outcome.explanation);
-  CHECK(outcome.violation == "");
+  const HuntOutcome outcome = check_unbroken(swarm);
+  INFO("seed " << seed);
   CHECK(outcome.exchanges > 100);
 }
 

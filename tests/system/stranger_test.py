@@ -254,7 +254,7 @@ class Stranger(SystemTest):
         names = [a_property(bytes(name), b"") for name in itertools.product(range(33, 127), repeat=2)]
         before = private_bytes(node)
         for count, niceness in ((330, 0), (2000, 0), (2000, 19)):
-            # Of the loop alone: ZeroMQ's threads go on reading while it waits for a processor.
+            # Only the loop's thread becomes nicer. ZeroMQ's threads go on reading while it waits for a processor.
             os.setpriority(os.PRIO_PROCESS, node.program.pid, niceness)
             most, told = self.tell_of(node, listening_key, b"".join(names[:count]))
             print(f"{told} told of {count} properties, niceness {niceness}, grown by {(most - before) >> 20} MiB")

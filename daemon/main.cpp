@@ -3,6 +3,7 @@
 // Exit status: 0 after a clean stop; 1 if it cannot start (state folder, sockets, keys, address); 2 for wrong usage or
 // a wrong configuration.
 
+#include <malloc.h>
 #include <signal.h>
 #include <sys/resource.h>
 
@@ -25,7 +26,6 @@
 #include "daemon/shell.hpp"
 #include "daemon/system/state_folder.hpp"
 #include "daemon/system/workers.hpp"
-#include "peer/links/freed_memory.hpp"
 
 namespace {
 
@@ -87,6 +87,15 @@ std::expected<void, std::string> prepare_limits() {
                     "in systemd, ulimit -v in a shell), or bound its memory by MemoryMax= instead",
                     addresses.rlim_cur >> 20, least_address_bytes >> 20));
   return {};
+}
+
+/// Lets the C library keep freed pieces as long as a fragment's frames, and 64 MiB at the heap's end. New pages for
+/// each frame would take half of an exchange's time (docs/explanation/measurements.md).
+void keep_freed_memory() {
+  constexpr std::size_t beside_values = 64 << 10;  // more than what a fragment's frames hold besides
+  constexpr int at_the_end = 64 << 20;
+  ::mallopt(M_MMAP_THRESHOLD, static_cast<int>(default_fragment_elements * sizeof(float) + beside_values));
+  ::mallopt(M_TRIM_THRESHOLD, at_the_end);
 }
 
 int serve(const Config& config, const std::string& config_file) {
@@ -182,8 +191,7 @@ int main(int argc, char** argv) {
     std::puts("the configuration is right");
     return clean;
   }
-  constexpr std::size_t frame_beside_values = 64 << 10;  // more than what a fragment's frames hold besides
-  peer::FreedMemory::keep_up_to(default_fragment_elements * sizeof(float) + frame_beside_values);
+  keep_freed_memory();
   ::signal(SIGPIPE, SIG_IGN);
   ::signal(SIGXFSZ, SIG_IGN);  // writing beyond the limit on file sizes is then an error, like a full disk
   if (const auto enough = prepare_limits(); !enough) return fail(cannot_start, "cannot start: " + enough.error());

@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <cstring>
 
+#include "peer/links/stranger_gate.hpp"
+
 namespace gossamer::peer {
 namespace {
 
-/// The bytes of ZMTP's greeting (RFC 37, section 3.2), which each end sends unasked.
-constexpr std::uint64_t unasked_bytes = 64;
 constexpr std::size_t network_bytes = 8;  // of an IPv6 address: whoever has one address has its whole network
 
 /// Whose the connection is: the address; of an IPv6 address the network.
@@ -21,22 +21,16 @@ std::string host_of(const std::string& address) {
   return ::inet_ntop(AF_INET6, &parsed, text, sizeof text);
 }
 
-/// More than a handshake without properties of its own.
-constexpr std::uint64_t handshake_bytes = 1024;
-/// How long a host is shut out after one of it has sent too much.
-constexpr TimeUs shut_out_us = 100 * us_per_ms;
-
 }  // namespace
 
 std::optional<Connections::Closing> Connections::opened(int descriptor, End end, TimeUs now) {
   const auto known = connections_.find(descriptor);
   if (is_admitted(descriptor, end)) return std::nullopt;
-  if (is_shut_out(end.host, now)) return Closing{descriptor, std::move(end), Closing::Why::too_much, false};
   const bool spoke = known != connections_.end() && known->second.end == end && known->second.spoke;
   put(descriptor, {.end = std::move(end), .routing_id = {}, .since = now, .order = ++opened_, .spoke = spoke});
   if (strangers_ <= max_strangers_) return std::nullopt;
   const auto found = one_too_many();
-  Closing closing{found->first, found->second.end, Closing::Why::too_many, found->second.spoke};
+  Closing closing{found->first, found->second.end, Closing::Why::too_many};
   take_out(found);
   return closing;
 }
@@ -83,9 +77,7 @@ Connections::Table::iterator Connections::one_too_many() {
 }
 
 Connections::Table::iterator Connections::take_out(Table::iterator which) {
-  const Connection& connection = which->second;
-  discount(connection);
-  if (connection.routing_id.empty() && connection.bytes > handshake_bytes) bytes_of_greedy_ += connection.bytes;
+  discount(which->second);
   return connections_.erase(which);
 }
 
@@ -129,7 +121,6 @@ void Connections::dismiss(const std::string& routing_id, TimeUs now) {
   found->second.routing_id.clear();
   found->second.since = now;
   found->second.bytes_then.reset();
-  found->second.bytes = 0;
   found->second.order = ++opened_;
   count(found->first, found->second);
 }
@@ -140,7 +131,7 @@ std::vector<Connections::Closing> Connections::take(Closing::Why why,
   for (auto it = connections_.begin(); it != connections_.end();) {
     Connection& connection = it->second;
     if (connection.routing_id.empty() && is_over(it->first, connection)) {
-      taken.push_back({it->first, connection.end, why, connection.spoke});
+      taken.push_back({it->first, connection.end, why});
       it = take_out(it);
     } else {
       ++it;
@@ -150,13 +141,7 @@ std::vector<Connections::Closing> Connections::take(Closing::Why why,
 }
 
 std::vector<Connections::Closing> Connections::take_late(TimeUs now) {
-  std::erase_if(shut_out_, [now](const auto& entry) { return entry.second <= now; });
   return take(Closing::Why::late, [&](int, const Connection& stranger) { return now - stranger.since >= patience_; });
-}
-
-bool Connections::is_shut_out(const std::string& host, TimeUs now) const {
-  const auto found = shut_out_.find(host_of(host));
-  return found != shut_out_.end() && now < found->second;
 }
 
 std::vector<Connections::Closing> Connections::take_greedy(const std::function<TcpBytes(int)>& bytes_on) {
@@ -166,15 +151,8 @@ std::vector<Connections::Closing> Connections::take_greedy(const std::function<T
                         : bytes.received > 0       ? Progress::greets
                                                    : Progress::silent;
     if (!stranger.bytes_then) stranger.bytes_then = bytes.received;
-    stranger.bytes = bytes.received - *stranger.bytes_then;
-    return stranger.bytes > max_stranger_bytes;
+    return bytes.received - *stranger.bytes_then > max_stranger_bytes;
   });
-}
-
-void Connections::hung_up(const Closing& closing, TcpBytes bytes, TimeUs now) {
-  // Whoever has spoken is done with the handshake, and who was not answered does not know the listening key.
-  if (!closing.spoke && bytes.sent > unasked_bytes && bytes.received > max_stranger_bytes)
-    shut_out_[host_of(closing.end.host)] = now + shut_out_us;
 }
 
 }  // namespace gossamer::peer

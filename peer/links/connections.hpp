@@ -36,7 +36,6 @@ class Connections {
     int descriptor = -1;
     End end;  ///< the other end; compare it before closing, since the descriptor may be reused
     Why why = Why::too_many;
-    bool spoke = false;  ///< a message has come on it
   };
 
   /// A connection that has ended.
@@ -49,8 +48,7 @@ class Connections {
 
   Connections(std::size_t max_strangers, TimeUs patience) : max_strangers_(max_strangers), patience_(patience) {}
 
-  /// A stranger has connected. Names the connection that has to be closed to make room for it, if there is one; this
-  /// one if its host is shut out.
+  /// A stranger has connected. Names the connection that has to be closed to make room for it, if there is one.
   [[nodiscard]] std::optional<Closing> opened(int descriptor, End end, TimeUs now);
   /// A stranger has connected and gone before its address could be read. closed() comes next.
   void had_ended(int descriptor, TimeUs now);
@@ -70,16 +68,6 @@ class Connections {
   /// The strangers that have sent too much, each named once. `bytes_on` gives the bytes that have ever come and gone on
   /// a descriptor. Bytes that came on a connection before it was dismissed do not count.
   [[nodiscard]] std::vector<Closing> take_greedy(const std::function<TcpBytes(int)>& bytes_on);
-  /// The connection has been closed after these bytes.
-  void hung_up(const Closing& closing, TcpBytes bytes, TimeUs now);
-  /// True for a moment after a connection of this host was closed that had sent too much in a handshake. ZeroMQ frees
-  /// what it has made of that a little later, so nobody of the host may come meanwhile. Who does not know the listening
-  /// key shuts nobody out.
-  [[nodiscard]] bool is_shut_out(const std::string& host, TimeUs now) const;
-  /// Bytes that have come from strangers that had sent more than a usual handshake, and whose connections have ended
-  /// since forget_bytes().
-  [[nodiscard]] std::uint64_t bytes_of_greedy() const { return bytes_of_greedy_; }
-  void forget_bytes() { bytes_of_greedy_ = 0; }
   [[nodiscard]] std::size_t strangers() const { return strangers_; }
   /// The order of the connection that has come last.
   [[nodiscard]] std::uint64_t last_order() const { return opened_; }
@@ -98,7 +86,6 @@ class Connections {
     std::string routing_id;                       ///< empty: a stranger's
     TimeUs since = 0;                             ///< since when it is a stranger's
     std::optional<std::uint64_t> bytes_then = 0;  ///< bytes that had come on it by `since`; nothing: not looked at yet
-    std::uint64_t bytes = 0;                      ///< bytes that have come since then, as of the last look
     std::uint64_t order = 0;
     bool spoke = false;
     Progress progress = Progress::is_unseen;
@@ -121,10 +108,8 @@ class Connections {
   Table connections_;  // the key is the descriptor
   /// By their hosts (host_of()), the strangers' orders and descriptors: under a flood each that comes has to be quick.
   std::map<std::string, std::map<std::uint64_t, int>> of_host_;
-  std::map<std::string, TimeUs> shut_out_;  ///< until when, by host_of()
   std::size_t strangers_ = 0;
   std::uint64_t opened_ = 0;
-  std::uint64_t bytes_of_greedy_ = 0;
   gossip::Random random_{1};
 };
 

@@ -18,6 +18,7 @@
 #include "peer/admission/admission.hpp"
 #include "peer/links/dialling.hpp"
 #include "peer/links/interface.hpp"
+#include "peer/links/stranger_gate.hpp"
 #include "peer/links/tcp_bytes.hpp"
 
 namespace gossamer::peer {
@@ -30,12 +31,9 @@ constexpr const char* zap_domain = "gossamer";
 /// then a key, or a name and a password.
 constexpr std::size_t zap_frames_curve = 9;
 constexpr std::size_t zap_frames_plain = 10;
-/// The codes of the doorkeeper's answers (RFC 27), and where in an answer they are. Whoever shall come later is told
-/// nothing, and dials again.
+/// The codes of the doorkeeper's answers (RFC 27).
 constexpr const char* code_welcome = "200";
-constexpr const char* code_later = "300";
 constexpr const char* code_denied = "400";
-constexpr std::size_t code_frame = 4;
 /// How long the doorkeeper waits before it answers. ZeroMQ looks for the answer right after it has asked, and only then
 /// reads the routing id that the other end claims, which would replace the one in an early answer. A later answer
 /// replaces the claim.
@@ -44,15 +42,10 @@ constexpr int handshake_timeout_ms = 5000;
 constexpr int connection_backlog = 256;
 constexpr int unanswered_keepalives = 2;
 constexpr std::size_t routing_id_bytes = 16;
-/// How often the bytes that strangers have sent are checked. In the meantime ZeroMQ reads as fast as the data come.
+/// ZeroMQ accepts no more connections until the loop has seen those before, beside a thousand. Each takes 15 KiB.
+constexpr int most_waiting_events = 1;
+/// How often the bytes that strangers have sent are checked.
 constexpr std::chrono::milliseconds strangers_pause{5};
-/// The sizes of the kernel's receive buffer: for a stranger, so that data come slowly, and for an admitted node at
-/// first, which is Linux's default. Linux doubles both.
-constexpr int stranger_buffer_bytes = 4 << 10;
-constexpr int first_buffer_bytes = 64 << 10;
-/// A connection that the loop has not seen yet is not read before so much has come. ZeroMQ's threads would read as fast
-/// as the data come, and a busy loop closes connections late. A larger value would enlarge the kernel's buffer.
-constexpr int unseen_bytes = 32 << 10;
 /// More than the kernel keeps for a stranger.
 constexpr std::size_t most_unread_bytes = 16 << 20;
 /// The most sealed connections that exist or are expected.
@@ -111,38 +104,6 @@ std::optional<Connections::End> end_of(int descriptor, decltype(&::getpeername) 
   return Connections::End{endpoint.address().to_string(), endpoint.port()};
 }
 
-/// Flags of the socket's buffers whose sizes Linux no longer adapts, because they were set. Nothing: this Linux (before
-/// 5.14) cannot be told to adapt them again.
-std::optional<int> locked_buffers(int descriptor) {
-  int lock = 0;
-  socklen_t size = sizeof lock;
-  return ::getsockopt(descriptor, SOL_SOCKET, SO_BUF_LOCK, &lock, &size) == 0 ? std::optional(lock) : std::nullopt;
-}
-
-void set_receive_buffer(int descriptor, int bytes) {
-  (void)::setsockopt(descriptor, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes);
-}
-
-/// Receives little at a time on the connection, if that can be undone.
-void receive_slowly(int descriptor) {
-  if (locked_buffers(descriptor)) set_receive_buffer(descriptor, stranger_buffer_bytes);
-}
-
-/// From now on ZeroMQ reads whatever comes on the connection.
-void let_read(int descriptor) {
-  const int any = 1;
-  (void)::setsockopt(descriptor, SOL_SOCKET, SO_RCVLOWAT, &any, sizeof any);
-}
-
-/// Undoes receive_slowly().
-void receive_fast(int descriptor) {
-  const int lock = locked_buffers(descriptor).value_or(0);
-  if ((lock & SOCK_RCVBUF_LOCK) == 0) return;
-  set_receive_buffer(descriptor, first_buffer_bytes);
-  const int others = lock & ~SOCK_RCVBUF_LOCK;
-  (void)::setsockopt(descriptor, SOL_SOCKET, SO_BUF_LOCK, &others, sizeof others);
-}
-
 /// Resolves a host to bind to.
 std::expected<std::string, std::string> resolve(asio::io_context& loop, const Address& address) {
   asio::error_code error;
@@ -165,7 +126,7 @@ std::expected<int, int> listening_socket(const asio::ip::tcp::endpoint& endpoint
   const auto set = [&](int level, int name, const int& value) {
     return ::setsockopt(descriptor, level, name, &value, sizeof value) == 0;
   };
-  (void)set(SOL_SOCKET, SO_RCVLOWAT, unseen_bytes);  // its connections inherit it
+  guard_connections_of(descriptor);
   const bool ready = set(SOL_SOCKET, SO_REUSEADDR, on) && (!beside_another || set(SOL_SOCKET, SO_REUSEPORT, on)) &&
                      (!endpoint.address().is_v6() || set(IPPROTO_IPV6, IPV6_V6ONLY, off)) &&
                      hold_to_interface(descriptor, interface) == 0 &&
@@ -175,14 +136,6 @@ std::expected<int, int> listening_socket(const asio::ip::tcp::endpoint& endpoint
   const int error = errno;
   ::close(descriptor);
   return std::unexpected(error);
-}
-
-/// Hands a listening socket to ZeroMQ.
-void hand_over(zmq::socket_t& socket, int descriptor, const std::string& numeric_host) {
-  socket.set(zmq::sockopt::use_fd, descriptor);
-  const Address target{numeric_host, 1};  // ZeroMQ only looks at its form, and listens at the descriptor
-  if (target.is_ipv6()) socket.set(zmq::sockopt::ipv6, true);
-  socket.bind(target.text());
 }
 
 std::string bind_error(const Address& address, int error) {
@@ -221,7 +174,7 @@ std::expected<void, std::string> Listener::start(const Address& address, const C
     socket.set(zmq::sockopt::rcvhwm, high_water_messages);
     socket.set(zmq::sockopt::handshake_ivl, handshake_timeout_ms);
     close_when_silent(socket, silence_ms_);
-    events_ = watch_socket(loop_, context_, socket, events_endpoint, ZMQ_EVENT_ALL,
+    events_ = watch_socket(loop_, context_, socket, events_endpoint, ZMQ_EVENT_ALL, most_waiting_events,
                            [this](SocketEvent event) { note(event); });
     bind(*descriptor, key);
     const auto bound = parse_address(socket.get(zmq::sockopt::last_endpoint), AddressUse::listen);
@@ -244,8 +197,17 @@ void Listener::bind(int descriptor, const ClusterKey& key) {
   socket.set(zmq::sockopt::curve_server, true);
   socket.set(zmq::sockopt::curve_secretkey,
              zmq::const_buffer(keys.secret_key.bytes().data(), keys.secret_key.bytes().size()));
-  hand_over(socket, descriptor, numeric_host_);
+  hand_over(descriptor);
   bound_.push_back({key.fingerprint(), descriptor});
+}
+
+/// Hands a listening socket to ZeroMQ, which tells an event of it.
+void Listener::hand_over(int descriptor) {
+  zmq::socket_t& socket = router_->socket();
+  socket.set(zmq::sockopt::use_fd, descriptor);
+  const Address target{numeric_host_, 1};  // ZeroMQ only looks at its form, and listens at the descriptor
+  if (target.is_ipv6()) socket.set(zmq::sockopt::ipv6, true);
+  events_->receive_while([&] { socket.bind(target.text()); });
 }
 
 /// Makes another listening socket on the port. The port is shared only from now on, so that start() fails if another
@@ -269,7 +231,7 @@ void Listener::bind_sealed() {
   }
   bound_.push_back({std::nullopt, *descriptor});
   router_->socket().set(zmq::sockopt::plain_server, true);
-  hand_over(router_->socket(), *descriptor, numeric_host_);
+  hand_over(*descriptor);
 }
 
 std::expected<void, std::string> Listener::listen_with(const ClusterKey& key) {
@@ -332,13 +294,8 @@ int Listener::steer(int descriptor, std::size_t index) const {
   return result == 0 ? 0 : errno;
 }
 
-/// Who has sent too much is looked for first. ZeroMQ takes three times the memory for what a handshake told once its
-/// connection is let in.
 void Listener::answer_all() {
-  close_greedy();
-  for (Answer& answer : std::exchange(answers_, {})) {
-    auto& frames = answer.frames;
-    if (connections_.is_shut_out(answer.host, handlers_.now())) frames[code_frame] = code_later;
+  for (const Answer& frames : std::exchange(answers_, {})) {
     try {
       for (std::size_t i = 0; i < frames.size(); ++i) {
         zmq::message_t part(frames[i]);
@@ -362,7 +319,6 @@ void Listener::ask_doorkeeper(Received&& request) {
   const auto text = [&](std::size_t frame) { return request.frames[frame].to_string(); };
   std::string user_id;
   std::string metadata;
-  std::string host;
   const char* code = code_denied;
   const std::string mechanism = text(7);
   PublicKey key{};
@@ -376,11 +332,10 @@ void Listener::ask_doorkeeper(Received&& request) {
     } else {
       code = code_welcome;
       user_id = hex(key);
-      host = text(5);
       metadata = metadata_naming(new_routing_id());
     }
   }
-  answers_.push_back({.frames = {text(0), "", "1.0", text(3), code, "", user_id, metadata}, .host = std::move(host)});
+  answers_.push_back({text(0), "", "1.0", text(3), code, "", user_id, metadata});
   if (answers_.size() > 1) return;
   doorkeeper_timer_.expires_after(doorkeeper_pause);
   doorkeeper_timer_.async_wait([this, alive = std::weak_ptr(alive_)](const asio::error_code& error) {
@@ -422,10 +377,9 @@ void Listener::note(SocketEvent event) {
   const int descriptor = static_cast<int>(event.value);  // only some kinds of event have one
   if (event.kind == ZMQ_EVENT_ACCEPTED) {
     if (auto end = end_of(descriptor, &::getpeername)) {
-      if (!connections_.is_admitted(descriptor, *end)) receive_slowly(descriptor);
       const auto closing = connections_.opened(descriptor, std::move(*end), handlers_.now());
       if (closing) hang_up(*closing);
-      if (!closing || closing->descriptor != descriptor) let_read(descriptor);
+      if (!closing || closing->descriptor != descriptor) let_handshake(descriptor);
     } else {
       connections_.had_ended(descriptor, handlers_.now());
     }
@@ -471,7 +425,7 @@ void Listener::note_end(int descriptor) {
 void Listener::admit(const Arrival& arrival) {
   if (const auto end = end_of(arrival.descriptor, &::getpeername)) {
     connections_.admit(arrival.descriptor, *end, arrival.routing_id);
-    receive_fast(arrival.descriptor);
+    let_all(arrival.descriptor);
   }
   if (const auto sealed = sealed_.find(arrival.routing_id); sealed != sealed_.end()) sealed->second.admitted = true;
 }
@@ -483,7 +437,6 @@ void Listener::dismiss(const std::string& routing_id) {
 }
 
 void Listener::tend() {
-  tend_memory();
   for (const Connections::Closing& closing : connections_.take_late(handlers_.now()))
     hang_up(closing);
   std::erase_if(sealed_, [now = handlers_.now()](const auto& entry) {
@@ -493,8 +446,8 @@ void Listener::tend() {
 
 /// Closes strangers that have sent too much, and looks again soon as long as there are strangers.
 void Listener::watch_strangers() {
-  tend_memory();
-  close_greedy();
+  for (const Connections::Closing& closing : connections_.take_greedy(tcp_bytes))
+    hang_up(closing);
   watches_strangers_ = connections_.strangers() > 0;
   if (!watches_strangers_) return;
   strangers_timer_.expires_after(strangers_pause);
@@ -503,24 +456,12 @@ void Listener::watch_strangers() {
   });
 }
 
-void Listener::close_greedy() {
-  for (const Connections::Closing& closing : connections_.take_greedy(tcp_bytes))
-    hang_up(closing);
-}
-
-/// Lets the C library keep nothing for a while if strangers have sent much.
-void Listener::tend_memory() {
-  const TimeUs patience_us = 2 * connections_.patience();  // ZeroMQ frees a frame a little after its connection's end
-  if (memory_.tend(connections_.bytes_of_greedy(), patience_us, handlers_.now())) connections_.forget_bytes();
-}
-
 /// ZeroMQ offers no way to close one connection, so shutdown() makes it find the end of the stream. ZeroMQ may have
 /// closed the descriptor already, its event may still wait, and the number may belong to another connection by now. So
 /// the other end must still be the same. What has come and was not read is discarded: ZeroMQ would read it first.
 void Listener::hang_up(const Connections::Closing& closing) {
   const auto own = end_of(closing.descriptor, &::getsockname);
   if (!own || own->port != address_.port || end_of(closing.descriptor, &::getpeername) != closing.end) return;
-  connections_.hung_up(closing, tcp_bytes(closing.descriptor), handlers_.now());
   ::shutdown(closing.descriptor, SHUT_RDWR);
   (void)::recv(closing.descriptor, nullptr, most_unread_bytes, MSG_TRUNC | MSG_DONTWAIT);
   handlers_.closing(closing);

@@ -33,7 +33,6 @@
 #include "peer/keys/cluster_keys.hpp"
 #include "peer/limits.hpp"
 #include "peer/links/connections.hpp"
-#include "peer/links/freed_memory.hpp"
 #include "peer/links/sealed_end.hpp"
 #include "peer/links/socket_events.hpp"
 
@@ -136,13 +135,11 @@ class Listener {
     HandshakeFailure why;
     std::uint64_t last_order;  ///< of the connections that there were, this one among them
   };
-  struct Answer {
-    std::array<std::string, 8> frames;
-    std::string host;  ///< of the other end, if ZeroMQ keeps what its handshake told once it is let in; else empty
-  };
+  using Answer = std::array<std::string, 8>;  // the frames
 
   void bind(int descriptor, const ClusterKey& key);
   void bind_sealed();
+  void hand_over(int descriptor);
   [[nodiscard]] std::expected<int, int> socket_beside();
   [[nodiscard]] int steer(int descriptor, std::size_t index) const;
   [[nodiscard]] bool takes_ticket(const std::string& name, const std::string& password);
@@ -155,8 +152,6 @@ class Listener {
   void note_end(int descriptor);
   void note_failure(HandshakeFailure why);
   void watch_strangers();
-  void close_greedy();
-  void tend_memory();
   void hang_up(const Connections::Closing& closing);
 
   asio::io_context& loop_;
@@ -185,7 +180,6 @@ class Listener {
   std::shared_ptr<PolledSocket> events_;
   asio::steady_timer strangers_timer_{loop_};
   bool watches_strangers_ = false;
-  FreedMemory memory_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  ///< reset by close()
 };
 

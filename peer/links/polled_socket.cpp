@@ -3,6 +3,7 @@
 #include <asio/post.hpp>
 #include <atomic>
 #include <cstring>
+#include <thread>
 
 #include "gossip/check.hpp"
 
@@ -10,6 +11,8 @@ namespace gossamer::peer {
 namespace {
 
 constexpr std::size_t payload_alignment = 8;
+/// How long receive_while() may go on after its call has returned.
+constexpr long receiving_pause_ms = 5;
 
 /// What ZeroMQ holds while a frame of ours is in its queue.
 struct InFlight {
@@ -92,11 +95,34 @@ void PolledSocket::drain_rest() {
 }
 
 bool PolledSocket::handle_one() {
-  if (!open_ || (socket_.get(zmq::sockopt::events) & ZMQ_POLLIN) == 0) return false;
+  if (!open_) return false;
   Received received;
-  if (!receive(received)) return false;
+  if (!received_.empty()) {
+    received = std::move(received_.front());
+    received_.pop_front();
+  } else if ((socket_.get(zmq::sockopt::events) & ZMQ_POLLIN) == 0 || !receive(received)) {
+    return false;
+  }
   handler_(std::move(received));
   return true;
+}
+
+void PolledSocket::receive_while(const std::function<void()>& call) {
+  drain_soon();
+  std::jthread receiver;
+  try {
+    receiver = std::jthread([this](const std::stop_token& stop) {
+      while (!stop.stop_requested()) {
+        zmq::pollitem_t item{.socket = socket_.handle(), .fd = 0, .events = ZMQ_POLLIN, .revents = 0};
+        (void)zmq_poll(&item, 1, receiving_pause_ms);
+        for (Received received; receive(received); received = {})
+          received_.push_back(std::move(received));
+      }
+    });
+  } catch (const std::system_error&) {
+    // There is no thread to be had. The call hardly ever has to wait.
+  }
+  call();
 }
 
 bool PolledSocket::receive(Received& received) {

@@ -12,6 +12,7 @@
 #include <asio/io_context.hpp>
 #include <asio/posix/stream_descriptor.hpp>
 #include <atomic>
+#include <deque>
 #include <functional>
 #include <zmq.hpp>
 
@@ -60,6 +61,9 @@ class PolledSocket : public std::enable_shared_from_this<PolledSocket> {
                                 std::span<const std::uint8_t> trailer = {});
   /// Handles at once all that has arrived, because the last messages of an ending connection count.
   void drain_rest();
+  /// Calls `call`, and until it returns receives on a thread of its own. What has come is handled soon. For calls that
+  /// end only once messages have been received.
+  void receive_while(const std::function<void()>& call);
   /// Stops receiving at once; what was sent is still delivered for up to `linger_ms`. May be called twice.
   void close(int linger_ms);
   [[nodiscard]] bool is_open() const { return open_; }
@@ -75,6 +79,7 @@ class PolledSocket : public std::enable_shared_from_this<PolledSocket> {
   zmq::socket_t socket_;
   asio::posix::stream_descriptor descriptor_;
   Handler handler_;
+  std::deque<Received> received_;  ///< by receive_while(), and not handled yet
   std::size_t max_frames_ = 0;
   bool open_ = true;
   bool drain_queued_ = false;

@@ -162,57 +162,12 @@ TEST_CASE("a stranger that sends too much is closed, and what came before it was
   REQUIRE(greedy.size() == 1);
   CHECK((greedy[0].descriptor == 3 && greedy[0].why == Why::too_much));
   CHECK(connections.take_greedy(received).empty());
-  CHECK(connections.bytes_of_greedy() == max_stranger_bytes + 1);
   connections.dismiss("name", 50);
   CHECK(connections.take_greedy(received).empty());
   bytes[4] += max_stranger_bytes;
   CHECK(connections.take_greedy(received).empty());
   bytes[4] += 1;
   CHECK(connections.take_greedy(received).size() == 1);
-  CHECK(connections.bytes_of_greedy() == 2 * (max_stranger_bytes + 1));
-  connections.forget_bytes();
-  CHECK(connections.bytes_of_greedy() == 0);
-}
-
-TEST_CASE("while a handshake with too much in it is being freed, nobody of its host comes in") {
-  constexpr TcpBytes much{.received = max_stranger_bytes + 1, .sent = 234};
-  constexpr TcpBytes unanswered{.received = max_stranger_bytes + 1, .sent = 64};
-  constexpr TcpBytes usual{.received = 300, .sent = 234};
-  Connections connections(1, us_per_s);
-  const auto close_first = [&](int port, TcpBytes bytes) {
-    const auto closing = connections.opened(5, {"a", port}, 1000);
-    REQUIRE((closing && closing->descriptor == 4));
-    connections.hung_up(*closing, bytes, 1000);
-    (void)connections.opened(4, {"a", port + 1}, 1000);
-    return connections.is_shut_out("a", 1000);
-  };
-  CHECK_FALSE(connections.opened(4, {"a", 1}, 0));
-  CHECK_FALSE(close_first(2, usual));
-  CHECK_FALSE(close_first(4, unanswered));  // it knows no key
-  CHECK(close_first(6, much));              // there were too many, and nobody had looked
-  const TimeUs until = 1000 + 100 * us_per_ms;
-  CHECK((connections.is_shut_out("a", until - 1) && !connections.is_shut_out("b", until - 1)));
-  const auto closing = connections.opened(6, {"a", 8}, until - 1);
-  REQUIRE(closing);
-  CHECK((closing->descriptor == 6 && closing->why == Why::too_much && !connections.closed(6)));
-  CHECK_FALSE(connections.is_shut_out("a", until));
-  // A node that was put out may have had more under way.
-  connections.hung_up({.descriptor = 7, .end = {"a", 9}, .why = Why::too_much, .spoke = true}, much, until);
-  CHECK_FALSE(connections.is_shut_out("a", until));
-}
-
-TEST_CASE("bytes of a usual handshake do not count, nor do those of admitted nodes") {
-  Connections connections(8, 100);
-  for (int descriptor = 3; descriptor < 7; ++descriptor)
-    CHECK_FALSE(connections.opened(descriptor, {"a", descriptor}, 0));
-  connections.admit(5, {"a", 5}, "name");
-  const auto received = [](int descriptor) -> TcpBytes {
-    return {.received = descriptor == 3 ? 600 : descriptor == 6 ? max_stranger_bytes : 2 * max_stranger_bytes};
-  };
-  CHECK(connections.take_greedy(received).size() == 1);
-  for (int descriptor = 3; descriptor < 7; ++descriptor)
-    (void)connections.closed(descriptor);
-  CHECK(connections.bytes_of_greedy() == 3 * max_stranger_bytes);
 }
 
 TEST_CASE("whatever comes and goes, the strangers are counted, and who has the most of them gives way") {

@@ -420,8 +420,9 @@ TEST_CASE("from a connection that is not admitted nothing but a hello is read") 
   Insider insider(*a, keys);
   insider.send(encode(Message(JobQuery{{1, 2}})));
   insider.send(encode(ControlMessage(Heartbeat{})));
-  insider.send_raw({Bytes::adopt(std::vector<std::uint8_t>(8'000, 7))});
   insider.send_raw(std::vector<Bytes>(9, Bytes::adopt(std::vector<std::uint8_t>(8, 1))));
+  Insider another(*a, keys);
+  another.send_raw({Bytes::adopt(std::vector<std::uint8_t>(max_hello_bytes + 1, 7))});
   run_until(loop, [&] { return a->overlay->counters().strangers == 4; });
   CHECK(a->messages.empty());
   CHECK(a->overlay->links().empty());

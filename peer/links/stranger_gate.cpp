@@ -1,0 +1,114 @@
+#include "peer/links/stranger_gate.hpp"
+
+#include <linux/filter.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <optional>
+#include <span>
+
+#include "peer/limits.hpp"
+
+namespace gossamer::peer {
+namespace {
+
+/// ZeroMQ is not woken before so much has come on a connection that nobody has seen. A larger value would enlarge the
+/// kernel's buffer.
+constexpr int unseen_bytes = 32 << 10;
+
+/// Where in a TCP header the number of the first byte is, and in which byte's upper half the header's length is, in
+/// words of four bytes.
+constexpr std::uint32_t sequence_at = 4;
+constexpr std::uint32_t length_at = 12;
+constexpr std::uint32_t length_mask = 0xf0;
+constexpr std::uint32_t length_shift = 2;
+constexpr std::uint32_t sign = 0x80000000;
+/// What comes of each segment if the first number is not known. Each cut costs an honest end a fifth of a second, in
+/// which its kernel waits before it sends the rest.
+constexpr std::uint32_t little_bytes = 512;
+
+void set(int descriptor, int level, int name, int value) {
+  (void)::setsockopt(descriptor, level, name, &value, sizeof value);
+}
+
+/// Each segment goes through the program, which returns how many bytes of it to keep. It begins at TCP's header.
+void filter(int descriptor, std::span<sock_filter> code) {
+  const sock_fprog program{static_cast<unsigned short>(code.size()), code.data()};
+  (void)::setsockopt(descriptor, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program);
+}
+
+/// TCP's number of the first byte that the other end sends.
+std::optional<std::uint32_t> first_sequence(int descriptor) {
+  std::array<std::uint8_t, 256> syn{};  // the headers of IP and TCP, each at most 60 bytes but for rare extensions
+  socklen_t size = syn.size();
+  if (::getsockopt(descriptor, IPPROTO_TCP, TCP_SAVED_SYN, syn.data(), &size) != 0 || size == 0) return std::nullopt;
+  const bool is_v6 = syn[0] >> 4 == 6;
+  constexpr std::size_t header_v6 = 40;
+  constexpr std::size_t next_header_at = 6;
+  if (is_v6 && syn[next_header_at] != IPPROTO_TCP) return std::nullopt;
+  const std::size_t at = (is_v6 ? header_v6 : std::size_t{4} * (syn[0] & 0xf)) + sequence_at;
+  if (at + 4 > size) return std::nullopt;
+  std::uint32_t number = 0;
+  for (std::size_t i = 0; i < 4; ++i)
+    number = number << 8 | syn[at + i];
+  return number + 1;  // the SYN itself has the number before
+}
+
+/// Cuts off what each segment has beyond so many bytes.
+void keep_of_each(int descriptor, std::uint32_t bytes) {
+  sock_filter code[] = {
+      BPF_STMT(BPF_LD | BPF_B | BPF_ABS, length_at),
+      BPF_STMT(BPF_ALU | BPF_AND | BPF_K, length_mask),
+      BPF_STMT(BPF_ALU | BPF_RSH | BPF_K, length_shift),
+      BPF_STMT(BPF_ALU | BPF_ADD | BPF_K, bytes),
+      BPF_STMT(BPF_RET | BPF_A, 0),
+  };
+  filter(descriptor, code);
+}
+
+/// Cuts off what comes after the byte with the number before this one.
+void keep_until(int descriptor, std::uint32_t end) {
+  sock_filter code[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, sequence_at),
+      BPF_STMT(BPF_MISC | BPF_TAX, 0),
+      BPF_STMT(BPF_LD | BPF_IMM, end),
+      BPF_STMT(BPF_ALU | BPF_SUB | BPF_X, 0),
+      BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, sign, 0, 1),  // numbers wrap: the segment begins beyond the end
+      BPF_STMT(BPF_LD | BPF_IMM, 0),
+      BPF_STMT(BPF_MISC | BPF_TAX, 0),
+      BPF_STMT(BPF_LD | BPF_B | BPF_ABS, length_at),
+      BPF_STMT(BPF_ALU | BPF_AND | BPF_K, length_mask),
+      BPF_STMT(BPF_ALU | BPF_RSH | BPF_K, length_shift),
+      BPF_STMT(BPF_ALU | BPF_ADD | BPF_X, 0),
+      BPF_STMT(BPF_RET | BPF_A, 0),
+  };
+  filter(descriptor, code);
+}
+
+}  // namespace
+
+void guard_connections_of(int listening) {
+  set(listening, SOL_SOCKET, SO_RCVLOWAT, unseen_bytes);
+  set(listening, IPPROTO_TCP, TCP_SAVE_SYN, 1);
+  keep_of_each(listening, unasked_bytes);
+}
+
+void let_handshake(int descriptor) {
+  int least = 0;
+  socklen_t size = sizeof least;
+  if (::getsockopt(descriptor, SOL_SOCKET, SO_RCVLOWAT, &least, &size) != 0 || least <= 1) return;
+  if (const auto first = first_sequence(descriptor))
+    keep_until(descriptor, static_cast<std::uint32_t>(*first + max_stranger_bytes + 1));
+  else
+    keep_of_each(descriptor, little_bytes);
+  set(descriptor, SOL_SOCKET, SO_RCVLOWAT, 1);
+}
+
+void let_all(int descriptor) {
+  set(descriptor, SOL_SOCKET, SO_DETACH_FILTER, 0);
+  set(descriptor, SOL_SOCKET, SO_RCVLOWAT, 1);
+}
+
+}  // namespace gossamer::peer

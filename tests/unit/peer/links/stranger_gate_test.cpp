@@ -1,0 +1,85 @@
+// What the kernel lets come on a connection before it is seen, in a handshake, and once it is admitted.
+
+#include "peer/links/stranger_gate.hpp"
+
+#include <netinet/tcp.h>
+#include <poll.h>
+
+#include <asio/io_context.hpp>
+#include <asio/ip/tcp.hpp>
+#include <chrono>
+#include <thread>
+
+#include "catch.hpp"
+#include "peer/limits.hpp"
+
+using namespace gossamer::peer;
+using asio::ip::tcp;
+using namespace std::chrono_literals;
+
+namespace {
+
+constexpr std::size_t sent_bytes = 16 << 10;
+
+/// A connection to a guarded socket, on which `sent_bytes` are under way.
+struct Guarded {
+  explicit Guarded(const char* address) : listening(loop, tcp::endpoint(asio::ip::make_address(address), 0)) {
+    guard_connections_of(listening.native_handle());
+    sending.connect(listening.local_endpoint());
+    listening.accept(receiving);
+    receiving.non_blocking(true);
+    sending.non_blocking(true);
+    asio::error_code error;
+    REQUIRE(sending.send(asio::buffer(std::string(sent_bytes, 'x')), 0, error) == sent_bytes);
+  }
+  [[nodiscard]] int descriptor() { return receiving.native_handle(); }
+  [[nodiscard]] bool wakes_a_reader() {
+    pollfd polled{.fd = descriptor(), .events = POLLIN, .revents = 0};
+    return ::poll(&polled, 1, 0) > 0;
+  }
+  [[nodiscard]] std::size_t waiting() const { return receiving.available(); }
+  /// How often the other end has sent again what did not come.
+  [[nodiscard]] std::uint32_t sent_again() {
+    tcp_info info{};
+    socklen_t size = sizeof info;
+    REQUIRE(::getsockopt(sending.native_handle(), IPPROTO_TCP, TCP_INFO, &info, &size) == 0);
+    return info.tcpi_total_retrans;
+  }
+  /// Waits until so much has come, and reads it.
+  void read(std::size_t bytes) {
+    std::string into(bytes, 0);
+    std::size_t had = 0;
+    wait_until([&] {
+      asio::error_code error;
+      had += receiving.receive(asio::buffer(into.data(), bytes - had), 0, error);
+      return had == bytes;
+    });
+  }
+  template <class Condition>
+  static void wait_until(Condition condition) {
+    for (const auto end = std::chrono::steady_clock::now() + 20s; !condition(); std::this_thread::sleep_for(1ms))
+      REQUIRE(std::chrono::steady_clock::now() < end);
+  }
+
+  asio::io_context loop;
+  tcp::acceptor listening;
+  tcp::socket sending{loop};
+  tcp::socket receiving{loop};
+};
+
+}  // namespace
+
+TEST_CASE("the kernel takes a greeting of who was not seen, a handshake of a stranger, and all of who is admitted") {
+  const char* address = GENERATE("127.0.0.1", "::1");
+  Guarded guarded(address);
+  CHECK(guarded.waiting() == unasked_bytes);  // one segment has come, and its rest was cut off
+  CHECK_FALSE(guarded.wakes_a_reader());
+  let_handshake(guarded.descriptor());
+  CHECK(guarded.wakes_a_reader());
+  guarded.read(max_stranger_bytes + 1);
+  let_handshake(guarded.descriptor());  // changes nothing
+  Guarded::wait_until([&, before = guarded.sent_again()] { return guarded.sent_again() > before + 1; });
+  CHECK(guarded.waiting() == 0);
+  let_all(guarded.descriptor());
+  guarded.read(sent_bytes - max_stranger_bytes - 1);
+}

@@ -54,6 +54,7 @@ void JobClock::look(TimeUs now_us, Claim own, std::vector<Claim> others, bool tr
   if (!looked_) trained_us_ = claimed_us_ = looked_us_ = now_us;
   measure(now_us, own, others);
   const std::vector<Claim> claims = believed(own, others);
+  if (!looked_ || claims.size() != 1) met_more_us_ = now_us;
   const auto furthest = furthest_of(own.clock, claims);
   const std::uint64_t reached = !furthest ? 0 : trains ? follow(now_us, own, claims, *furthest) : furthest->clock;
   followed_ = std::max({followed_, own.clock, reached});
@@ -78,7 +79,7 @@ const JobClock::Claim* JobClock::at_last_look(const NodeId& node) const {
 /// A replica may have ended in the middle of the time since the last look. So its speed falls only slowly.
 void JobClock::measure(TimeUs now_us, Claim& own, std::vector<Claim>& others) const {
   const TimeUs elapsed_us = now_us - looked_us_;
-  const std::uint64_t pace = pace_among(others.size());
+  const std::uint64_t pace = pace_among(others.size(), now_us);
   const auto measure_one = [&](Claim& claim, const Claim& before) {
     claim.speed = before.speed;
     if (claim.clock > before.clock) {
@@ -103,7 +104,7 @@ std::uint64_t JobClock::follow(TimeUs now_us, const Claim& own, const std::vecto
                                const Claim& furthest) {
   const std::uint64_t trained = looked_ ? trained_beside(now_us, furthest.node, own, others) : 0;
   if (trained > 0) trained_us_ = now_us;
-  const std::uint64_t pace = pace_among(others.size());
+  const std::uint64_t pace = pace_among(others.size(), now_us);
   const std::uint64_t beside = furthest_beside(furthest.node, own, others);
   const std::uint64_t known = std::max({followed_, own.clock, beside});
   const bool idle = now_us - trained_us_ >= idle_us;
@@ -123,7 +124,7 @@ void JobClock::end(TimeUs now_us, std::uint64_t own, const std::vector<Claim>& e
   std::erase_if(claims, [](const Claim& claim) { return !claim.ended; });
   const auto furthest = furthest_of(own, claims);
   if (!furthest) return;
-  const std::uint64_t pace = pace_among(all.size());
+  const std::uint64_t pace = pace_among(all.size(), now_us);
   const std::uint64_t most =
       std::max(pace * furthest_beside(furthest->node, here, all), may_have_reached(now_us, furthest->node, pace));
   value_ = std::max(value_, std::min(furthest->clock, most));
@@ -142,8 +143,8 @@ std::vector<JobClock::Claim> JobClock::others_with(const std::vector<Claim>& end
 }
 
 /// How many times as fast as the rest the furthest replica may be and still be followed at once.
-std::uint64_t JobClock::pace_among(std::size_t others) const {
-  return others > 1 ? pace_ : std::max(pace_, pace_of_two);
+std::uint64_t JobClock::pace_among(std::size_t others, TimeUs now_us) const {
+  return others > 1 || !looked_ || now_us - met_more_us_ < of_two_us ? pace_ : std::max(pace_, pace_of_two);
 }
 
 /// The claims without those that are too far from all others. The value followed so far is believed.

@@ -10,8 +10,9 @@
 //   nothing to compare with, and the clock is followed slowly.
 //
 // So among three or more replicas, a third that lie make the clock at most `pace` times too large. Of two replicas
-// nobody can tell which one lies, and they follow each other at `pace_of_two` or more. A replica believes its own
-// clock. The job's clock falls back once nobody has claimed as much for idle_us.
+// nobody can tell which one lies, and they follow each other at `pace_of_two` or more, once there have been only those
+// two for of_two_us: after a start, or when links were lost, the first to come may be the liar. A replica believes its
+// own clock. The job's clock falls back once nobody has claimed as much for idle_us.
 //
 // Replicas whose training has ended wait for those that still train. They count as training on at their last speed, so
 // that one which is no more than `pace` times as fast is still followed, beyond `pace` times the furthest of the rest,
@@ -85,7 +86,7 @@ class JobClock {
 
  private:
   [[nodiscard]] std::vector<Claim> others_with(const std::vector<Claim>& ended) const;
-  [[nodiscard]] std::uint64_t pace_among(std::size_t others) const;
+  [[nodiscard]] std::uint64_t pace_among(std::size_t others, TimeUs now_us) const;
   [[nodiscard]] std::vector<Claim> believed(const Claim& own, const std::vector<Claim>& others);
   [[nodiscard]] const Claim* at_last_look(const NodeId& node) const;
   void measure(TimeUs now_us, Claim& own, std::vector<Claim>& others) const;
@@ -97,6 +98,7 @@ class JobClock {
 
   static constexpr TimeUs look_us = 2 * us_per_s;
   static constexpr TimeUs idle_us = 60 * us_per_s;
+  static constexpr TimeUs of_two_us = 10 * us_per_s;
 
   std::uint64_t pace_ = default_clock_pace;
   std::uint64_t value_ = 0;
@@ -104,6 +106,7 @@ class JobClock {
   std::vector<Claim> others_;  // the others at the last look
   bool looked_ = false;
   TimeUs looked_us_ = 0;
+  TimeUs met_more_us_ = 0;      // when more or less than one other was believed last
   std::uint64_t followed_ = 0;  // the value that look() has come to, without what end() has added
   TimeUs trained_us_ = 0;       // when a replica other than the furthest had last trained
   TimeUs claimed_us_ = 0;       // when somebody had last claimed as much as the value

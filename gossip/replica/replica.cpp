@@ -280,18 +280,11 @@ void Replica::finish_with_others(TimeUs now_us, Actions& out) {
                 out);
 }
 
-/// A partner that has just gone may be back soon, and a new daemon may not be linked with all its partners yet. Until
-/// then, nobody's last clock is followed: the first to be linked may be one that lies.
-bool Replica::expects_partners(TimeUs now_us) const {
-  return now_us - expects_since_us_.value_or(now_us) < finish_alone_us;
-}
-
 void Replica::update_finishing(TimeUs now_us, Actions& out) {
   const bool alone = !averages_with_anyone(data_);
   if (!data_.runs() || !alone || !all_dialled_ || accompanied_us_ == 0) accompanied_us_ = now_us;
   if (!data_.finish) return;
-  const bool may_return = expects_partners(now_us);
-  if (!may_return) look_at_last_clocks(data_, job_clock_, now_us);
+  look_at_last_clocks(data_, job_clock_, now_us);
   Finish& finish = *data_.finish;
   look_at_partners(data_, finish);
   if (finish.stage == Finishing::over) return;
@@ -300,6 +293,8 @@ void Replica::update_finishing(TimeUs now_us, Actions& out) {
   const bool all_settled = std::ranges::all_of(
       data_.fragments, [this](const Fragment& fragment) { return is_settled_at_end(data_, fragment); });
   look_at_agreement(data_, finish, all_settled);
+  // A partner that has just gone may be back soon, and a new daemon may not be linked with all its partners yet.
+  const bool may_return = now_us - expects_since_us_.value_or(now_us) < finish_alone_us;
   const bool waits = may_return || may_train_again(data_, now_us) ||
                      (alone && !may_go_alone(finish) && now_us - accompanied_us_ < finish_alone_us);
   const bool settled = !waits && finish.is_sound() && data_.runs() && all_settled;
@@ -591,7 +586,7 @@ void Replica::hear(const NodeId& from, const JobInfo& info, Actions& out) {
   const bool is_over = info.finishing == Finishing::over && info.job == data_.description.job;
   if (data_.finish && is_over && !neighbour->over_before && data_.finish->over.size() < max_neighbours)
     data_.finish->over.insert(from);
-  if (!expects_partners(ticked_us_)) look_at_last_clocks(data_, job_clock_, ticked_us_);
+  look_at_last_clocks(data_, job_clock_, ticked_us_);
 }
 
 void Replica::send_failed(const NodeId& to, const Message& message, TimeUs now_us) {

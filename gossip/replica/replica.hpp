@@ -171,7 +171,6 @@ class Replica {
   void pull(const NodeId& from, const PullRequest& request, TimeUs now_us, Actions& out);
   void tell_neighbours(Actions& out) const;
   void finish_with_others(TimeUs now_us, Actions& out);
-  [[nodiscard]] bool expects_partners(TimeUs now_us) const;
   /// Checks how far finishing has come, and tells the neighbours of a change.
   void update_finishing(TimeUs now_us, Actions& out);
   void end_the_old(TimeUs now_us, Actions& out);

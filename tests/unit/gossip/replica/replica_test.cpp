@@ -1680,7 +1680,7 @@ TEST_CASE("at a start in the middle of an end one that lies and is linked first 
     lone.tick(us_per_ms);
   };
   hear_of(3, 60'000, Finishing::begun);
-  CHECK(lone.replica->job_clock().value() == 1'000);
+  CHECK(lone.replica->job_clock().value() == 2'000);
   hear_of(1, 1'000, Finishing::no);
   hear_of(2, 1'000, Finishing::no);
   lone.tick(finish_alone_us);

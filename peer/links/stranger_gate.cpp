@@ -6,17 +6,18 @@
 #include <sys/socket.h>
 
 #include <array>
+#include <initializer_list>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "peer/limits.hpp"
 
 namespace gossamer::peer {
 namespace {
 
-/// ZeroMQ is not woken before so much has come on a connection that nobody has seen. A larger value would enlarge the
-/// kernel's buffer.
-constexpr int unseen_bytes = 32 << 10;
+/// ZeroMQ is not woken before so much has come on a connection that nobody has seen: more than a greeting.
+constexpr int unseen_bytes = 128;
 
 /// Where in a TCP header the number of the first byte is, and in which byte's upper half the header's length is, in
 /// words of four bytes.
@@ -68,6 +69,68 @@ void keep_of_each(int descriptor, std::uint32_t bytes) {
   filter(descriptor, code);
 }
 
+/// Drops each segment that is not a part of a greeting as ZeroMQ sends it: the signature, the major version, and the
+/// minor version with the mechanism and zeros, each by itself or with its neighbours.
+void keep_greetings(int descriptor) {
+  constexpr std::uint32_t signature_bytes = 10;
+  constexpr std::uint32_t major_bytes = 1;
+  constexpr std::uint32_t rest_bytes = 53;
+  constexpr std::uint32_t mechanism_bytes = 52;  // with the zeros
+  std::vector<sock_filter> code;
+  const auto put = [&code](sock_filter instruction) { code.push_back(instruction); };
+  const auto keep_all = [&] { put(BPF_STMT(BPF_RET | BPF_K, 0xffffffff)); };
+  const auto drop = [&] { put(BPF_STMT(BPF_RET | BPF_K, 0)); };
+  const auto require_one_of = [&](std::initializer_list<std::uint32_t> values) {
+    for (auto to_pass = static_cast<std::uint8_t>(values.size()); const std::uint32_t value : values)
+      put(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, value, to_pass--, 0));
+    drop();
+  };
+  const auto require = [&](std::uint16_t size, std::uint32_t at, std::initializer_list<std::uint32_t> values) {
+    put(BPF_STMT(static_cast<std::uint16_t>(BPF_LD | BPF_IND) | size, at));  // counted from X
+    require_one_of(values);
+  };
+  const auto load_payload_bytes = [&] {
+    put(BPF_STMT(BPF_LD | BPF_W | BPF_LEN, 0));
+    put(BPF_STMT(BPF_ALU | BPF_SUB | BPF_X, 0));
+  };
+  put(BPF_STMT(BPF_LD | BPF_B | BPF_ABS, length_at));
+  put(BPF_STMT(BPF_ALU | BPF_AND | BPF_K, length_mask));
+  put(BPF_STMT(BPF_ALU | BPF_RSH | BPF_K, length_shift));
+  put(BPF_STMT(BPF_MISC | BPF_TAX, 0));  // X is where the payload begins
+  load_payload_bytes();
+  put(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 0, 0, 1));
+  keep_all();
+  require_one_of({major_bytes, signature_bytes, signature_bytes + major_bytes, rest_bytes, major_bytes + rest_bytes,
+                  unasked_bytes});
+  put(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, major_bytes, 0, 4));
+  require(BPF_B, 0, {3});
+  keep_all();
+  const std::size_t to_mechanism = code.size();  // two jumps, made once it is known how far
+  put({});
+  put({});
+  require(BPF_B, 0, {0xff});
+  require(BPF_W, 1, {0});
+  put(BPF_STMT(BPF_LD | BPF_W | BPF_IND, 5));
+  put(BPF_JUMP(BPF_JMP | BPF_JGT | BPF_K, 256, 0, 1));
+  drop();
+  require(BPF_B, signature_bytes - 1, {0x7f});
+  load_payload_bytes();
+  put(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, unasked_bytes, 1, 0));
+  keep_all();
+  const auto skipped = static_cast<std::uint8_t>(code.size() - to_mechanism - 2);
+  code[to_mechanism] = BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, rest_bytes, static_cast<std::uint8_t>(skipped + 1), 0);
+  code[to_mechanism + 1] = BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, major_bytes + rest_bytes, skipped, 0);
+  put(BPF_STMT(BPF_LD | BPF_W | BPF_LEN, 0));
+  put(BPF_STMT(BPF_ALU | BPF_SUB | BPF_K, mechanism_bytes));
+  put(BPF_STMT(BPF_MISC | BPF_TAX, 0));
+  require(BPF_W, 0, {0x43555256 /* CURV */, 0x504c4149 /* PLAI */});
+  require(BPF_W, 4, {0x45000000 /* E */, 0x4e000000 /* N */});
+  for (std::uint32_t at = 8; at < mechanism_bytes; at += 4)
+    require(BPF_W, at, {0});
+  keep_all();
+  filter(descriptor, code);
+}
+
 /// Cuts off what comes after the byte with the number before this one.
 void keep_until(int descriptor, std::uint32_t end) {
   sock_filter code[] = {
@@ -92,7 +155,7 @@ void keep_until(int descriptor, std::uint32_t end) {
 void guard_connections_of(int listening) {
   set(listening, SOL_SOCKET, SO_RCVLOWAT, unseen_bytes);
   set(listening, IPPROTO_TCP, TCP_SAVE_SYN, 1);
-  keep_of_each(listening, unasked_bytes);
+  keep_greetings(listening);
 }
 
 void let_handshake(int descriptor) {

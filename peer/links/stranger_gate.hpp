@@ -2,10 +2,11 @@
 //
 // ZeroMQ's threads accept and read connections while the loop waits for a processor, and what they make of a handshake
 // is up to 37 times as large as what came. So the bound has to hold without the loop. A filter of the kernel (BPF) cuts
-// off each segment what exceeds it:
+// off or drops:
 //
-// - Before the loop has seen a connection, so much of a segment that an honest greeting fits, and ZeroMQ is not woken
-//   for it. Nobody can send more of a handshake unless ZeroMQ reads.
+// - Before the loop has seen a connection, whatever is not the greeting that ZeroMQ sends before it is answered. To
+//   count would not do: without the loop nobody knows where a segment belongs, and ZeroMQ is woken for small segments,
+//   too, once their overhead has filled the kernel's buffer.
 // - From then on, what exceeds max_stranger_bytes in all by more than one byte, which shows that there is more. The
 //   filter compares TCP's numbers of bytes with the first one, which the kernel saves with the SYN. While it is flooded
 //   with SYNs it saves none. Then little of each segment comes, and Connections limits the whole.

@@ -98,7 +98,7 @@ class JobClock {
 
   static constexpr TimeUs look_us = 2 * us_per_s;
   static constexpr TimeUs idle_us = 60 * us_per_s;
-  static constexpr TimeUs of_two_us = 10 * us_per_s;
+  static constexpr TimeUs of_two_us = 5 * us_per_s;
 
   std::uint64_t pace_ = default_clock_pace;
   std::uint64_t value_ = 0;

@@ -192,13 +192,13 @@ Result<bool> ClientRun::count_step_with_parts(std::uint64_t samples) {
   if (samples > layout::max_clock_samples - parts_->clock())
     return fail(GOSSAMER_BAD_ARGUMENT, "the number of samples is negative, or brings the clock beyond 2^53");
   parts_->add_samples(samples);
-  ++steps_;
+  const std::uint64_t steps = one_more_step();
   trained_steps_ += samples > 0 ? 1 : 0;
   if (parts_->set_finishing(false) && !parts_->leads()) last_finishing_ = parts_->finish().number;
   tend_parts();
   bool due = false;
   if (parts_->leads()) {
-    memory_.header().steps.store(steps_, std::memory_order_relaxed);
+    memory_.header().steps.store(steps, std::memory_order_relaxed);
     memory_.header().trained_steps.store(trained_steps_, std::memory_order_relaxed);
     due = sees_due();
   }
@@ -403,7 +403,7 @@ void ClientRun::store_published(std::uint32_t fragment, layout::Word word, std::
 
 ClientRun::Served ClientRun::add_to_pass(std::uint32_t fragment, const layout::Word& word) {
   dither_ = mix(dither_ + 1);
-  memory_.fragment(fragment).publication_clock.store(clock_, std::memory_order_relaxed);
+  memory_.fragment(fragment).publication_clock.store(clock_.load(std::memory_order_relaxed), std::memory_order_relaxed);
   device_->add(replica_, fragment, word, dither_);
   return Served::fragment;
 }
@@ -588,7 +588,7 @@ void ClientRun::info(gossamer_run_info& info) const {
   info.clock_samples = clock();
   info.global_clock_samples = global_clock(info.clock_samples);
   info.trained_samples = counted() - initial_clock_;
-  info.steps = steps_;
+  info.steps = steps_.load(std::memory_order_relaxed);
   info.exchanges = header.exchanges.load(std::memory_order_relaxed);
   info.publications = publications_;
   info.neighbours = status.attached ? header.neighbours.load(std::memory_order_relaxed) : 0;

@@ -122,6 +122,12 @@ class ClientRun {
   void give_device_up();
   [[nodiscard]] Result<void> look_at_device();
   [[nodiscard]] Result<void> settle();
+  /// Counts a step, and returns how many there have been.
+  std::uint64_t one_more_step() {
+    const std::uint64_t steps = steps_.load(std::memory_order_relaxed) + 1;
+    steps_.store(steps, std::memory_order_relaxed);
+    return steps;
+  }
   void ring_doorbell() { add_one(doorbell_.get()); }
   [[nodiscard]] bool is_ready(const AttachmentStatus& status) const;
   [[nodiscard]] bool all_had_turns() { return parts_ == nullptr || !parts_->leads() || parts_->quiet(); }
@@ -130,7 +136,9 @@ class ClientRun {
   [[nodiscard]] gossamer_finish_info finish_so_far(const AttachmentStatus& status, bool& spoiled) const;
   [[nodiscard]] Result<void> end_finish(gossamer_finish_info& info, bool spoiled);
   /// The value of Header::clock: the samples that this process has counted, or all parts together.
-  [[nodiscard]] std::uint64_t counted() const { return parts_ == nullptr ? clock_ : parts_->clock(); }
+  [[nodiscard]] std::uint64_t counted() const {
+    return parts_ == nullptr ? clock_.load(std::memory_order_relaxed) : parts_->clock();
+  }
   [[nodiscard]] std::uint64_t clock() const;
   [[nodiscard]] std::uint64_t global_clock(std::uint64_t clock) const;
   [[nodiscard]] bool is_silent() const;
@@ -148,8 +156,9 @@ class ClientRun {
   const std::uint64_t initial_clock_;
   /// Header::clock, in samples. This copy is used, because the daemon could change the shared one. It does not include
   /// the samples that a model that was taken over had seen.
-  std::uint64_t clock_ = initial_clock_;
-  std::uint64_t steps_ = 0;
+  std::atomic<std::uint64_t> clock_ = initial_clock_;
+  /// One thread counts these two. Another one that closes the run may read them, in info().
+  std::atomic<std::uint64_t> steps_ = 0;
   std::uint64_t publications_ = 0;
   std::uint64_t corrections_ = 0;  ///< publications for which the tensors' values were changed
   std::uint64_t serving_ns_ = 0;
@@ -183,13 +192,13 @@ class ClientRun {
 inline Result<bool> ClientRun::count_step(std::uint64_t samples) {
   if (parts_ != nullptr) [[unlikely]]
     return count_step_with_parts(samples);
-  if (samples > layout::max_clock_samples - clock_) [[unlikely]]
+  const std::uint64_t before = clock_.load(std::memory_order_relaxed);
+  if (samples > layout::max_clock_samples - before) [[unlikely]]
     return fail(GOSSAMER_BAD_ARGUMENT, "the number of samples is negative, or brings the clock beyond 2^53");
-  clock_ += samples;
-  ++steps_;
   layout::Header& header = memory_.header();
-  header.clock.store(clock_, std::memory_order_relaxed);
-  header.steps.store(steps_, std::memory_order_relaxed);
+  clock_.store(before + samples, std::memory_order_relaxed);
+  header.clock.store(before + samples, std::memory_order_relaxed);
+  header.steps.store(one_more_step(), std::memory_order_relaxed);
   trained_steps_ += samples > 0 ? 1 : 0;
   header.trained_steps.store(trained_steps_, std::memory_order_relaxed);
   return sees_due();

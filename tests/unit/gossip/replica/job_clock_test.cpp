@@ -119,7 +119,7 @@ TEST_CASE("at a start, and after others were lost, a single one that is far ahea
     job.train(30);
     job.others.pop_back();
   }
-  job.train(7);
+  job.train(3);
   CHECK(job.value() <= 2.1 * job.own);
   job.train(100);
   CHECK(job.value() > 5 * job.own);
@@ -128,10 +128,10 @@ TEST_CASE("at a start, and after others were lost, a single one that is far ahea
 TEST_CASE("at the end of a run a single one is followed as one of two only if nobody else was there lately") {
   Job job{.others = {{.at = 200'000}}};
   job.own = 10'000;
-  const double seconds = GENERATE(0, 5, 20);
+  const double seconds = GENERATE(0, 3, 20);
   job.train(seconds);
   job.end();
-  CHECK(job.value() == Approx((seconds < 10 ? 2 : 8) * job.own));
+  CHECK(job.value() == Approx((seconds < 5 ? 2 : 8) * job.own));
 }
 
 TEST_CASE("of more, one far ahead is followed as many times as fast as the fastest of the others as is set") {

@@ -75,7 +75,7 @@ void ClaimAttempt::open_socket(const Address& endpoint) {
   events_ = watch_socket(loop_, context_, socket, place, dialling_events, 0, [weak](SocketEvent event) {
     if (const auto self = weak.lock()) self->note_event(event);
   });
-  socket.connect(endpoint.text());
+  uninterrupted([&] { socket.connect(endpoint.text()); });
   socket_->start(1, [weak](Received&& received) {
     if (const auto self = weak.lock()) self->receive(std::move(received));
   });

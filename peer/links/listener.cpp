@@ -207,7 +207,7 @@ void Listener::hand_over(int descriptor) {
   socket.set(zmq::sockopt::use_fd, descriptor);
   const Address target{numeric_host_, 1};  // ZeroMQ only looks at its form, and listens at the descriptor
   if (target.is_ipv6()) socket.set(zmq::sockopt::ipv6, true);
-  events_->receive_while([&] { socket.bind(target.text()); });
+  events_->receive_while([&] { uninterrupted([&] { socket.bind(target.text()); }); });
 }
 
 /// Makes another listening socket on the port. The port is shared only from now on, so that start() fails if another
@@ -300,7 +300,7 @@ void Listener::answer_all() {
       for (std::size_t i = 0; i < frames.size(); ++i) {
         zmq::message_t part(frames[i]);
         const auto flags = i + 1 < frames.size() ? zmq::send_flags::sndmore : zmq::send_flags::none;
-        (void)doorkeeper_->socket().send(part, flags);
+        (void)uninterrupted([&] { return doorkeeper_->socket().send(part, flags); });
       }
     } catch (const zmq::error_t&) {
       // The handshake that asked is gone; ZeroMQ closes that connection by its own timeout.
@@ -310,7 +310,7 @@ void Listener::answer_all() {
 
 void Listener::start_doorkeeper() {
   doorkeeper_ = std::make_shared<PolledSocket>(loop_, context_, zmq::socket_type::router);
-  doorkeeper_->socket().bind(doorkeeper_endpoint);
+  uninterrupted([this] { doorkeeper_->socket().bind(doorkeeper_endpoint); });
   doorkeeper_->start(zap_frames_plain, [this](Received&& request) { ask_doorkeeper(std::move(request)); });
 }
 

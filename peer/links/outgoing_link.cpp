@@ -124,7 +124,7 @@ void OutgoingLink::open_socket(Channel channel) {
       watch_socket(loop_, context_, socket, endpoint, dialling_events, 0, [weak, channel](SocketEvent event) {
         if (const auto self = weak.lock()) self->note_event(channel, event);
       });
-  socket.connect(endpoints_[endpoint_index_].text());
+  uninterrupted([&] { socket.connect(endpoints_[endpoint_index_].text()); });
   const std::size_t trailers = sealed ? 1 : 0;
   opened.socket->start(1 + max_payload_frames + trailers, [weak, channel](Received&& received) {
     if (const auto self = weak.lock()) self->receive(channel, std::move(received));

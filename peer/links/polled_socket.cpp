@@ -100,7 +100,7 @@ bool PolledSocket::handle_one() {
   if (!received_.empty()) {
     received = std::move(received_.front());
     received_.pop_front();
-  } else if ((socket_.get(zmq::sockopt::events) & ZMQ_POLLIN) == 0 || !receive(received)) {
+  } else if (!has_message() || !receive(received)) {
     return false;
   }
   handler_(std::move(received));
@@ -125,12 +125,16 @@ void PolledSocket::receive_while(const std::function<void()>& call) {
   call();
 }
 
+bool PolledSocket::has_message() {
+  return (uninterrupted([this] { return socket_.get(zmq::sockopt::events); }) & ZMQ_POLLIN) != 0;
+}
+
 bool PolledSocket::receive(Received& received) {
   try {
     for (bool more = true; more;) {
       zmq::message_t frame;
       // ZeroMQ hands over messages whole: after the first frame the others are there.
-      if (!socket_.recv(frame, zmq::recv_flags::dontwait)) return false;
+      if (!uninterrupted([&] { return socket_.recv(frame, zmq::recv_flags::dontwait); })) return false;
       more = frame.more();
       received.bytes += frame.size();
       if (received.frames.size() < max_frames_) {
@@ -161,7 +165,7 @@ SendResult PolledSocket::send(std::string_view routing_id, const Frames& frames,
     for (std::size_t i = 0; i < parts.size(); ++i) {
       const bool last = i + 1 == parts.size();
       const auto flags = last ? zmq::send_flags::dontwait : zmq::send_flags::dontwait | zmq::send_flags::sndmore;
-      if (socket_.send(parts[i], flags)) continue;
+      if (uninterrupted([&] { return socket_.send(parts[i], flags); })) continue;
       // Only the first frame can find the queue full; a later one fails if the connection went meanwhile.
       result = i == 0 ? SendResult::full : SendResult::no_link;
       break;
@@ -169,7 +173,7 @@ SendResult PolledSocket::send(std::string_view routing_id, const Frames& frames,
   } catch (const zmq::error_t&) {
     result = SendResult::no_link;  // EHOSTUNREACH of a ROUTER, or the context is ending
   }
-  if (result != SendResult::no_link && (socket_.get(zmq::sockopt::events) & ZMQ_POLLIN) != 0) drain_soon();
+  if (result != SendResult::no_link && has_message()) drain_soon();
   return result;
 }
 

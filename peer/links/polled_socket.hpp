@@ -12,6 +12,7 @@
 #include <asio/io_context.hpp>
 #include <asio/posix/stream_descriptor.hpp>
 #include <atomic>
+#include <cerrno>
 #include <deque>
 #include <functional>
 #include <zmq.hpp>
@@ -34,6 +35,18 @@ enum class SendResult {
 
 /// Counts the bytes of one link that ZeroMQ has been given and has not encrypted yet. Shared with ZeroMQ's threads.
 using QueueMeter = std::shared_ptr<std::atomic<std::size_t>>;
+
+/// Calls ZeroMQ again as long as a signal interrupts it, which may happen even to calls that do not wait.
+template <class Call>
+auto uninterrupted(Call call) {
+  for (;;) {
+    try {
+      return call();
+    } catch (const zmq::error_t& error) {
+      if (error.num() != EINTR) throw;
+    }
+  }
+}
 
 /// A message as received. At most `max_frames` frames are kept; further frames are read and dropped.
 struct Received {
@@ -73,6 +86,7 @@ class PolledSocket : public std::enable_shared_from_this<PolledSocket> {
   void drain();
   [[nodiscard]] bool handle_one();
   void drain_soon();
+  [[nodiscard]] bool has_message();
   [[nodiscard]] bool receive(Received& received);
 
   asio::io_context& loop_;

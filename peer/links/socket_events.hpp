@@ -30,7 +30,7 @@ inline std::shared_ptr<PolledSocket> watch_socket(asio::io_context& loop, zmq::c
   if (zmq_socket_monitor(socket.handle(), endpoint.c_str(), mask) != 0) throw zmq::error_t();
   auto events = std::make_shared<PolledSocket>(loop, context, zmq::socket_type::pair);
   events->socket().set(zmq::sockopt::rcvhwm, most_waiting);
-  events->socket().connect(endpoint);
+  uninterrupted([&] { events->socket().connect(endpoint); });
   // An event has two frames: kind (16 bits) and value (32 bits), then the endpoint.
   events->start(2, [handler = std::move(handler)](Received&& received) {
     SocketEvent event;

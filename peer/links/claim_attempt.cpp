@@ -72,7 +72,7 @@ void ClaimAttempt::open_socket(const Address& endpoint) {
   const auto weak = weak_from_this();
   static std::atomic<std::uint64_t> sockets_opened = 0;  // the name of an earlier attempt may still be taken
   const std::string place = "inproc://claim-" + std::to_string(++sockets_opened);
-  events_ = watch_socket(loop_, context_, socket, place, dialling_events, 0, [weak](SocketEvent event) {
+  events_ = watch_socket(loop_, context_, socket, place, dialling_events, [weak](SocketEvent event) {
     if (const auto self = weak.lock()) self->note_event(event);
   });
   uninterrupted([&] { socket.connect(endpoint.text()); });

@@ -2,6 +2,7 @@
 
 #include <linux/filter.h>
 #include <linux/socket.h>
+#include <malloc.h>
 #include <sodium.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -46,6 +47,8 @@ constexpr std::size_t routing_id_bytes = 16;
 constexpr int most_waiting_events = 1;
 /// How often the bytes that strangers have sent are checked.
 constexpr std::chrono::milliseconds strangers_pause{5};
+/// How long after the last stranger was closed the memory that strangers had is given back to the system.
+constexpr TimeUs trim_pause_us = 5 * us_per_s;
 /// More than the kernel keeps for a stranger.
 constexpr std::size_t most_unread_bytes = 16 << 20;
 /// The most sealed connections that exist or are expected.
@@ -174,8 +177,9 @@ std::expected<void, std::string> Listener::start(const Address& address, const C
     socket.set(zmq::sockopt::rcvhwm, high_water_messages);
     socket.set(zmq::sockopt::handshake_ivl, handshake_timeout_ms);
     close_when_silent(socket, silence_ms_);
-    events_ = watch_socket(loop_, context_, socket, events_endpoint, ZMQ_EVENT_ALL, most_waiting_events,
-                           [this](SocketEvent event) { note(event); });
+    events_ = watch_socket(
+        loop_, context_, socket, events_endpoint, ZMQ_EVENT_ALL, [this](SocketEvent event) { note(event); },
+        most_waiting_events);
     bind(*descriptor, key);
     const auto bound = parse_address(socket.get(zmq::sockopt::last_endpoint), AddressUse::listen);
     if (!bound) return std::unexpected("cannot tell where it listens: " + bound.error());
@@ -437,6 +441,10 @@ void Listener::dismiss(const std::string& routing_id) {
 }
 
 void Listener::tend() {
+  if (trims_at_ && handlers_.now() >= *trims_at_) {
+    trims_at_.reset();
+    ::malloc_trim(0);
+  }
   for (const Connections::Closing& closing : connections_.take_late(handlers_.now()))
     hang_up(closing);
   std::erase_if(sealed_, [now = handlers_.now()](const auto& entry) {
@@ -464,6 +472,7 @@ void Listener::hang_up(const Connections::Closing& closing) {
   if (!own || own->port != address_.port || end_of(closing.descriptor, &::getpeername) != closing.end) return;
   ::shutdown(closing.descriptor, SHUT_RDWR);
   (void)::recv(closing.descriptor, nullptr, most_unread_bytes, MSG_TRUNC | MSG_DONTWAIT);
+  trims_at_ = handlers_.now() + trim_pause_us;
   handlers_.closing(closing);
 }
 

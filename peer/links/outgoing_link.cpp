@@ -120,10 +120,9 @@ void OutgoingLink::open_socket(Channel channel) {
 
   const auto weak = weak_from_this();
   const std::string endpoint = "inproc://link-" + std::to_string(number_) + "-" + std::to_string(++sockets_opened_);
-  opened.events =
-      watch_socket(loop_, context_, socket, endpoint, dialling_events, 0, [weak, channel](SocketEvent event) {
-        if (const auto self = weak.lock()) self->note_event(channel, event);
-      });
+  opened.events = watch_socket(loop_, context_, socket, endpoint, dialling_events, [weak, channel](SocketEvent event) {
+    if (const auto self = weak.lock()) self->note_event(channel, event);
+  });
   uninterrupted([&] { socket.connect(endpoints_[endpoint_index_].text()); });
   const std::size_t trailers = sealed ? 1 : 0;
   opened.socket->start(1 + max_payload_frames + trailers, [weak, channel](Received&& received) {

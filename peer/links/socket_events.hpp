@@ -26,7 +26,7 @@ inline constexpr int dialling_events = ZMQ_EVENT_CONNECTED | ZMQ_EVENT_CLOSED | 
 /// and a thousand more have not been read; 0: it never waits.
 inline std::shared_ptr<PolledSocket> watch_socket(asio::io_context& loop, zmq::context_t& context,
                                                   zmq::socket_t& socket, const std::string& endpoint, int mask,
-                                                  int most_waiting, std::function<void(SocketEvent)> handler) {
+                                                  std::function<void(SocketEvent)> handler, int most_waiting = 0) {
   if (zmq_socket_monitor(socket.handle(), endpoint.c_str(), mask) != 0) throw zmq::error_t();
   auto events = std::make_shared<PolledSocket>(loop, context, zmq::socket_type::pair);
   events->socket().set(zmq::sockopt::rcvhwm, most_waiting);

@@ -57,15 +57,18 @@ std::optional<std::uint32_t> first_sequence(int descriptor) {
   return number + 1;  // the SYN itself has the number before
 }
 
+/// Loads how long TCP's header is.
+constexpr std::array<sock_filter, 3> load_header_bytes = {{
+    BPF_STMT(BPF_LD | BPF_B | BPF_ABS, length_at),
+    BPF_STMT(BPF_ALU | BPF_AND | BPF_K, length_mask),
+    BPF_STMT(BPF_ALU | BPF_RSH | BPF_K, length_shift),
+}};
+
 /// Cuts off what each segment has beyond so many bytes.
 void keep_of_each(int descriptor, std::uint32_t bytes) {
-  sock_filter code[] = {
-      BPF_STMT(BPF_LD | BPF_B | BPF_ABS, length_at),
-      BPF_STMT(BPF_ALU | BPF_AND | BPF_K, length_mask),
-      BPF_STMT(BPF_ALU | BPF_RSH | BPF_K, length_shift),
-      BPF_STMT(BPF_ALU | BPF_ADD | BPF_K, bytes),
-      BPF_STMT(BPF_RET | BPF_A, 0),
-  };
+  std::vector<sock_filter> code(load_header_bytes.begin(), load_header_bytes.end());
+  code.push_back(BPF_STMT(BPF_ALU | BPF_ADD | BPF_K, bytes));
+  code.push_back(BPF_STMT(BPF_RET | BPF_A, 0));
   filter(descriptor, code);
 }
 
@@ -76,7 +79,7 @@ void keep_greetings(int descriptor) {
   constexpr std::uint32_t major_bytes = 1;
   constexpr std::uint32_t rest_bytes = 53;
   constexpr std::uint32_t mechanism_bytes = 52;  // with the zeros
-  std::vector<sock_filter> code;
+  std::vector<sock_filter> code(load_header_bytes.begin(), load_header_bytes.end());
   const auto put = [&code](sock_filter instruction) { code.push_back(instruction); };
   const auto keep_all = [&] { put(BPF_STMT(BPF_RET | BPF_K, 0xffffffff)); };
   const auto drop = [&] { put(BPF_STMT(BPF_RET | BPF_K, 0)); };
@@ -93,9 +96,6 @@ void keep_greetings(int descriptor) {
     put(BPF_STMT(BPF_LD | BPF_W | BPF_LEN, 0));
     put(BPF_STMT(BPF_ALU | BPF_SUB | BPF_X, 0));
   };
-  put(BPF_STMT(BPF_LD | BPF_B | BPF_ABS, length_at));
-  put(BPF_STMT(BPF_ALU | BPF_AND | BPF_K, length_mask));
-  put(BPF_STMT(BPF_ALU | BPF_RSH | BPF_K, length_shift));
   put(BPF_STMT(BPF_MISC | BPF_TAX, 0));  // X is where the payload begins
   load_payload_bytes();
   put(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 0, 0, 1));
@@ -133,7 +133,7 @@ void keep_greetings(int descriptor) {
 
 /// Cuts off what comes after the byte with the number before this one.
 void keep_until(int descriptor, std::uint32_t end) {
-  sock_filter code[] = {
+  std::vector<sock_filter> code = {
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, sequence_at),
       BPF_STMT(BPF_MISC | BPF_TAX, 0),
       BPF_STMT(BPF_LD | BPF_IMM, end),
@@ -141,12 +141,10 @@ void keep_until(int descriptor, std::uint32_t end) {
       BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, sign, 0, 1),  // numbers wrap: the segment begins beyond the end
       BPF_STMT(BPF_LD | BPF_IMM, 0),
       BPF_STMT(BPF_MISC | BPF_TAX, 0),
-      BPF_STMT(BPF_LD | BPF_B | BPF_ABS, length_at),
-      BPF_STMT(BPF_ALU | BPF_AND | BPF_K, length_mask),
-      BPF_STMT(BPF_ALU | BPF_RSH | BPF_K, length_shift),
-      BPF_STMT(BPF_ALU | BPF_ADD | BPF_X, 0),
-      BPF_STMT(BPF_RET | BPF_A, 0),
   };
+  code.insert(code.end(), load_header_bytes.begin(), load_header_bytes.end());
+  code.push_back(BPF_STMT(BPF_ALU | BPF_ADD | BPF_X, 0));
+  code.push_back(BPF_STMT(BPF_RET | BPF_A, 0));
   filter(descriptor, code);
 }
 

@@ -20,7 +20,7 @@
 
 #include "gossip/random.hpp"
 #include "peer/limits.hpp"
-#include "peer/links/tcp_bytes.hpp"
+#include "peer/links/tcp_connection.hpp"
 
 namespace gossamer::peer {
 

@@ -252,6 +252,7 @@ void OutgoingLink::note_event(Channel channel, SocketEvent event) {
   switch (event.kind) {
     case ZMQ_EVENT_CONNECTED:
       end(channel).reach(Phase::connected);
+      end(channel).descriptor = static_cast<int>(event.value);
       end(channel).connected_at = std::chrono::steady_clock::now();
       return;
     case ZMQ_EVENT_HANDSHAKE_SUCCEEDED:

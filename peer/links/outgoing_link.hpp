@@ -95,6 +95,8 @@ class OutgoingLink : public std::enable_shared_from_this<OutgoingLink> {
   [[nodiscard]] std::optional<SealForm> bulk_form() const {
     return bulk_seal_ ? std::optional(bulk_seal_->form()) : std::nullopt;
   }
+  /// Of the bulk connection; -1: it is not connected. ZeroMQ closes it.
+  [[nodiscard]] int bulk_descriptor() const { return ends_[static_cast<std::size_t>(Channel::bulk)].descriptor; }
   /// No callback comes after this.
   void close(int linger_ms);
   [[nodiscard]] const Address& address() const { return options_.address; }
@@ -107,6 +109,7 @@ class OutgoingLink : public std::enable_shared_from_this<OutgoingLink> {
     std::shared_ptr<PolledSocket> events;
     Hello hello;
     Phase phase = Phase::dialled;
+    int descriptor = -1;  ///< set once it is connected
     std::chrono::steady_clock::time_point connected_at;
 
     /// A welcome may be read before the event that the handshake is done, which comes by another socket.

@@ -1,6 +1,7 @@
 #include "peer/links/pacing.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace gossamer::peer {
 namespace {
@@ -17,7 +18,12 @@ constexpr TimeUs draining_most_us = 500 * us_per_ms;
 
 bool Pacing::open() const {
   if (!enabled_) return true;
-  return parts_.size() < most_under_way && under_way_bytes() < window_bytes();
+  return parts_.size() < most_under_way && under_way_bytes() < window_bytes() + held_;
+}
+
+void Pacing::held_behind_loss(std::uint64_t bytes, TimeUs now) {
+  held_ = bytes;
+  if (bytes > 0) held_at_ = now;
 }
 
 void Pacing::sent(std::size_t bytes, bool more_waits, TimeUs now) {
@@ -48,7 +54,9 @@ void Pacing::sent(std::size_t bytes, bool more_waits, TimeUs now) {
 bool Pacing::acknowledged(std::uint64_t total_bytes, TimeUs now, TimeUs received_at) {
   if (total_bytes > sent_) return false;
   if (total_bytes <= delivered_) return true;
-  Progress progress{{}, total_bytes - delivered_, total_bytes, now, received_at};
+  Progress progress{
+      .bytes = total_bytes - delivered_, .delivered = total_bytes, .now = now, .received_at = received_at};
+  progress.held_more = static_cast<std::int64_t>(held_ - std::exchange(held_then_, held_));
   delivered_ = total_bytes;
   delivered_at_ = now;
   received_at_ = received_at;
@@ -69,7 +77,7 @@ bool Pacing::acknowledged(std::uint64_t total_bytes, TimeUs now, TimeUs received
   rate_.observe_pause(progress, !last.limited && !draining_ && last.sent_at > drained_at_);
   const bool looked_for = filling_ && window_bytes() < most_window_bytes;
   goodput_.observe(progress, !looked_for && !draining_, window_bytes());
-  if (!last.limited && stands()) filling_ = false;
+  if (!last.limited && stands() && now > held_at_ + rate_settling_us) filling_ = false;
   first_sent_at_ = last.sent_at;
   if (draining_ && now - draining_since_ > draining_most_us) end_drain(now);
   return true;

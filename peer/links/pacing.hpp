@@ -82,6 +82,9 @@ class Pacing {
   [[nodiscard]] bool open() const;
   /// The time from which the next part may go.
   [[nodiscard]] TimeUs opens_at() const { return next_at_; }
+  /// So many bytes of what is under way have come to the other end, which gives them out once it has what was lost
+  /// before them. They are no longer in the network.
+  void held_behind_loss(std::uint64_t bytes, TimeUs now);
   /// A part was sent; `more_waits`: there is another behind it.
   void sent(std::size_t bytes, bool more_waits, TimeUs now);
   /// Sending pauses for another reason than the window, so what is measured next is not the link's rate.
@@ -123,6 +126,9 @@ class Pacing {
   TimeUs first_sent_at_ = 0;
   TimeUs next_at_ = 0;               ///< when the next part may go
   std::uint64_t limited_until_ = 0;  ///< parts sent until more bytes than this are delivered count as limited
+  std::uint64_t held_ = 0;           ///< behind losses, as of the last look
+  std::uint64_t held_then_ = 0;      ///< at the last acknowledgement
+  TimeUs held_at_ = 0;               ///< when something was last held
   std::deque<SentPart> parts_;       ///< at most most_under_way
 
   RateEstimate rate_;

@@ -24,17 +24,21 @@ void RateEstimate::observe(const Progress& progress, bool filling, std::size_t w
   now_ = std::max(now_, rate);
 }
 
-/// Measures over a whole span, because one message may take only a small part of it.
+/// Measures over a whole span, because one message may take only a small part of it. What a loss or a busy processor
+/// held up comes at once when the pause is over, and belongs to the same span as the pause. What is still held behind a
+/// loss has come.
 void RateEstimate::observe_mean(const Progress& progress) {
   const TimeUs at = progress.arrived_at();
   const TimeUs since = std::exchange(span_at_, progress.last.limited ? 0 : at);
+  if (span_us_ >= rate_span_us && at >= settled_at_) {
+    now_ = std::max(now_, span_bytes_ / static_cast<double>(span_us_) * us_per_s);
+    span_us_ = 0;
+    span_bytes_ = 0;
+  }
   if (progress.last.limited || since == 0 || at < since) return;
+  if (at - since > rate_settling_us) settled_at_ = at + rate_settling_us;
   span_us_ += at - since;
-  span_bytes_ += static_cast<double>(progress.bytes);
-  if (span_us_ < rate_span_us) return;
-  now_ = std::max(now_, span_bytes_ / static_cast<double>(span_us_) * us_per_s);
-  span_us_ = 0;
-  span_bytes_ = 0;
+  span_bytes_ += static_cast<double>(progress.bytes) + static_cast<double>(progress.held_more);
 }
 
 void RateEstimate::turn_window(TimeUs now) {

@@ -16,6 +16,8 @@
 namespace gossamer::peer {
 
 inline constexpr TimeUs rate_span_us = 150 * us_per_ms;
+/// After a longer pause, what was held up arrives within this time.
+inline constexpr TimeUs rate_settling_us = 10 * us_per_ms;
 inline constexpr TimeUs rate_window_us = 1 * us_per_s;
 
 /// A part of bulk that was sent, and the state of the link then.
@@ -31,9 +33,10 @@ struct SentPart {
 
 /// The news of one acknowledgement.
 struct Progress {
-  SentPart last;                ///< the last part that it covers
+  SentPart last{};              ///< the last part that it covers
   std::uint64_t bytes = 0;      ///< acknowledged by it
   std::uint64_t delivered = 0;  ///< acknowledged altogether
+  std::int64_t held_more = 0;   ///< how much more is held behind losses than at the acknowledgement before
   TimeUs now = 0;
   TimeUs received_at = 0;  ///< when the bytes came in, by the other clock; 0: not told
 
@@ -68,6 +71,7 @@ class RateEstimate {
   TimeUs measured_at_ = 0;  ///< 0: never
   TimeUs span_at_ = 0;      ///< when the last bytes arrived that count for the mean; 0: none
   TimeUs span_us_ = 0;      ///< how long the bytes of the running mean took to arrive
+  TimeUs settled_at_ = 0;   ///< what comes before this time was held up
   double span_bytes_ = 0;
   TimeUs pause_since_ = 0;  ///< when the last bytes arrived that may count for a pause; 0: none
   TimeUs pause_now_ = 0;    ///< longest in the window that runs, and in the one before

@@ -51,6 +51,8 @@ struct Link {
   std::shared_ptr<OutgoingLink> outgoing;              ///< set if this node dialled
   int bulk_io_thread = 0;                              ///< set if this node dialled
   std::array<std::string, channel_count> routing_ids;  ///< set if the other end dialled; empty: not admitted yet
+  int bulk_descriptor = -1;                            ///< of the bulk connection; set when the link comes up
+  bool uses_bbr = false;                               ///< it was chosen for bulk, where the kernel has it
   std::string user_id;                                 ///< public key of the other end in hex, to check what comes in
   std::string host;                                    ///< where the other end is, as seen from here
   std::uint64_t number = 0;                            ///< chosen by the end that dialled

@@ -240,6 +240,7 @@ void Links::bring_up(const LinkPtr& link) {
   for (ChannelRecord& channel : link->channels)
     channel.heard = channel.beaten = channel.pinged = self_.now();
   link->budget.set_rate(self_.options.link_bytes_per_s);
+  if (link->outgoing) link->bulk_descriptor = link->outgoing->bulk_descriptor();
   link->bulk_form =
       link->outgoing ? link->outgoing->bulk_form() : listener_.form_of(link->routing_ids[index_of(Channel::bulk)]);
   record->link = link;

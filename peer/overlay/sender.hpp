@@ -42,6 +42,8 @@ class Sender {
 
  private:
   [[nodiscard]] SendResult send_bulk(Link& link, const Message& message);
+  bool look_for_loss(Link& link);
+  [[nodiscard]] bool has_room(Link& link);
   bool pump_one(Link& link);
   void pump(Link& link);
   void pump_all();

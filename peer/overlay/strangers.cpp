@@ -150,6 +150,7 @@ bool Strangers::welcome(const Hello& hello, const Arrival& arrival, const LinkPt
   if (!listener_.takes_sealed()) welcome.features &= ~feature_sealed_bulk;
   if (!prove_welcome(self_.identity.keys, hello, welcome)) return false;
   link->routing_ids[index_of(hello.channel)] = arrival.routing_id;
+  if (hello.channel == Channel::bulk) link->bulk_descriptor = arrival.descriptor;
   table_.connect(arrival.routing_id, link, hello.channel);
   listener_.admit(arrival);
   (void)listener_.send(arrival.routing_id, encode(ControlMessage(welcome)), link->meter);

@@ -168,6 +168,31 @@ class Links(SystemTest):
         daemons that wait for a processor, which matters more on shorter lines."""
         self.check_heartbeats(self.network_line(0), lambda idle_ms: idle_ms + 60)
 
+    def test_a_far_link_that_loses_packets_carries_what_it_can(self) -> None:
+        """100 ms there and back, and one packet lost in 500: a TCP connection that takes losses for full queues sends
+        less than a fifth of what the line takes."""
+        if "bbr" not in Path("/proc/sys/net/ipv4/tcp_available_congestion_control").read_text().split():
+            print("SKIPPED, losses on a far link: this kernel has no BBR (modprobe tcp_bbr)", file=sys.stderr)
+            self.skipTest("no BBR")
+        line = self.network_line(0.05)
+        for host in line.hosts:
+            host.lose(0.002)
+        plain: List[float] = []
+        with line.flood() as sink:
+            for _ in range(3):
+                plain += self.mbit_s(lambda: [sink.received_bytes], 2)
+        print(f"a plain connection: {max(plain):.1f} Mbit/s of {LINK_MBIT_S}")
+        self.assertLess(max(plain), 0.3 * LINK_MBIT_S)
+        self.load(line.nodes)
+        sent: List[float] = []
+
+        def is_filled() -> bool:
+            sent[:] = self.mbit_s(lambda: [node.status()["bytes_sent"] for node in line.nodes], 2)
+            print(f"sent {sent[0]:.1f} and {sent[1]:.1f} Mbit/s")
+            return max(sent) > 0.7 * LINK_MBIT_S
+
+        wait_until(is_filled, 2 * PATIENCE_S, "bulk fills the line")
+
     def test_heartbeats_pass_by_bulk_through_a_proxy(self) -> None:
         """The same over a long line, where no network can be made."""
         self.check_heartbeats(ProxyLine(self, 0.02), lambda idle_ms: 3 * idle_ms)
@@ -293,14 +318,15 @@ class Sink:
     def __init__(self, address: str, host: Optional[Host] = None):
         self._socket = in_network(host, lambda: socket.create_server((address, 0)))
         self.address = self._socket.getsockname()
+        self.received_bytes = 0
         self._thread = threading.Thread(target=self._serve, daemon=True)
         self._thread.start()
 
     def _serve(self) -> None:
         try:
             with self._socket.accept()[0] as connection:
-                while connection.recv(1 << 16):
-                    pass
+                while received := connection.recv(1 << 16):
+                    self.received_bytes += len(received)
         except OSError:
             pass  # closed
 
@@ -316,7 +342,7 @@ def in_network(host: Optional[Host], make: Callable[[], Any]) -> Any:
 
 
 @contextlib.contextmanager
-def flood(sink: Sink, dialled: Tuple[str, int], host: Optional[Host] = None) -> Iterator[None]:
+def flood(sink: Sink, dialled: Tuple[str, int], host: Optional[Host] = None) -> Iterator[Sink]:
     """Sends bytes to the sink, at that address, as fast as TCP takes them."""
     connection = in_network(host, lambda: socket.create_connection(dialled))
 
@@ -330,7 +356,7 @@ def flood(sink: Sink, dialled: Tuple[str, int], host: Optional[Host] = None) -> 
     thread = threading.Thread(target=send, daemon=True)
     thread.start()
     try:
-        yield
+        yield sink
     finally:
         connection.shutdown(socket.SHUT_RDWR)
         thread.join()
@@ -353,7 +379,7 @@ class NetworkLine:
         for host in self.hosts:
             host.limit_incoming(LINK_MBIT_S, QUEUE_MS)
 
-    def flood(self) -> ContextManager[None]:
+    def flood(self) -> ContextManager[Sink]:
         sink = Sink(self.hosts[1].address, self.hosts[1])
         return flood(sink, sink.address, self.hosts[0])
 
@@ -374,7 +400,7 @@ class ProxyLine:
         self.nodes = [near, far]
         test.wait_for_links(self.nodes)
 
-    def flood(self) -> ContextManager[None]:
+    def flood(self) -> ContextManager[Sink]:
         """Existing connections keep their target."""
         sink = Sink("127.0.0.1")
         self.proxy.target = sink.address

@@ -75,6 +75,11 @@ void examine_kernel(const MachineFacts& machine, std::vector<Finding>& findings)
                                                  "at once are turned away",
                                                  enough_somaxconn)));
   }
+  if (machine.has_bbr)
+    findings.push_back(*machine.has_bbr ? ok("kernel", "BBR can be had as TCP's congestion control")
+                                        : warning("kernel", "BBR cannot be had as TCP's congestion control",
+                                                  "modprobe tcp_bbr: a link to a distant site that loses packets "
+                                                  "stays nearly empty"));
   const auto buffer = [&](const char* setting, const std::optional<std::uint64_t>& bytes) {
     if (!bytes) return;
     const std::string found = fmt::format("{} up to {}", setting, amount(*bytes));

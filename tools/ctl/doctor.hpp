@@ -27,6 +27,7 @@ struct MachineFacts {
   std::optional<std::uint64_t> shared_memory_free_bytes;
   std::optional<std::uint64_t> memory_available_bytes;
   std::optional<std::uint64_t> somaxconn;       ///< connections that may wait to be accepted
+  std::optional<bool> has_bbr;                  ///< a program may choose BBR as the congestion control
   std::optional<std::uint64_t> tcp_rmem_bytes;  ///< the most a connection's receive buffer grows to
   std::optional<std::uint64_t> tcp_wmem_bytes;
   std::optional<std::uint64_t> rmem_max_bytes;  ///< the most a program may ask for

@@ -8,6 +8,7 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 #include <netdb.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -131,6 +132,15 @@ void append(std::vector<Finding>& to, std::vector<Finding> more) {
   to.insert(to.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
 }
 
+/// Nothing: this process may make no sockets.
+std::optional<bool> can_choose_bbr() {
+  const int descriptor = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (descriptor < 0) return std::nullopt;
+  const bool chosen = ::setsockopt(descriptor, IPPROTO_TCP, TCP_CONGESTION, "bbr", 3) == 0;
+  ::close(descriptor);
+  return chosen;
+}
+
 /// The facts that this process can see of its machine.
 MachineFacts machine_facts() {
   MachineFacts facts;
@@ -145,6 +155,7 @@ MachineFacts machine_facts() {
   }
   facts.memory_available_bytes = memory_available();
   facts.somaxconn = number_in("/proc/sys/net/core/somaxconn");
+  facts.has_bbr = can_choose_bbr();
   facts.tcp_rmem_bytes = number_in("/proc/sys/net/ipv4/tcp_rmem", 2);
   facts.tcp_wmem_bytes = number_in("/proc/sys/net/ipv4/tcp_wmem", 2);
   facts.rmem_max_bytes = number_in("/proc/sys/net/core/rmem_max");

@@ -36,6 +36,7 @@ class FakeNetwork {
     TimeUs pinged = 0;
     std::vector<TimeUs> round_trips;
     std::uint64_t counted_from = 0;
+    std::uint64_t held_behind_loss = 0;  // as the sender's kernel knows
   };
 
   FakeNetwork(double bytes_per_s, TimeUs round_trip_us, std::size_t flows)
@@ -52,13 +53,18 @@ class FakeNetwork {
       const TimeUs event = events_.empty() ? until : events_.begin()->first;
       now = std::min({until, event, now + us_per_ms / 4});
       while (!events_.empty() && events_.begin()->first <= now) {
-        const auto [flow, bytes, ping, received_at] = events_.begin()->second;
+        const auto [flow, bytes, ping, received_at, held] = events_.begin()->second;
         events_.erase(events_.begin());
-        if (ping > 0) {
+        if (received_at == 0) {
+          flows[flow].held_behind_loss += bytes;
+          if (tells_held) flows[flow].pacing.held_behind_loss(flows[flow].held_behind_loss, now);
+        } else if (ping > 0) {
           flows[flow].pacing.round_trip(ping, now);
           flows[flow].round_trips.push_back(now - ping);
         } else {
           flows[flow].arrived += bytes;
+          if (held) flows[flow].held_behind_loss -= bytes;
+          if (held && tells_held) flows[flow].pacing.held_behind_loss(flows[flow].held_behind_loss, now);
           REQUIRE(flows[flow].pacing.acknowledged(flows[flow].arrived, now, tells_time ? received_at : 0));
         }
       }
@@ -93,20 +99,34 @@ class FakeNetwork {
   TimeUs now = us_per_s;
   double rate;
   bool tells_time = true;  ///< whether acknowledgements tell times
+  double lost_share = 0;   ///< of the packets with bulk; each comes a round trip later, and all behind it wait for it
+  bool tells_held = true;  ///< whether senders know what waits behind a loss
 
  private:
   struct Event {
     std::size_t flow;
     std::size_t bytes;
     TimeUs ping;
-    TimeUs received_at;
+    TimeUs received_at;  // 0: it is held behind a loss
+    bool was_held;
   };
 
   void pass(std::size_t flow, std::size_t bytes, TimeUs ping) {
     const auto took = static_cast<TimeUs>(static_cast<double>(bytes) / rate * us_per_s);
     free_at_ = std::max(free_at_, now) + took;
-    const TimeUs received_at = free_at_ + round_trip_us_ / 2 + clock_offset_us;
-    events_.insert({free_at_ + round_trip_us_, Event{flow, bytes, ping, received_at}});
+    const TimeUs way_us = round_trip_us_ / 2;
+    const TimeUs arrives = free_at_ + way_us;
+    if (ping > 0) {
+      events_.insert({arrives + way_us, Event{flow, bytes, ping, arrives + clock_offset_us, false}});
+      return;
+    }
+    const double packets = static_cast<double>(bytes) / 1460;
+    const bool lost = lost_share > 0 && random_.uniform() < 1 - std::pow(1 - lost_share, packets);
+    if (lost) held_until_ = std::max(held_until_, arrives + round_trip_us_);
+    const TimeUs in_order = std::max(arrives, held_until_);
+    const bool held = in_order > arrives && !lost;
+    if (held) events_.insert({arrives + way_us, Event{flow, bytes, 0, 0, true}});
+    events_.insert({in_order + way_us, Event{flow, bytes, 0, in_order + clock_offset_us, held}});
   }
 
   void send(Flow& flow) {
@@ -125,6 +145,8 @@ class FakeNetwork {
 
   TimeUs round_trip_us_;
   TimeUs free_at_ = 0;
+  TimeUs held_until_ = 0;
+  gossip::Random random_{7};
   TimeUs counting_since_ = 0;
   std::multimap<TimeUs, Event> events_;
 
@@ -135,6 +157,7 @@ class FakeNetwork {
 /// Negative control: a sender that only ZeroMQ's and the kernel's windows limit.
 struct Unpaced {
   void enable() {}
+  void held_behind_loss(std::uint64_t, TimeUs) {}
   [[nodiscard]] bool open() const { return sent_ - delivered_ < (std::size_t{2} << 20); }
   void sent(std::size_t bytes, bool, TimeUs) { sent_ += bytes; }
   [[nodiscard]] bool acknowledged(std::uint64_t total, TimeUs, TimeUs) {
@@ -397,6 +420,27 @@ TEST_CASE("pacing: negative control: without it the queue is seconds long") {
   FakeNetwork<Unpaced> network(50 * mbit, 20'000, 1);
   network.run(10 * us_per_s);
   CHECK(network.round_trip_ms(0) > 300);
+}
+
+TEST_CASE("pacing: losses over a long way leave no gaps, and do not make the link seem faster") {
+  constexpr TimeUs round_trip_us = 100 * us_per_ms;
+  const double mbit_s = GENERATE(10, 30, 100);
+  CAPTURE(mbit_s);
+  const auto carried = [&](bool tells_held) {
+    FakeNetwork<Pacing> network(mbit_s * mbit, round_trip_us, 1);
+    network.lost_share = 0.001;
+    network.tells_held = tells_held;
+    network.run(15 * us_per_s);
+    network.count_from_now();
+    while (network.now < 45 * us_per_s) {
+      network.run(network.now + 100 * us_per_ms);
+      if (tells_held) CHECK(network.flows[0].pacing.rate() < 1.15 * network.rate);
+    }
+    if (tells_held) CHECK(network.round_trip_ms(0) < 1.5 * round_trip_us / us_per_ms);
+    return network.total() / network.rate;
+  };
+  CHECK(carried(true) > 0.95);
+  CHECK(carried(false) < 0.95);
 }
 
 TEST_CASE("pacing: an idle link's first megabytes find the rate within a second") {

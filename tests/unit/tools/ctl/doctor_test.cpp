@@ -23,6 +23,7 @@ MachineFacts sound_machine() {
           .shared_memory_free_bytes = gibibyte,
           .memory_available_bytes = gibibyte,
           .somaxconn = 4096,
+          .has_bbr = true,
           .tcp_rmem_bytes = 6 << 20,
           .tcp_wmem_bytes = 4 << 20,
           .rmem_max_bytes = 212'992,
@@ -91,6 +92,7 @@ TEST_CASE("each fault of the machine is found") {
   CHECK(machine_with([](auto& m) { m.shared_memory_free_bytes = 1000; }).topic == "shared memory");
   CHECK(machine_with([](auto& m) { m.memory_available_bytes = 1000; }).topic == "memory");
   CHECK_THAT(machine_with([](auto& m) { m.somaxconn = 8; }).advice, Contains("somaxconn=128"));
+  CHECK_THAT(machine_with([](auto& m) { m.has_bbr = false; }).advice, Contains("modprobe tcp_bbr"));
   CHECK_THAT(machine_with([](auto& m) { m.tcp_rmem_bytes = 4096; }).text, Contains("tcp_rmem"));
   CHECK_THAT(machine_with([](auto& m) { m.tcp_wmem_bytes = 4096; }).text, Contains("tcp_wmem"));
   CHECK_THAT(machine_with([](auto& m) { m.gpus = 2; }).text, Contains("libcuda"));

@@ -5,6 +5,7 @@
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <array>
 #include <initializer_list>
 #include <optional>
@@ -29,6 +30,8 @@ constexpr std::uint32_t sign = 0x80000000;
 /// What comes of each segment if the first number is not known. Each cut costs an honest end a fifth of a second, in
 /// which its kernel waits before it sends the rest.
 constexpr std::uint32_t little_bytes = 512;
+/// The headers of IP and TCP have at most 60 bytes each without extensions of IPv6.
+constexpr std::size_t most_syn_bytes = 1024;
 
 void set(int descriptor, int level, int name, int value) {
   (void)::setsockopt(descriptor, level, name, &value, sizeof value);
@@ -40,20 +43,26 @@ void filter(int descriptor, std::span<sock_filter> code) {
   (void)::setsockopt(descriptor, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program);
 }
 
-/// TCP's number of the first byte that the other end sends.
-std::optional<std::uint32_t> first_sequence(int descriptor) {
-  std::array<std::uint8_t, 256> syn{};  // the headers of IP and TCP, each at most 60 bytes but for rare extensions
-  socklen_t size = syn.size();
-  if (::getsockopt(descriptor, IPPROTO_TCP, TCP_SAVED_SYN, syn.data(), &size) != 0 || size == 0) return std::nullopt;
-  const bool is_v6 = syn[0] >> 4 == 6;
+/// TCP's number of the first byte that the other end sends, from the headers of its SYN.
+std::optional<std::uint32_t> first_sequence(std::span<const std::uint8_t> syn) {
   constexpr std::size_t header_v6 = 40;
-  constexpr std::size_t next_header_at = 6;
-  if (is_v6 && syn[next_header_at] != IPPROTO_TCP) return std::nullopt;
-  const std::size_t at = (is_v6 ? header_v6 : std::size_t{4} * (syn[0] & 0xf)) + sequence_at;
-  if (at + 4 > size) return std::nullopt;
+  std::size_t at = std::size_t{4} * (syn[0] & 0xf);
+  if (syn[0] >> 4 == 6) {
+    std::uint8_t kind = syn[6];
+    at = header_v6;
+    // Extensions may stand before TCP's header, each of eight bytes and as many more times eight as it says.
+    for (const auto is_extension = {IPPROTO_HOPOPTS, IPPROTO_ROUTING, IPPROTO_DSTOPTS};
+         std::ranges::find(is_extension, kind) != is_extension.end() && at + 2 <= syn.size();) {
+      kind = syn[at];
+      at += std::size_t{8} * (syn[at + 1] + 1U);
+    }
+    if (kind != IPPROTO_TCP) return std::nullopt;
+  }
+  at += sequence_at;
+  if (at + 4 > syn.size()) return std::nullopt;
   std::uint32_t number = 0;
-  for (std::size_t i = 0; i < 4; ++i)
-    number = number << 8 | syn[at + i];
+  for (const std::uint8_t byte : syn.subspan(at, 4))
+    number = number << 8 | byte;
   return number + 1;  // the SYN itself has the number before
 }
 
@@ -160,10 +169,17 @@ void let_handshake(int descriptor) {
   int least = 0;
   socklen_t size = sizeof least;
   if (::getsockopt(descriptor, SOL_SOCKET, SO_RCVLOWAT, &least, &size) != 0 || least <= 1) return;
-  if (const auto first = first_sequence(descriptor))
-    keep_until(descriptor, static_cast<std::uint32_t>(*first + max_stranger_bytes + 1));
-  else
+  std::array<std::uint8_t, most_syn_bytes> syn{};
+  size = syn.size();
+  // No honest end has headers as long or of such kinds: it stays unseen until its time is over.
+  if (::getsockopt(descriptor, IPPROTO_TCP, TCP_SAVED_SYN, syn.data(), &size) != 0) return;
+  if (size == 0) {
     keep_of_each(descriptor, little_bytes);
+  } else if (const auto first = first_sequence(std::span(syn).first(size))) {
+    keep_until(descriptor, static_cast<std::uint32_t>(*first + max_stranger_bytes + 1));
+  } else {
+    return;
+  }
   set(descriptor, SOL_SOCKET, SO_RCVLOWAT, 1);
 }
 

@@ -347,6 +347,7 @@ int own_noise_shift_of(const ConcludeTask& task, std::span<const BlockOutcome> o
 /// True if the responder moved as far as it was asked in all blocks within range. A shift for noise counts only where
 /// there is progress.
 bool took_all(const ConcludeTask& task, bool has_progress, std::span<const BlockOutcome> outcomes) {
+  if (task.push->alone && !has_progress) return false;
   const int allowed = has_progress ? 0 : own_noise_shift_of(task, outcomes);
   return !task.reply.limited && task.reply.shift - task.push->shift <= allowed;
 }
@@ -386,6 +387,10 @@ bool commit_push(HeldFragment fragment, const ConcludeTask& task, std::span<cons
   const auto move = [&](const float* in, float* out) {
     return apply(less, +1, in, out) && apply(of_responder, -1, out, out);
   };
+  if (task.push->alone && !state.has_progress()) {
+    return state.learn(less == 0 && !task.reply.limited, move) && keep_correction(fragment, target) &&
+           fragment.buffers.write_back();
+  }
   return state.take(fragment.device, fragment.buffers, target, move) && fragment.buffers.write_back();
 }
 

@@ -7,7 +7,8 @@
 //   the worker takes   y ← the new V + what the worker has trained since it pushed
 //
 // If the server moves less because the differences are rounded too coarsely, only a part of y − b counts as pushed. The
-// worker then takes nothing over, and pushes the rest later.
+// worker then takes nothing over, and pushes the rest later. So does a worker that is alone when it pushes first, since
+// the server moves half of the way at most. From the reply the worker learns b.
 //
 // Each push draws V back by 2^-a of what others have pushed since b, and γ makes up for that. So the server adds the
 // mean of the n workers' progress, whatever their speeds and however late they are. The server needs no rule for this:
@@ -26,6 +27,8 @@ struct PushRule {
   int shift = 1;      ///< a
   float ahead = 0;    ///< γ − 1; 0: this node has no progress to push, it only takes the server's value over
   bool keeps = true;  ///< this node keeps b, since it may push later
+  /// No other node pushes. So y − V is all this node's progress, also where b is not known.
+  bool alone = false;
 };
 
 /// `workers`: the number of nodes that push, this node included. `least_shift`: the lowest `shift` allowed.
@@ -46,6 +49,14 @@ class PushState {
   /// the value at begin(), and `ahead` as there. So the rest of the progress is pushed later, and the fragment stays as
   /// it is.
   [[nodiscard]] bool count_part(const Device& device, std::size_t block_count, float ahead, float share);
+  /// In place of take(), if b was not known and y − V is progress of which the server has taken only a part: b ← the
+  /// new V. So the rest is pushed later, and the fragment stays as it is. If `exact` is false, `move` does not lead to
+  /// V, and b stays unknown.
+  template <class Move>
+  [[nodiscard]] bool learn(bool exact, Move move) {
+    becomes_taken_ = becomes_taken_ && exact;
+    return move(pushed_.get(), pushed_.get());
+  }
   /// Writes the present correction plus V − y to `target`, where y is the value at begin(). `move` adds V − z to an
   /// array.
   template <class Move>
@@ -53,6 +64,9 @@ class PushState {
                           Move move);
   /// True if b is known and belongs to this count of the fragment's commits.
   [[nodiscard]] bool knows(std::uint32_t commits) const { return taken_ != nullptr && taken_commits_ == commits; }
+  /// An earlier daemon of this node has pushed, so it knew b. Others may have pushed since.
+  void lose() { lost_ = true; }
+  [[nodiscard]] bool is_lost() const { return lost_; }
   /// True if nothing but training has changed the fragment since begin().
   [[nodiscard]] bool is_undisturbed(std::uint32_t commits) const { return pushed_commits_ == commits; }
   /// The server's value is taken over. `commits`: the fragment's count of commits after that. b is known from now on if
@@ -73,6 +87,7 @@ class PushState {
   bool becomes_taken_ = false;       // z becomes b once the server's move is added to it
   Device::Floats extra_;             // z − y at begin(); null: 0
   std::uint32_t pushed_commits_ = 0;
+  bool lost_ = false;
 };
 
 template <class Move>

@@ -269,6 +269,7 @@ std::optional<PushRule> Initiator::push_rule_for(const Fragment& fragment, const
   // The server may see more workers than this one does.
   const std::size_t workers = std::max<std::size_t>(data_.neighbours.trainers() + 1, server->info.trainers);
   PushRule rule = push_rule(workers, fragment.budget.own_shift());
+  rule.alone = workers == 1 && !fragment.push.is_lost();
   // At first this node does not know which part of its values is progress. It pushes all of them, and the server moves
   // with twice the weight.
   if (!fragment.push.knows(fragment.buffers.parts().commits))
@@ -627,8 +628,12 @@ void Initiator::remember(std::uint32_t f, const OwnHalves& halves) {
   Fragment& fragment = data_.fragments[f];
   fragment.own_halves = halves;
   for (const OwnHalf& half : halves) {
-    // The earlier daemon did not commit this exchange: it was under way when that daemon died, or was turned down.
-    if (half.counter != 0 && !half.taken(fragment.buffers.parts().commits)) data_.book.give_up(half.counter);
+    if (half.counter == 0) continue;
+    if (half.taken(fragment.buffers.parts().commits)) {
+      fragment.push.lose();
+    } else {  // it was under way when the earlier daemon died, or was turned down
+      data_.book.give_up(half.counter);
+    }
   }
 }
 

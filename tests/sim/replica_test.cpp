@@ -315,6 +315,49 @@ TEST_CASE("what workers learn last counts in the servers' final model at least a
   }
 }
 
+TEST_CASE("a server has all that a lone worker has learned before it pushed first") {
+  const Codec codec = GENERATE(Codec::f32, Codec::q8);
+  CAPTURE(codec_name(codec));
+  WorldOptions options{.nodes = 2, .fragments = 4, .keepers = 1};
+  options.replica.codec = codec;
+  options.replica.period_us = 500'000;
+  options.replica.partners.policy = gossip::PartnerPolicy::owner;
+  World world(options);
+  const std::vector<double> learned = world.cluster.whole(0);
+  world.run_for(30 * us_per_s);
+  for (std::size_t i = 0; i < options.nodes; ++i) {
+    const std::vector<double> after = world.cluster.whole(i);
+    CAPTURE(i);
+    for (std::size_t e = 0; e < after.size(); ++e)
+      REQUIRE(std::fabs(after[e] - learned[e]) < (codec == Codec::f32 ? 1e-5 : 0.02));
+  }
+}
+
+TEST_CASE("a worker that finds itself alone after its daemon's death does not undo what others have pushed") {
+  WorldOptions options{.nodes = 3, .fragments = 4, .keepers = 1};
+  options.replica.codec = Codec::f32;
+  options.replica.partners.policy = gossip::PartnerPolicy::owner;
+  World world(options);
+  world.run_for(20 * us_per_s);
+  const double begun = world.cluster.whole(2)[7];
+  world.cluster.kill_daemon(0);
+  world.cluster.node(1).client.train = [learned = false](std::span<float> model) mutable {
+    if (!std::exchange(learned, true))
+      for (float& value : model)
+        value += 0.1F;
+    return std::uint64_t{1};
+  };
+  world.run_for(20 * us_per_s);
+  const double pushed = world.cluster.whole(2)[7] - begun;
+  REQUIRE(pushed > 0.04);
+  world.kill(1);
+  world.run_for(5 * us_per_s);
+  world.cluster.start_daemon(0, false);
+  world.cluster.link_all();
+  world.run_for(20 * us_per_s);
+  CHECK(world.cluster.whole(2)[7] - begun > 0.45 * pushed);
+}
+
 TEST_CASE("who keeps the job in gossip follows it, and takes nothing from what is learned") {
   const std::size_t trainers = GENERATE(1, 3);
   // Trainers that average by themselves hold one model. They exchange nothing with each other, and give to followers.

@@ -429,6 +429,22 @@ TEST_CASE("a worker that has only followed meanwhile pushes all that it trains n
   CHECK(mean_of(server.whole()) - before == Approx(1e-3).epsilon(0.01));
 }
 
+TEST_CASE("what a worker pushes first arrives whole if it is alone", "[exchange]") {
+  constexpr std::size_t blocks = 2;
+  const Codec codec = GENERATE(Codec::f32, Codec::q8);
+  CAPTURE(codec_name(codec));
+  auto [random, begin, server, worker] = AlikePair(blocks, 16);
+  PushRule rule = push_rule(1);
+  rule.alone = true;
+  const double before = mean_of(server.whole());
+  worker.train(std::vector<float>(begin.size(), 1e-3F));
+  CHECK_FALSE(push_to(server, worker, codec, rule, random.next()).took_all);
+  CHECK(mean_of(worker.whole()) - before == Approx(1e-3).epsilon(0.01));
+  CHECK(push_to(server, worker, codec, rule, random.next()).took_all);
+  CHECK(mean_of(server.whole()) - before == Approx(1e-3).epsilon(0.01));
+  CHECK(mean_of(worker.whole()) - before == Approx(1e-3).epsilon(0.01));
+}
+
 TEST_CASE("blocks that were out of range in the first push have still to be pushed", "[exchange]") {
   constexpr std::size_t blocks = 4;
   auto [random, begin, server, worker] = AlikePair(blocks, 17);

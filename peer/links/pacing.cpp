@@ -18,7 +18,8 @@ constexpr TimeUs draining_most_us = 500 * us_per_ms;
 
 bool Pacing::open() const {
   if (!enabled_) return true;
-  return parts_.size() < most_under_way && under_way_bytes() < window_bytes() + held_;
+  return parts_.size() < most_under_way &&
+         under_way_bytes() < std::min<std::uint64_t>(window_bytes() + held_, most_window_bytes);
 }
 
 void Pacing::held_behind_loss(std::uint64_t bytes, TimeUs now) {

@@ -30,7 +30,8 @@ void RateEstimate::observe(const Progress& progress, bool filling, std::size_t w
 void RateEstimate::observe_mean(const Progress& progress) {
   const TimeUs at = progress.arrived_at();
   const TimeUs since = std::exchange(span_at_, progress.last.limited ? 0 : at);
-  if (span_us_ >= rate_span_us && at >= settled_at_) {
+  const bool settles = at < settled_at_ && settled_at_ - at <= rate_settling_us;  // the clock may have gone back
+  if (span_us_ >= rate_span_us && !settles) {
     now_ = std::max(now_, span_bytes_ / static_cast<double>(span_us_) * us_per_s);
     span_us_ = 0;
     span_bytes_ = 0;

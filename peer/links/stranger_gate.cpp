@@ -5,7 +5,6 @@
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
-#include <algorithm>
 #include <array>
 #include <initializer_list>
 #include <optional>
@@ -46,13 +45,16 @@ void filter(int descriptor, std::span<sock_filter> code) {
 /// TCP's number of the first byte that the other end sends, from the headers of its SYN.
 std::optional<std::uint32_t> first_sequence(std::span<const std::uint8_t> syn) {
   constexpr std::size_t header_v6 = 40;
+  constexpr std::size_t next_header_at = 6;
   std::size_t at = std::size_t{4} * (syn[0] & 0xf);
   if (syn[0] >> 4 == 6) {
-    std::uint8_t kind = syn[6];
+    std::uint8_t kind = syn[next_header_at];
     at = header_v6;
     // Extensions may stand before TCP's header, each of eight bytes and as many more times eight as it says.
-    for (const auto is_extension = {IPPROTO_HOPOPTS, IPPROTO_ROUTING, IPPROTO_DSTOPTS};
-         std::ranges::find(is_extension, kind) != is_extension.end() && at + 2 <= syn.size();) {
+    const auto is_extension = [&] {
+      return kind == IPPROTO_HOPOPTS || kind == IPPROTO_ROUTING || kind == IPPROTO_DSTOPTS;
+    };
+    while (is_extension() && at + 2 <= syn.size()) {
       kind = syn[at];
       at += std::size_t{8} * (syn[at + 1] + 1U);
     }

@@ -4,6 +4,7 @@ plain SGD and Adam (Kingma & Ba 2015, algorithm 1)."""
 import numpy as np
 
 import digits
+from gossamer._drift import DriftCorrection
 
 images, labels, test_images, test_labels = digits.load()
 HIDDEN = 48
@@ -33,7 +34,7 @@ class Replica:
     def train(self, batch):
         """One step on the images with these indices. Returns their number."""
         if self.drift:
-            self.drift.take()
+            self.drift.before_step()
         inputs = images[batch].astype(np.float64)
         hidden, error = outputs(self.weights, inputs)
         error[np.arange(len(batch)), labels[batch]] -= 1
@@ -47,7 +48,7 @@ class Replica:
             else:
                 self.step_of_adam(name, gradient)
         if self.drift:
-            self.drift.step()
+            self.drift.after_step()
         return len(batch)
 
     def step_of_adam(self, name, gradient):
@@ -66,32 +67,24 @@ class Replica:
         self.weights[name] -= self.rate * mean / (1 - 0.9**self.steps) / (length + 1e-8)
 
 
-class Drift:
-    """What gossamer.torch does in the C library's place: sdk/python/gossamer/_torch_drift.py says why."""
-
-    SHARE, FADES, REMEMBERS = 0.2, 0.01, 0.98
+class Drift(DriftCorrection):
+    """As attach() corrects it, where corrections come between two steps, and models are exchanged in float32."""
 
     def __init__(self, weights):
-        self.weights = weights
-        self.before = {name: w.astype(np.float32) for name, w in weights.items()}
-        self.sums = {name: np.zeros_like(w) for name, w in weights.items()}
-        self.steps = self.corrections = 0
+        self.weights = list(weights.values())
+        super().__init__(self.weights, np)
 
-    def step(self):
-        self.steps += 1
-        for name, w in self.weights.items():
-            w += self.SHARE * self.corrections / self.steps * self.sums[name]
-            self.before[name] = w.astype(np.float32)
+    def after_step(self):
+        self.step(self.weights)
+        self.hold(self.in_float32())
 
-    def take(self):
-        """Before a step: corrections may have come since the last one."""
-        change = {name: w.astype(np.float32) - self.before[name] for name, w in self.weights.items()}
-        if self.steps == 0 or not any(c.any() for c in change.values()):
-            return
-        for name, total in self.sums.items():
-            total += change[name] - self.FADES * total
-        self.steps *= self.REMEMBERS
-        self.corrections = self.REMEMBERS * self.corrections + 1
+    def before_step(self):
+        now = self.in_float32()
+        if any((then != one).any() for then, one in zip(self._before, now)):
+            self.take(now)
+
+    def in_float32(self):
+        return [w.astype(np.float32) for w in self.weights]
 
 
 def outputs(model, inputs):

@@ -1,5 +1,6 @@
 """gossamer.jax.attach() with a fake daemon. Skipped, and saying so, without JAX."""
 
+import contextlib
 import os
 import socket
 import subprocess
@@ -18,6 +19,7 @@ except ImportError as error:
     sys.exit(77)  # CTest: skipped
 
 import gossamer.jax as gossamer
+import skewed
 from contract_daemon import JOINING, NOWHERE, RUNNING, STATE, ContractDaemon, eventually
 
 
@@ -93,8 +95,10 @@ class Training(unittest.TestCase):
                 run.step(params)
 
     def test_a_program_that_drops_what_step_returns_is_told(self):
-        def warned(keeps):
-            with ContractDaemon() as daemon, gossamer.attach({"w": jnp.zeros(64)}, job="test", socket=daemon.path) as run:
+        def warned(keeps, **options):
+            with ContractDaemon() as daemon, gossamer.attach(
+                {"w": jnp.zeros(64)}, job="test", socket=daemon.path, **options
+            ) as run:
                 client = daemon.client()
                 params = run.params
                 with warnings.catch_warnings(record=True) as caught:
@@ -107,9 +111,10 @@ class Training(unittest.TestCase):
                         params = returned if keeps else params
             return [str(one.message) for one in caught]
 
-        self.assertEqual(warned(True), [])
-        (message,) = warned(False)
-        self.assertIn("has none of the corrections of the job 'test'", message)
+        for correct_drift in (False, True):
+            self.assertEqual(warned(True, correct_drift=correct_drift), [])
+            (message,) = warned(False, correct_drift=correct_drift)
+            self.assertIn("has none of the corrections of the job 'test'", message)
 
     def test_a_publication_alone_changes_nothing(self):
         params = model()
@@ -160,6 +165,38 @@ class Training(unittest.TestCase):
             expected[256:512] += 1
             np.testing.assert_array_equal(np.concatenate(params), expected)
             self.assertEqual(client.publication(256, fragment=1), list(expected[256:512]))
+
+
+class DriftCorrection(unittest.TestCase):
+    def test_nodes_that_see_different_data_come_to_the_optimum_of_all(self):
+        @contextlib.contextmanager
+        def node(inputs, outputs, options):
+            params = {"w": jnp.zeros((skewed.INPUTS, 1)), "steps": jnp.zeros((), jnp.int32)}
+
+            @jax.jit
+            def trained(params):
+                gradient = jax.grad(lambda w: ((inputs @ w - outputs) ** 2).mean())(params["w"])
+                return {"w": params["w"] - skewed.RATE * gradient, "steps": params["steps"] + 1}
+
+            def step():
+                nonlocal params
+                params = run.step(trained(params))
+
+            with gossamer.attach(params, **options) as run:
+                yield step
+
+        skewed.check(self, node)
+
+    def test_small_types_are_refused(self):
+        with self.assertRaisesRegex(gossamer.GossamerError, "correct_drift adds too little .*bfloat16.*dense.bias"):
+            alone(model(), correct_drift=True)
+
+    def test_whoever_does_not_has_another_layout(self):
+        layouts = set()
+        for correct_drift in (False, True):
+            with alone([jnp.zeros(3)], correct_drift=correct_drift) as run:
+                layouts.add(run.info().layout_hash)
+        self.assertEqual(len(layouts), 2)
 
 
 class OnADevice(unittest.TestCase):

@@ -1,5 +1,6 @@
 """gossamer.keras.GossamerCallback with a fake daemon. Skipped, and saying so, without Keras and one of its backends."""
 
+import contextlib
 import os
 import sys
 import threading
@@ -24,6 +25,7 @@ else:
 import numpy as np
 
 import gossamer.keras as gossamer
+import skewed
 from contract_daemon import JOINING, NOWHERE, RUNNING, STATE, ContractDaemon, eventually
 
 ELEMENTS = 3 * 4 + 4 + 4 * 4 + 4 * 2 + 2
@@ -132,6 +134,38 @@ class Training(unittest.TestCase):
         for _ in range(2):  # the second fit continues the clock of the first
             fit(model, [keras.callbacks.LambdaCallback(on_epoch_end=lambda *_: clocks.append(ours.run.clock)), ours])
         self.assertEqual(clocks, [32, 64])
+
+
+class DriftCorrection(unittest.TestCase):
+    def test_nodes_that_see_different_data_come_to_the_optimum_of_all(self):
+        @contextlib.contextmanager
+        def node(inputs, outputs, options):
+            dense = keras.layers.Dense(1, use_bias=False, kernel_initializer="zeros")
+            model = keras.Sequential([keras.Input((skewed.INPUTS,)), dense])
+            model.compile(keras.optimizers.SGD(skewed.RATE), "mse")
+            ours = gossamer.GossamerCallback(samples_per_step=len(inputs), **options)
+            ours.set_model(model)
+            ours.on_train_begin()
+
+            def step():
+                model.train_on_batch(inputs, outputs)
+                ours.on_epoch_begin(0)
+                ours.on_train_batch_end(0)
+
+            yield step
+            ours.on_train_end()
+
+        skewed.check(self, node)
+
+    def test_in_fit(self):
+        model = a_model()
+        before = np.array(model.get_weights()[0])
+        with ContractDaemon() as daemon:
+            ours = gossamer.GossamerCallback(job="test", socket=daemon.path, correct_drift=True)
+            due = AtBatch({1: lambda: daemon.client().make_due([0.25] * ELEMENTS)})
+            fit(model, [due, ours], batches=3)
+        # One correction in two steps, of which 0.98 count, and then one more.
+        np.testing.assert_allclose(model.get_weights()[0], before + 0.25 * (1 + 0.2 / 2.96), rtol=1e-5)
 
 
 class Refusals(unittest.TestCase):

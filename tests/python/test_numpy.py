@@ -1,7 +1,9 @@
 """gossamer.attach() with NumPy arrays and a fake daemon."""
 
+import contextlib
 import copy
 import gc
+import math
 import mmap
 import os
 import pickle
@@ -20,8 +22,10 @@ import weakref
 import numpy as np
 
 import gossamer
+import skewed
 from contract_daemon import (BAD_LAYOUT, CLOCK_BASE, GLOBAL_CLOCK, JOB_BUSY, JOINING, NOT_PERMITTED, NOWHERE, RUNNING, STATE, ContractDaemon,
                              eventually)
+from gossamer import _drift, _library
 
 
 def alone(arrays, **options):
@@ -403,6 +407,107 @@ class Training(unittest.TestCase):
                     gossamer.attach([np.zeros(3, np.float32)], job="test")
             finally:
                 del os.environ["GOSSAMER_SOCKET"]
+
+
+class DriftCorrection(unittest.TestCase):
+    """Steps leave out what corrections lead back again and again."""
+
+    def added(self, correction=1.0, **changed):
+        """What the next step adds, after a correction in a step during which the run was as `changed` says."""
+        weights = [np.zeros(1, np.float32)]
+        drift = _drift.DriftCorrection(weights, np)
+        info = _library.Info(state=gossamer.State.RUNNING.value, fragments=1, attachments=1)
+        for name, value in changed.items():
+            setattr(info, name, value)
+        drift.follow(info)
+        drift.step(weights)
+        drift.hold(weights)
+        weights[0] += correction
+        info = _library.Info(state=gossamer.State.RUNNING.value, fragments=1, attachments=1, corrections=1)
+        drift.take(weights, drift.corrections_since(info))
+        weights[0][:] = 0
+        drift.step(weights)
+        return float(weights[0][0])
+
+    def test_only_what_exchanges_with_equals_correct_counts(self):
+        self.assertAlmostEqual(self.added(), 0.2 / 1.98)
+        for changed in (
+            {"state": gossamer.State.JOINING.value},
+            {"attachments": 0},
+            {"method": 1, "average_steps": 1},
+            {"method": 2},
+            {"outer_momentum": 0.7},
+        ):
+            with self.subTest(**changed):
+                self.assertEqual(self.added(**changed), 0.0)
+
+    def test_a_run_that_takes_part_no_more_forgets(self):
+        weights = [np.zeros(1, np.float32)]
+        drift = _drift.DriftCorrection(weights, np)
+        running = _library.Info(state=gossamer.State.RUNNING.value)
+        drift.follow(running)
+        drift.step(weights)
+        drift.hold(weights)
+        weights[0] += 1
+        drift.take(weights)
+        drift.follow(_library.Info(state=gossamer.State.DETACHED.value))
+        drift.follow(running)
+        self.assertFalse(drift.step(weights))
+        drift.hold(weights)
+        weights[0] += 1
+        drift.take(weights)
+        self.assertTrue(drift.step(weights))
+        self.assertAlmostEqual(float(weights[0][0]), 2 + 0.2 / 1.98, places=5)
+
+    def test_exact_means_of_models_count(self):
+        weights = [np.zeros(1, np.float32)]
+        drift = _drift.DriftCorrection(weights, np)
+        info = _library.Info(state=gossamer.State.RUNNING.value, fragments=1, method=1, average_steps=8)
+        for _ in range(8):
+            drift.follow(info)
+            drift.step(weights)
+            drift.hold(weights)
+        self.assertEqual(float(weights[0][0]), 0.0)
+        weights[0] += 1
+        drift.take(weights)
+        drift.step(weights)
+        self.assertAlmostEqual(float(weights[0][0]), 1 + 0.2 / (8 * 0.98 + 1), places=6)
+
+    def test_what_is_not_finite_is_not_kept(self):
+        for correction in (math.nan, math.inf):
+            self.assertEqual(self.added(correction), 0.0)
+
+    def test_nodes_that_see_different_data_come_to_the_optimum_of_all(self):
+        @contextlib.contextmanager
+        def node(inputs, outputs, options):
+            model = {"w": np.zeros((skewed.INPUTS, 1), np.float32)}
+
+            def step():
+                gradient = inputs.T @ (inputs @ model["w"] - outputs) * 2 / len(inputs)
+                model["w"] = model["w"] - skewed.RATE * gradient  # an array that is made anew is followed
+                run.step()
+
+            with gossamer.attach(model, **options) as run:
+                yield step
+
+        skewed.check(self, node)
+
+    def test_integers_and_buffers_are_left_alone(self):
+        model = {"w": np.zeros(2, np.float32), "mean": np.zeros(2, np.float32), "steps": np.zeros(1, np.int64)}
+        roles = {"mean": "buffer", "steps": "local"}
+        with ContractDaemon() as daemon, gossamer.attach(
+            model, job="test", socket=daemon.path, roles=roles, correct_drift=True
+        ) as run:
+            daemon.client().make_due([1.0] * 4)
+            run.step()
+            run.step()
+        np.testing.assert_allclose(model["w"], 1 + 0.2 / 1.98, rtol=1e-6)
+        np.testing.assert_array_equal(model["mean"], 1)
+        np.testing.assert_array_equal(model["steps"], 0)
+
+    def test_a_part_of_a_model_is_refused(self):
+        with self.assertRaisesRegex(gossamer.GossamerError, "correct_drift is for a model that one process holds"):
+            alone([np.zeros(2, np.float32)], part=(0, 2), replica="r", correct_drift=True)
 
 
 class Arrays(unittest.TestCase):

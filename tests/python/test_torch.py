@@ -1,5 +1,6 @@
 """gossamer.torch.attach() with a fake daemon. Skipped, and saying so, without PyTorch."""
 
+import contextlib
 import copy
 import gc
 import itertools
@@ -22,8 +23,8 @@ except ImportError as error:
 import numpy
 
 import gossamer.torch as gossamer
+import skewed
 from contract_daemon import GLOBAL_CLOCK, NOWHERE, ContractDaemon
-from gossamer import _library, _torch_drift
 from gossamer._run import _open_runs
 from gossamer._torch_experts import _options_of, _tokens_in, experts_of
 from gossamer._torch_partition import linear_partition
@@ -772,48 +773,22 @@ class DriftCorrection(unittest.TestCase):
         with self.assertRaisesRegex(gossamer.GossamerError, "correct_drift adds too little .*bfloat16.*masters="):
             alone(torch.nn.Linear(3, 2).bfloat16(), correct_drift=True)
 
-    def added(self, correction=1.0, **changed):
-        """What the next step adds, after a correction in a step during which the run was as `changed` says."""
-        drift = _torch_drift.DriftCorrection({"weight": torch.zeros(1)})
-        weight = torch.zeros(1)
-        info = _library.Info(state=_torch_drift.State.RUNNING.value, fragments=1, attachments=1)
-        for name, value in changed.items():
-            setattr(info, name, value)
-        drift.step([weight], info, True)
-        weight += correction
-        info = _library.Info(state=_torch_drift.State.RUNNING.value, fragments=1, attachments=1, corrections=1)
-        drift.take([weight], info)
-        weight.zero_()
-        drift.step([weight], info, True)
-        return float(weight)
+    def test_nodes_that_see_different_data_come_to_the_optimum_of_all(self):
+        @contextlib.contextmanager
+        def node(inputs, outputs, options):
+            net = torch.nn.Linear(skewed.INPUTS, 1, bias=False)
+            torch.nn.init.zeros_(net.weight)
+            optimizer = torch.optim.SGD(net.parameters(), lr=skewed.RATE)
 
-    def test_only_what_exchanges_with_equals_correct_counts(self):
-        self.assertAlmostEqual(self.added(), 0.2 / 1.98)
-        for changed in (
-            {"state": _torch_drift.State.JOINING.value},
-            {"attachments": 0},
-            {"method": 1, "average_steps": 1},
-            {"method": 2},
-            {"outer_momentum": 0.7},
-        ):
-            with self.subTest(**changed):
-                self.assertEqual(self.added(**changed), 0.0)
+            def step():
+                optimizer.zero_grad()
+                torch.nn.functional.mse_loss(net(torch.tensor(inputs)), torch.tensor(outputs)).backward()
+                optimizer.step()
 
-    def test_exact_means_of_models_count(self):
-        drift = _torch_drift.DriftCorrection({"weight": torch.zeros(1)})
-        info = _library.Info(state=_torch_drift.State.RUNNING.value, fragments=1, method=1, average_steps=8)
-        weight = torch.zeros(1)
-        for _ in range(8):
-            drift.step([weight], info, True)
-        self.assertEqual(float(weight), 0.0)
-        weight += 1
-        drift.take_mean([weight])
-        drift.step([weight], info, True)
-        self.assertAlmostEqual(float(weight), 1 + 0.2 / (8 * 0.98 + 1), places=6)
+            with gossamer.attach(net, optimizer, **options):
+                yield step
 
-    def test_what_is_not_finite_is_not_kept(self):
-        for correction in (math.nan, math.inf):
-            self.assertEqual(self.added(correction), 0.0)
+        skewed.check(self, node)
 
 
 class Bfloat16(unittest.TestCase):

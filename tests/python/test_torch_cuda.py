@@ -292,6 +292,25 @@ class WithAFakeGpu(CudaTest):
             run.wait()
             self.assertEqual(net.bias.tolist(), [3.0, 3.0])
 
+    def test_the_drift_is_corrected_there(self):
+        net = self.on_gpu(model())
+        before = [p.detach().clone() for p in net.parameters()]
+        with ContractDaemon(gpu=True) as daemon, gossamer.attach(
+            net, job="test", socket=daemon.path, correct_drift=True
+        ) as run:
+            take = run._drift.take
+
+            def after_the_pass(*arguments):  # the stream would order it so
+                self.gpu.synchronize()
+                take(*arguments)
+
+            with mock.patch.object(run._drift, "take", after_the_pass):
+                daemon.client().make_due([0.5] * ELEMENTS)
+                run.step()
+            run.step()
+        for now, then in zip(net.parameters(), before):
+            torch.testing.assert_close(now.detach(), then + 0.5 * (1 + 0.2 / 1.98))
+
     def test_a_model_that_is_not_all_there_is_refused_by_name(self):
         net = model()
         tensors = [net[0].weight.detach()]

@@ -29,6 +29,7 @@ class AttachOptions(_Required, total=False):
     part: Optional[Tuple[int, int]]
     replica: Optional[str]
     slices: Optional[Mapping[str, Tuple[Sequence[int], Sequence[int]]]]
+    correct_drift: bool
 
 
 def check_options(options: AttachOptions) -> None:

@@ -26,6 +26,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
 
 from . import _library
+from ._drift import MARK, DriftCorrection, averages_models
 from ._events import LOOK_INTERVAL_S, Event, EventKind, events_between
 from ._library import GossamerError, GossamerWarning
 from ._options import AttachOptions, check_options
@@ -259,6 +260,19 @@ def _c_options(options: AttachOptions) -> _library.Options:
     if part is not None and result.part >= result.parts:
         raise _bad_argument(f"part must be an index below the number of parts, not {part!r}")
     return result
+
+
+def _with_drift_corrected(tensors: Sequence[TensorSpec], options: AttachOptions) -> List[TensorSpec]:
+    """The layout of a run that corrects its drift."""
+    if options.get("part") is not None:
+        raise _bad_argument("correct_drift is for a model that one process holds")
+    for spec in tensors:
+        if spec.role == "param" and spec.dtype == _library.BF16:
+            raise _bad_argument(
+                f"correct_drift adds too little at each step for bfloat16 ('{spec.name}'): train float32 parameters, or give "
+                "the optimizer's float32 copies (PyTorch: masters=)"
+            )
+    return [*tensors, TensorSpec(MARK, _library.F32, "local", (0,), 0, None)]
 
 
 def slices_of(options: AttachOptions, names: Iterable[str]) -> Dict[str, Tuple[Sequence[int], Sequence[int]]]:
@@ -624,6 +638,8 @@ class Run(Shared):
         """`cuda_stream` is a pointer to the stream that trains, for tensors in GPU memory."""
         super().__init__()
         c_options = _c_options(options)
+        if options.get("correct_drift", False):
+            tensors = _with_drift_corrected(tensors, options)
         if cuda_stream is not None:
             c_options.device, c_options.stream = _library.CUDA, cuda_stream or None
         self._lib = _library.Calls()
@@ -649,6 +665,7 @@ class Run(Shared):
         self._handle = ctypes.c_void_p()
         self._c_count = self._lib.gossamer_count_step
         self._transfer = transfer
+        self._drift: Optional[DriftCorrection] = None
         self._job = options["job"]
         self._place = (self._pid, self._job, _socket_path(options))
         self._layout = [
@@ -669,6 +686,8 @@ class Run(Shared):
         self._finalizer = weakref.finalize(self, _close, self._lib, self._handle, self._owners, transfer)
         with self._closed_unless_done():
             self._open(tensors, c_options)
+            if options.get("correct_drift", False):
+                self._drift = self._drift_correction()
             self._on_event: Optional[Callable[[Event], None]] = None
             self._seen = self.info()  # the run's state when it was last looked for events
             self.on_event = options.get("on_event")
@@ -709,10 +728,12 @@ class Run(Shared):
                 self._look_whether_still(samples)
         if self._overwriting is not None and not self.closed:
             self._look_whether_overwritten(samples)
+        if self._drift is not None and not self.closed:
+            self._correct_drift(self._drift, samples > 0)
         status = self._c_count(self._handle, samples)
         if status == _library.DUE:
             self._follow_tensors()
-            status = self._lib.gossamer_serve_due(self._handle)
+            status = self._serve_due()
         if status != _library.OK:
             self._report(status)
         elif self._transfer is not None:
@@ -726,6 +747,34 @@ class Run(Shared):
 
     def _follow_tensors(self) -> None:
         """Called if the step is about to read the tensors, and write them: they may have moved."""
+
+    def _serve_due(self) -> int:
+        if self._drift is not None:
+            self._drift.hold(self._parameters())
+        status: int = self._lib.gossamer_serve_due(self._handle)
+        if self._drift is not None:
+            self._drift.take(self._parameters(), self._drift.corrections_since(self._c_info()))
+        return status
+
+    def _correct_drift(self, drift: DriftCorrection, trained: bool) -> None:
+        info = self._c_info()
+        drift.follow(info)
+        values = self._parameters()
+        if drift.step(values, trained):
+            self._set_parameters(values)
+        if averages_models(info):  # the mean will be in the place of these
+            drift.hold(values)
+
+    def _drift_correction(self) -> DriftCorrection:
+        """Of the parameters, in the arithmetic of the framework."""
+        raise NotImplementedError
+
+    def _parameters(self) -> List[Any]:
+        """The present values of the parameters, in arrays of the framework."""
+        raise NotImplementedError
+
+    def _set_parameters(self, values: List[Any]) -> None:
+        """These were changed, in place where that is possible."""
 
     def _trained_places(self) -> List[Tuple[int, int]]:
         return [(pointer, size) for pointer, size in zip(self._pointers, self._trained_bytes) if pointer and size]

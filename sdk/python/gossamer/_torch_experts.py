@@ -112,6 +112,7 @@ def _options_of(expert: Expert, options: AttachOptions) -> AttachOptions:
     own["settings"] = {"weights": "samples", **settings}
     named = {expert.name_of(name): role for name, role in (options.get("roles") or {}).items()}
     own["roles"] = {name: role for name, role in named.items() if name is not None}
+    own.pop("correct_drift", None)  # corrections by weights have no sum of 0
     return own
 
 

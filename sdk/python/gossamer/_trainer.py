@@ -32,7 +32,6 @@ class TrainerRun:
         *,
         samples_per_step: Optional[int] = None,
         share_second_moments: bool = False,
-        correct_drift: bool = False,
         **options: Unpack[AttachOptions],
     ):
         super().__init__()
@@ -42,7 +41,6 @@ class TrainerRun:
         self._samples_per_step = None if samples_per_step is None else check_samples_per_step(samples_per_step)
         self._options = options
         self._share_second_moments = share_second_moments
-        self._correct_drift = correct_drift
 
     def _open_run(
         self,
@@ -71,7 +69,6 @@ class TrainerRun:
             optimizers[0] if len(optimizers) == 1 else None,
             samples_per_step=samples,
             share_second_moments=self._share_second_moments,
-            correct_drift=self._correct_drift,
             **options,
         )
         _trainer_runs[self.run] = threading.get_ident()

@@ -29,6 +29,7 @@ import jax
 import numpy as np
 
 from . import _library
+from ._drift import DriftCorrection, add_each
 from ._events import Event, EventKind
 from ._library import GossamerError, GossamerWarning, version
 from ._options import AttachOptions
@@ -151,6 +152,7 @@ def _added(value: jax.Array, difference: jax.Array, first: int) -> jax.Array:
 # These are dispatched like the program's own computations, after those that make the values.
 _slice: Any = jax.jit(_sliced, static_argnames="size")
 _add: Any = jax.jit(_added)
+_add_each: Any = jax.jit(add_each)
 
 
 class _Piece(NamedTuple):
@@ -337,15 +339,14 @@ class _HostCopies(HostCopies):
             piece = np.asarray(jax.lax.dynamic_slice(value.reshape(-1), (first,), (count,)))
         host[first : first + count] = piece
 
-    def take_changes(self) -> bool:
-        """Replaces the arrays of leaves that have changed. Returns whether there were any."""
+    def take_changes(self) -> None:
+        """Replaces the arrays of leaves that have changed."""
         changed = self.taken_changes()
         differences, self._differences = self._differences, []
         for tensor, pieces in changed.items():
             self.values[tensor] = self._changed_array(tensor, pieces)
         for piece, difference in differences:
             self.values[piece.tensor] = _add(self.values[piece.tensor], difference, piece.first)
-        return bool(changed or differences)
 
     def _changed_array(self, tensor: int, pieces: List[Tuple[int, int]]) -> jax.Array:
         value, leaf = self.values[tensor], self._leaves[tensor]
@@ -384,6 +385,9 @@ class JaxRun(Run):
         self._leaves = [_leaf(name, value, role) for (name, value), role in zip(named.items(), role_list)]
         self._copies = _HostCopies(self._leaves, list(named.values()))
         specs = [_spec(leaf, role) for leaf, role in zip(self._leaves, role_list)]
+        self._trained = [index for index, role in enumerate(role_list) if role == "param"]
+        if options.get("correct_drift", False) and not all(value.is_fully_addressable for value in self._parameters()):
+            raise GossamerError("GOSSAMER_BAD_ARGUMENT", "correct_drift is for a model that one process holds")
         super().__init__(specs, options, self._copies)
         with self._closed_unless_done():
             sizes = [0 if leaf.host is None else leaf.host.size for leaf in self._leaves]
@@ -426,17 +430,35 @@ class JaxRun(Run):
                     "attach again",
                 )
         self._count_same(trained, samples)
-        self._look_whether_used(values)
-        self._copies.values = values
-        changed = self._copies.take_changes()  # changes from wait(), which nobody has asked for yet
+        if self._drift is None:
+            self._look_whether_used(values)
+        self._copies.values = list(values)
+        self._copies.take_changes()  # changes from wait(), which nobody has asked for yet
         self._copies.may_wait = False
         try:
             super().step(samples)
         finally:
             self._copies.may_wait, self._copies.put_off = True, False
-        changed = self._copies.take_changes() or changed
+        self._copies.take_changes()
         self._snapshots.end_step(self._copies.values)
+        changed = any(value is not given for value, given in zip(self._copies.values, values))
         return self.params if changed else params
+
+    def _drift_correction(self) -> DriftCorrection:
+        return DriftCorrection(self._parameters(), jax.numpy, _add_each)
+
+    def _correct_drift(self, drift: DriftCorrection, trained: bool) -> None:
+        super()._correct_drift(drift, trained)
+        # Only now, because training alone may undo more than the corrections that a corrected drift leaves.
+        self._look_whether_used(self._copies.values)
+
+    def _parameters(self) -> List[Any]:
+        self._copies.take_changes()
+        return [self._copies.values[index] for index in self._trained]
+
+    def _set_parameters(self, values: List[Any]) -> None:
+        for index, value in zip(self._trained, values):
+            self._copies.values[index] = value
 
     def _look_whether_used(self, values: List[Any]) -> None:
         """Warns if the values that are given do not have the corrections that step() returned with the former ones. Training

@@ -16,6 +16,7 @@ import keras
 import numpy as np
 
 from . import _library
+from ._drift import DriftCorrection
 from ._events import Event, EventKind
 from ._library import GossamerError, GossamerWarning, version
 from ._options import AttachOptions, check_options
@@ -77,21 +78,21 @@ class _HostCopies(HostCopies):
 
     def __init__(self, variables: Callable[[], List[Any]], specs: List[TensorSpec]):
         super().__init__()
-        self._variables = variables
+        self.variables = variables
         self._specs = specs
 
     def load(self, tensor: int, first: int, count: int) -> None:
         if self.is_ahead(tensor, first, count):
             return
         host = self._specs[tensor].owner
-        value = self._variables()[tensor].value
+        value = self.variables()[tensor].value
         if count < host.size:  # so that only a part is copied to the host
             value = keras.ops.reshape(value, (-1,))[first : first + count]
         host[first : first + count] = keras.ops.convert_to_numpy(value).reshape(-1)
 
     def assign_changes(self) -> None:
         changed = self.taken_changes()
-        variables = self._variables() if changed else []
+        variables = self.variables() if changed else []
         for tensor, pieces in changed.items():
             host, variable = self._specs[tensor].owner, variables[tensor]
             value = np.array(keras.ops.convert_to_numpy(variable.value)).reshape(-1)
@@ -106,6 +107,7 @@ class _KerasRun(Run):
     def __init__(self, variables: List[Any], specs: List[TensorSpec], options: AttachOptions, copies: _HostCopies):
         self._variables = variables
         self._copies = copies
+        self._trained = [index for index, spec in enumerate(specs) if spec.role == "param"]
         super().__init__(specs, options, copies)
 
     def wait(self, timeout_s: Optional[float] = None) -> bool:
@@ -125,6 +127,20 @@ class _KerasRun(Run):
         """The variables get what the call has changed."""
         yield
         self._copies.assign_changes()
+
+    def _drift_correction(self) -> DriftCorrection:
+        return DriftCorrection(self._parameters(), keras.ops)
+
+    def _parameters(self) -> List[Any]:
+        self._copies.assign_changes()
+        variables = self._copies.variables()
+        # Without gradients, which PyTorch would follow through the sums.
+        return [keras.ops.stop_gradient(keras.ops.convert_to_tensor(variables[index])) for index in self._trained]
+
+    def _set_parameters(self, values: List[Any]) -> None:
+        variables = self._copies.variables()
+        for index, value in zip(self._trained, values):
+            variables[index].assign(value)
 
     def _model(self) -> Set[int]:
         return {id(variable) for variable in self._variables}

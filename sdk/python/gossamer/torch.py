@@ -28,6 +28,7 @@ import torch
 import torch.distributed
 
 from . import _library, _torch_cuda, _torch_parts
+from ._drift import DriftCorrection
 from ._events import Event, EventKind
 from ._library import GossamerError, GossamerWarning, version
 from ._options import AttachOptions, check_options
@@ -38,7 +39,6 @@ from ._run import (
 from ._shared import Finish, finish_together, limit_of
 from ._torch_average import ExactAverages
 from ._torch_flat import local_part
-from ._torch_drift import MARK, DriftCorrection
 from ._torch_moments import SecondMoments
 from ._torch_partition import Partition, partition
 
@@ -209,6 +209,11 @@ class _HostCopies(Transfer):
         _copy_into_model(self._places[tensor], piece)
 
 
+def _add_each(values: List[torch.Tensor], sums: List[torch.Tensor], rate: float) -> List[torch.Tensor]:
+    torch._foreach_add_(values, sums, alpha=rate)
+    return values
+
+
 class TorchRun(Run):
     """A run of a PyTorch model."""
 
@@ -223,7 +228,6 @@ class TorchRun(Run):
         group: Optional[torch.distributed.ProcessGroup] = None,
         left_out: Container[int] = (),
         moments_of: Optional[torch.optim.Optimizer] = None,
-        correct_drift: bool = False,
     ):
         """`left_out` has the ids of tensors that belong to experts. The second moments of the optimizer `moments_of` are
         shared."""
@@ -247,22 +251,15 @@ class TorchRun(Run):
             self._places = parts.places
             options = options.copy()
             options["part"], options["replica"] = (parts.part, parts.parts), parts.replica
-        self._parameters = [place for place in self._places if place.role == "param"]
+        self._trained = [place for place in self._places if place.role == "param"]
         self._moments: Optional[SecondMoments] = None
         if moments_of is not None:
             if parts is not None:
                 raise _bad_argument("share_second_moments is for a model that one process holds")
             self._moments = SecondMoments(
-                _innermost(moments_of), [(place.name, place.holder[place.key]) for place in self._parameters]
+                _innermost(moments_of), [(place.name, place.holder[place.key]) for place in self._trained]
             )
             self._places += [_Place(name, "buffer", {"root": root}, "root") for name, root in self._moments.named]
-        self._drift: Optional[DriftCorrection] = None
-        if correct_drift:
-            if parts is not None:
-                raise _bad_argument("correct_drift is for a model that one process holds")
-            with torch.no_grad():
-                self._drift = DriftCorrection({place.name: place.tensor().detach() for place in self._parameters})
-            self._places.append(_Place(MARK, "local", {"mark": torch.empty(0)}, "mark"))
         # Indices of distributed tensors. FSDP may replace one by the whole tensor for some time.
         self._distributed = {
             index for index, place in enumerate(self._places) if _torch_parts.is_distributed(place.holder.get(place.key))
@@ -380,11 +377,9 @@ class TorchRun(Run):
         self._uncounted_steps = 0
         if samples:
             self._foreign_steps = 0
-        if self._drift is not None and not self.closed:
-            self._correct_drift(self._drift, trained=samples > 0)
         super().step(samples)
         # An action of every() may have closed it.
-        if (self._device_masters or self._moments is not None or self._drift is not None) and not self.closed:
+        if (self._device_masters or self._moments is not None) and not self.closed:
             self._follow_publications()
         for expert in self._open_experts():
             expert._follow_step(trained=samples > 0)
@@ -657,20 +652,25 @@ class TorchRun(Run):
                 assert place.copy is not None
                 place.copy.tensor().copy_(place.tensor())
 
+    def _drift_correction(self) -> DriftCorrection:
+        return DriftCorrection(self._parameters(), torch, _add_each)
+
     def _correct_drift(self, drift: DriftCorrection, trained: bool) -> None:
         self._follow_tensors()
-        with torch.no_grad():
-            changed = drift.step(self._drifting(), self._c_info(), trained)
-            for place in self._parameters if changed else ():
-                _copy_into_model(place, slice(None))
+        super()._correct_drift(drift, trained)
 
-    def _drifting(self) -> List[torch.Tensor]:
-        return [place.tensor().detach() for place in self._parameters]
+    def _parameters(self) -> List[torch.Tensor]:
+        return [place.tensor().detach() for place in self._trained]
+
+    def _set_parameters(self, values: List[torch.Tensor]) -> None:
+        with torch.no_grad():
+            for place in self._trained:
+                _copy_into_model(place, slice(None))
 
     def _models_averaged(self) -> None:
         """The model was a part of the exact mean that it is now."""
         if self._drift is not None:
-            self._drift.take_mean(self._drifting())
+            self._drift.take(self._parameters())
 
     def _follow_publications(self) -> None:
         """Corrections come with publications: what is made of the corrected tensors follows them."""
@@ -679,9 +679,6 @@ class TorchRun(Run):
             self._followed_publications = info.publications
             self._copy_masters()
             self._take_moments()
-            if self._drift is not None:
-                with torch.no_grad():
-                    self._drift.take(self._drifting(), info)
 
     def _take_moments(self) -> None:
         optimizer = self._hooked_optimizer()
@@ -916,7 +913,6 @@ def attach(
     group: Optional[torch.distributed.ProcessGroup] = None,
     experts: Optional["Experts"] = None,
     share_second_moments: bool = False,
-    correct_drift: bool = False,
     **options: Unpack[AttachOptions],
 ) -> TorchRun:
     """Attaches a model to the daemon of this machine; if the job is already running elsewhere, takes over its model.
@@ -946,10 +942,7 @@ def attach(
     share_second_moments: for Adam, AdamW and others that keep exp_avg_sq, where nodes see different data: what the optimizer
         knows of the gradients' squares is averaged, too. The same on all nodes. It doubles the bytes and takes another
         4 bytes a parameter (docs/how-to/migrate.md).
-    correct_drift: where nodes see different data: each step leaves out what exchanges have led back again and again. The
-        same on all nodes; takes no bytes on the network, another 8 or 16 bytes a parameter (in float32 or float64), and
-        two passes over the parameters in each step (docs/explanation/learning.md, 14). Not for the method "server".
-    The other options are those of gossamer.attach().
+    The other options are those of gossamer.attach(). correct_drift does not hold for experts.
     """
     if wrong:
         raise TypeError("attach() takes the model and the optimizer, and the rest by name: attach(model, optimizer, job=...)")
@@ -959,9 +952,9 @@ def attach(
         raise _bad_argument("share_second_moments needs the optimizer: attach(model, optimizer, job=...)")
     moments_of = optimizer if share_second_moments else None
     if experts is None:
-        run = TorchRun(model, options, samples, masters, group, moments_of=moments_of, correct_drift=correct_drift)
+        run = TorchRun(model, options, samples, masters, group, moments_of=moments_of)
     else:
-        run = _with_experts(model, options, samples, masters, group, experts, moments_of, correct_drift)
+        run = _with_experts(model, options, samples, masters, group, experts, moments_of)
     _watch_all_optimizers()
     with contextlib.ExitStack() as unless_done:
         for one in (run, *run.experts.values()):
@@ -984,7 +977,6 @@ def _with_experts(
     group: Optional[torch.distributed.ProcessGroup],
     experts: "Experts",
     moments_of: Optional[torch.optim.Optimizer],
-    correct_drift: bool,
 ) -> TorchRun:
     from ._torch_experts import ExpertRun, experts_of
 
@@ -998,9 +990,7 @@ def _with_experts(
         check_roles(roles_of(options), [place.name for place in _places(model, {})], "tensors")
         own["roles"] = {name: role for name, role in roles.items() if all(one.name_of(name) is None for one in found)}
     left_out = set().union(*(one.tensors for one in found))
-    run = TorchRun(
-        model, own, samples_per_step, group=group, left_out=left_out, moments_of=moments_of, correct_drift=correct_drift
-    )
+    run = TorchRun(model, own, samples_per_step, group=group, left_out=left_out, moments_of=moments_of)
     with contextlib.ExitStack() as unless_done:
         unless_done.enter_context(run._closed_unless_done())
         for one in found:

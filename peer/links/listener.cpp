@@ -416,7 +416,6 @@ void Listener::note_end(int descriptor) {
     read_rest_soon();  // before another turn ends the link
     return handlers_.lost_connection();
   }
-  trims_at_ = handlers_.now() + trim_pause_us;
   if (ended && ended->spoke) return;
   if (!ended || handshake == HandshakeFailure::gave_up) return;
   if (handshake) return handlers_.handshake_failed(ended->end.host, *handshake);
@@ -473,6 +472,7 @@ void Listener::hang_up(const Connections::Closing& closing) {
   if (!own || own->port != address_.port || end_of(closing.descriptor, &::getpeername) != closing.end) return;
   ::shutdown(closing.descriptor, SHUT_RDWR);
   (void)::recv(closing.descriptor, nullptr, most_unread_bytes, MSG_TRUNC | MSG_DONTWAIT);
+  trims_at_ = handlers_.now() + trim_pause_us;
   handlers_.closing(closing);
 }
 

@@ -180,7 +180,7 @@ class Listener {
   std::shared_ptr<PolledSocket> events_;
   asio::steady_timer strangers_timer_{loop_};
   bool watches_strangers_ = false;
-  std::optional<TimeUs> trims_at_;  ///< when the C library gives back what is free; nothing: no stranger has gone
+  std::optional<TimeUs> trims_at_;  ///< when the C library gives back what is free; nothing: no stranger was closed
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  ///< reset by close()
 };
 

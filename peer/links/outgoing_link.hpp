@@ -95,7 +95,7 @@ class OutgoingLink : public std::enable_shared_from_this<OutgoingLink> {
   [[nodiscard]] std::optional<SealForm> bulk_form() const {
     return bulk_seal_ ? std::optional(bulk_seal_->form()) : std::nullopt;
   }
-  /// Of the bulk connection; -1: it is not connected. ZeroMQ closes it.
+  /// The descriptor of the bulk connection, which ZeroMQ closes; -1 before it is connected.
   [[nodiscard]] int bulk_descriptor() const { return ends_[static_cast<std::size_t>(Channel::bulk)].descriptor; }
   /// No callback comes after this.
   void close(int linger_ms);

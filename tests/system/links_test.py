@@ -170,7 +170,7 @@ class Links(SystemTest):
 
     def test_a_far_link_that_loses_packets_carries_what_it_can(self) -> None:
         """100 ms there and back, and one packet lost in 500: a TCP connection that takes losses for full queues sends
-        less than a fifth of what the line takes."""
+        less than a third of what the line takes."""
         if "bbr" not in Path("/proc/sys/net/ipv4/tcp_available_congestion_control").read_text().split():
             print("SKIPPED, losses on a far link: this kernel has no BBR (modprobe tcp_bbr)", file=sys.stderr)
             self.skipTest("no BBR")

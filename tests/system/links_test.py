@@ -179,10 +179,11 @@ class Links(SystemTest):
             host.lose(0.002)
         plain: List[float] = []
         with line.flood() as sink:
-            for _ in range(3):
+            for _ in range(5):
                 plain += self.mbit_s(lambda: [sink.received_bytes], 2)
-        print(f"a plain connection: {max(plain):.1f} Mbit/s of {LINK_MBIT_S}")
-        self.assertLess(max(plain), 0.3 * LINK_MBIT_S)
+        # A new connection sends faster and faster until it loses a packet, so the first four seconds depend on luck.
+        print(f"a plain connection: {max(plain[2:]):.1f} Mbit/s of {LINK_MBIT_S}, at first {plain[0]:.1f}")
+        self.assertLess(max(plain[2:]), 0.3 * LINK_MBIT_S)
         self.load(line.nodes)
         sent: List[float] = []
 

@@ -612,6 +612,72 @@ class MethodInBuckets(Method):
         self.assertLess(seen.count(False), 8, "the first step of an epoch does not know how many gradients come")
         self.assert_same(trainings)
 
+    def finish_of(self, training: Training, finish: Callable[..., None]) -> None:
+        """Where this process waits for the means of its buckets, it calls `finish` with what waits, instead."""
+        original = _torch_buckets.Buckets.finish
+
+        def finish_or(buckets: Any, run: Any, *rest: Any) -> None:
+            if run is training.run:
+                finish(lambda: original(buckets, run, *rest))
+            else:
+                original(buckets, run, *rest)
+
+        self.enterContext(unittest.mock.patch.object(_torch_buckets.Buckets, "finish", finish_or))
+
+    def test_a_daemon_that_is_killed_between_a_round_and_its_last_bucket(self) -> None:
+        nodes = self.start_nodes(3)
+        trainings = self.trainings(nodes, method="average")
+        killed = threading.Event()
+        is_due = threading.Event()
+        begin = _torch_buckets.Buckets._begin
+
+        def begin_some(buckets: Any, run: Any, bucket: Any, early: bool = False) -> None:
+            if run is trainings[2].run and is_due.is_set() and bucket is buckets._buckets[-1]:
+                bucket.options, bucket.has_mean = gossamer._shared.average_options("never"), False
+            else:
+                begin(buckets, run, bucket, early)
+
+        self.enterContext(unittest.mock.patch.object(_torch_buckets.Buckets, "_begin", begin_some))
+
+        def die_before(finish: Callable[[], None]) -> None:
+            if is_due.is_set() and not killed.is_set():
+                nodes[2].kill()
+                killed.set()
+            finish()
+
+        self.finish_of(trainings[2], die_before)
+        for training in trainings:
+            training.start()
+        wait_until(lambda: min(training.steps for training in trainings) > 30, PATIENCE_S, "three train")
+        is_due.set()
+        self.assertTrue(killed.wait(PATIENCE_S))
+        steps, began = [training.steps for training in trainings[:2]], time.monotonic()
+        wait_until(lambda: all(t.steps > s for t, s in zip(trainings, steps)), PATIENCE_S, "both make their step")
+        print(f"the step took {time.monotonic() - began:.1f} s")
+        wait_until(lambda: all(t.steps > s + 30 for t, s in zip(trainings, steps)), PATIENCE_S, "both train on")
+        self.stop_all(trainings)
+        for training in trainings[:2]:
+            self.assertEqual(len(training.by_round), training.steps, "each step had a round")
+        self.assert_same_after_each_round(trainings[:2])
+
+    def test_a_process_that_gives_up_a_bucket_which_others_have(self) -> None:
+        trainings = self.trainings(self.start_nodes(3), method="average")
+        gave_up: List[int] = []
+
+        def give_up(finish: Callable[[], None]) -> None:
+            if trainings[0].steps > 30 and not gave_up:
+                gave_up.append(trainings[0].round)
+                raise TimeoutError
+            finish()
+
+        self.finish_of(trainings[0], give_up)
+        for training in trainings:
+            training.start()
+        wait_until(lambda: min(training.steps for training in trainings) > 80, 2 * PATIENCE_S, "they train on")
+        self.stop_all(trainings)
+        self.assertNotIn(gave_up[0], trainings[0].by_round)
+        self.assert_same_after_each_round(trainings)
+
     def check_change(self, change: Callable[[Training], None]) -> None:
         """What is done to the gradients after the backward pass counts, and what was begun before is not used."""
         trainings = self.trainings(self.start_nodes(2), method="average", average_members=2)

@@ -283,25 +283,29 @@ class ExactAverages:
         # All processes that are not new have the same number for the last round, so they take the same part.
         part, look = divmod(self._round, DIGEST_EVERY)
         digest = _State(run, optimizer).digest(part) if look == 0 else 0
-        apart = in_buckets is not None and not self._begin_buckets(run, in_buckets, parameters, codec)
+        apart = repeats = False
 
         def fill() -> None:
             flat.put([*buffers, present, numbers.values, *([] if in_buckets else gradients)])
-            flat.describe(self._new, digest, apart)
+            flat.describe(self._new, digest, apart, repeats)
 
-        found = self._mean(run, flat, fill, codec, Flat.HEAD + sum(exact), digest)
-        if found is None:
-            return
-        self._has_gradients = True
-        flat.give([*buffers, mean_present, mean_numbers])
-        for parameter, share in zip(parameters, mean_present.tolist()):
-            if share > 0 and parameter.grad is None:
-                parameter.grad = torch.zeros_like(parameter)
-        gradients = [None if p.grad is None else local_part(p.grad) for p in parameters]
-        if in_buckets is None:
-            flat.give([None] * len(exact) + gradients)
-        else:
-            self._finish_buckets(run, in_buckets, found, flat.some_are_apart, gradients)
+        while True:
+            apart = in_buckets is not None and not self._begin_buckets(run, in_buckets, parameters, codec)
+            found = self._mean(run, flat, fill, codec, Flat.HEAD + sum(exact), digest, repeats)
+            if found is None:
+                return
+            self._has_gradients = True
+            flat.give([*buffers, mean_present, mean_numbers])
+            for parameter, share in zip(parameters, mean_present.tolist()):
+                if share > 0 and parameter.grad is None:
+                    parameter.grad = torch.zeros_like(parameter)
+            gradients = [None if p.grad is None else local_part(p.grad) for p in parameters]
+            if in_buckets is None:
+                flat.give([None] * len(exact) + gradients)
+                break
+            if self._finish_buckets(run, in_buckets, found, flat.some_are_apart, gradients):
+                break
+            repeats = not self._new
         if not bool(torch.isfinite(mean_numbers).all()):  # no process has finite values
             return
         means: List[float] = mean_numbers.tolist()
@@ -434,8 +438,9 @@ class ExactAverages:
         found: _library.AverageInfo,
         some_are_apart: bool,
         gradients: List[Optional[torch.Tensor]],
-    ) -> None:
-        """What has become of the buckets, by the round that all processes have."""
+    ) -> bool:
+        """What has become of the buckets, by the round that all processes have. False: a process has died since the round,
+        so all that are left make another one for this step. Buckets that all had are means by then, and stay the same."""
         same = self._newcomers is None and not self._new
         if not same or buckets.epoch is None or buckets.epoch[1] != found.of:
             buckets.leave(run)
@@ -447,13 +452,16 @@ class ExactAverages:
             if buckets.epoch is None or some_are_apart:
                 self._average_together(run, found, gradients)
         except (TimeoutError, GossamerError) as error:
-            if isinstance(error, GossamerError) and error.status != "GOSSAMER_NO_DAEMON":
-                raise
-            self._new = True  # a process has died, so others may have means that this process has not got
+            if isinstance(error, GossamerError):
+                if error.status != "GOSSAMER_NO_DAEMON":
+                    raise
+                self._new = True
             buckets.leave(run)
-            return
+            self._newcomers = None  # the next round tells of those that are left
+            return False
         if same and buckets.epoch is None:
             buckets.epoch = (found.round, found.of)
+        return True
 
     def _average_together(
         self, run: TorchRun, found: _library.AverageInfo, gradients: List[Optional[torch.Tensor]]
@@ -484,9 +492,10 @@ class ExactAverages:
         codec: str = "f32",
         exact: int = 0,
         digest: int = 0,
+        repeats: bool = False,
     ) -> Optional[_library.AverageInfo]:
         """Of what `fill` puts there. None: there is none, and this process goes on alone. `codec`, `exact`: see
-        average_options()."""
+        average_options(). `repeats`: this is a round more for the same step."""
         try:
             found = self._wait_for_mean(run, flat, fill, codec, exact)
         except _MethodChanged:
@@ -502,8 +511,10 @@ class ExactAverages:
         if self._buckets is None:
             self._look_whether_left_out(run, flat, found)
         flat.take_mean()
-        if flat.some_are_new:
+        if flat.some_are_new or flat.only_some_repeat(found.of):
             self._newcomers = (found.round, found.of)
+            # Others have got the means that this process has given up, and are a step ahead of it.
+            self._new = self._new or (repeats and flat.only_some_repeat(found.of))
         elif not flat.all_have(digest):
             self._newcomers = (found.round, found.of)
             self._tell(run, "models", "the processes' models had become different ones; their mean goes on everywhere")

@@ -8,6 +8,10 @@ each later round all of its processes know whether it still had just these, and 
 A bucket begins early, in the backward pass, when each of its parameters has got as many gradients as before the last step.
 What a program does to them afterwards, or a backward pass more, is found when the step wants them. The process then says
 so in the round, and all of them average these gradients once more, as they are by then.
+
+If one of them dies between the round and the last of its buckets, nobody gets the mean of that bucket. The others then make
+another round for the same step. One that gave up a bucket too early finds in that round that the others do not repeat
+theirs, and takes their state over.
 """
 
 from __future__ import annotations
@@ -158,7 +162,8 @@ class Buckets:
                 usable = bucket.looks == self._look(bucket)
         self._careful = CAREFUL_STEPS if self.epoch is not None and not usable else max(0, self._careful - 1)
         self._changed = False
-        self._expected, self._fired = self._fired, [0] * len(self._fired)
+        if any(self._fired):  # not if the round is made once more for the same step
+            self._expected, self._fired = self._fired, [0] * len(self._fired)
         for bucket in self._buckets:
             bucket.waits_for = sum(self._expected[index] for index in bucket.indices)
         return usable and not any(bucket.flat.is_left_out for bucket in self._buckets)

@@ -26,8 +26,10 @@ def local_part(tensor: torch.Tensor) -> torch.Tensor:
 class Flat:
     """Values of some tensors, in float32 in host memory, behind numbers about the process that has them."""
 
-    # The weight, 1 if the process is new, the digest, its square, and 1 if the process's buckets cannot be used.
+    # The weight, 1 if the process is new, the digest, its square, and 1 if the process's buckets cannot be used. To that 1,
+    # a process that makes another round for the same step adds REPEATS.
     HEAD = 5
+    REPEATS = 4096  # more than processes average with each other
 
     def __init__(self, sizes: List[int], often: bool = True):
         """`often`: it is averaged again and again, where the daemon maps it."""
@@ -71,7 +73,7 @@ class Flat:
             event.synchronize()
         self._under_way.clear()
 
-    def describe(self, is_new: bool, digest: int = 0, apart: bool = False) -> None:
+    def describe(self, is_new: bool, digest: int = 0, apart: bool = False, repeats: bool = False) -> None:
         weight = NEW_WEIGHT if is_new else 1.0
         # If a value is NaN or infinite, so is the sum. The sum may overflow to infinity without such a value.
         self.is_left_out = not math.isfinite(float(self.values.sum())) and not bool(torch.isfinite(self.values).all())
@@ -80,7 +82,8 @@ class Flat:
             self.values.zero_()
         elif is_new:
             self.values.mul_(weight)
-        self._all[: self.HEAD] = torch.tensor([weight, float(is_new), float(digest), float(digest**2), float(apart)])
+        apart_and_repeats = float(apart + self.REPEATS * repeats)
+        self._all[: self.HEAD] = torch.tensor([weight, float(is_new), float(digest), float(digest**2), apart_and_repeats])
 
     def take_mean(self) -> float:
         """Takes the mean weight out of the values. If it is 0 nobody had values, and these are NaN."""
@@ -98,6 +101,11 @@ class Flat:
     @property
     def some_are_apart(self) -> bool:
         return float(self._all[4]) != 0
+
+    def only_some_repeat(self, of: int) -> bool:
+        """Whether, of the `of` processes that this is the mean of, some that are not new repeat, and others do not."""
+        new, repeats = round(of * float(self._all[1])), round(of * float(self._all[4])) // self.REPEATS
+        return 0 < repeats < of - new
 
     def all_have(self, digest: int) -> bool:
         """Equal digests have this mean, and no others. The numbers are small enough for float32."""

@@ -18,7 +18,8 @@ ClaimAttempt::ClaimAttempt(asio::io_context& loop, zmq::context_t& context, cons
       interface_(std::move(interface)),
       ended_(std::move(ended)),
       resolver_(loop),
-      timer_(loop) {}
+      timer_(loop),
+      cut_(random_number()) {}
 
 void ClaimAttempt::start() {
   give_up_at_ = std::chrono::steady_clock::now() + claim_patience;
@@ -116,7 +117,8 @@ void ClaimAttempt::note_event(SocketEvent event) {
       phase_ = Phase::secured;
       return;
     default:  // it failed, or ended
-      phase_ == Phase::secured ? disconnected() : ask_who_answers();
+      if (phase_ == Phase::secured) return disconnected();
+      CutHandshakes::tells(event) ? cut_off() : ask_who_answers();
   }
 }
 
@@ -127,7 +129,8 @@ void ClaimAttempt::ask_who_answers() {
     if (!self || self->closed_) return;
     std::string text = not_a_node(greeting, self->invitation_.addresses[self->index_]);
     if (!text.empty()) return self->next_address(std::move(text), false);
-    if (greeting.speaker != Greeting::Speaker::zeromq) return self->next_address(broken_handshake(self->here()), true);
+    if (greeting.speaker != Greeting::Speaker::zeromq || self->cut_.any())
+      return self->next_address(broken_handshake(self->here()), true);
     self->next_address("the node at " + self->here() +
                            " does not know this invitation: its cluster has another key by now, or it belongs to "
                            "another cluster; ask for a new invitation (gossamerctl invite)",
@@ -139,16 +142,37 @@ void ClaimAttempt::ask_who_answers() {
 void ClaimAttempt::disconnected() {
   const std::shared_ptr<PolledSocket> ending = socket_;
   ending->drain_rest();  // the last message may say why we were turned away
-  if (!closed_ && socket_ == ending) next_address("the connection to " + here() + " ended", true);
+  if (!closed_ && socket_ == ending) cut_off();
 }
 
-void ClaimAttempt::next_address(std::string why, bool again) {
+/// The member has closed the connection before it has read the claim.
+void ClaimAttempt::cut_off() {
+  const auto pause = cut_.pause();
+  if (!pause) return next_address(broken_handshake(here()), true);
+  leave_address();
+  try_after(*pause);
+}
+
+void ClaimAttempt::try_after(std::chrono::microseconds pause) {
+  timer_.expires_after(pause);
+  timer_.async_wait([weak = weak_from_this()](const asio::error_code& error) {
+    const auto self = weak.lock();
+    if (!error && self) self->try_address();
+  });
+}
+
+void ClaimAttempt::leave_address() {
   close_watched(socket_, events_, 0);
   socket_.reset();
   events_.reset();
   if (greeting_probe_) greeting_probe_->cancel();
   greeting_probe_.reset();
   resolver_.cancel();
+}
+
+void ClaimAttempt::next_address(std::string why, bool again) {
+  leave_address();
+  cut_.begin_anew();
   if (again || !try_again_) complaint_ = std::move(why);
   try_again_ = try_again_ || again;
   if (++index_ < invitation_.addresses.size()) {
@@ -161,11 +185,7 @@ void ClaimAttempt::next_address(std::string why, bool again) {
     return;
   }
   try_again_ = false;
-  timer_.expires_after(claim_pause);
-  timer_.async_wait([weak = weak_from_this()](const asio::error_code& error) {
-    const auto self = weak.lock();
-    if (!error && self) self->try_address();
-  });
+  try_after(claim_pause);
 }
 
 void ClaimAttempt::finish(std::expected<InvitationGrant, std::string> result) {

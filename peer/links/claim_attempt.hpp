@@ -4,8 +4,9 @@
 //   resolve the host → connect, CURVE with the invitation's listening key → claim → grant, or rejected and why
 //
 // A member may listen with another key at the moment (peer/admission/spread.hpp, key_slot()), so addresses where the
-// handshake fails are tried again for claim_patience. One thread, the loop's. Held by shared_ptr; `ended` is called
-// once, from the loop, unless close() comes first.
+// handshake fails are tried again for claim_patience. A handshake that is cut off is repeated soon
+// (peer/links/cut_handshakes.hpp). One thread, the loop's. Held by shared_ptr; `ended` is called once, from the loop,
+// unless close() comes first.
 
 #pragma once
 
@@ -13,6 +14,7 @@
 #include <asio/steady_timer.hpp>
 
 #include "peer/admission/invitation.hpp"
+#include "peer/links/cut_handshakes.hpp"
 #include "peer/links/greeting.hpp"
 #include "peer/links/socket_events.hpp"
 
@@ -43,7 +45,10 @@ class ClaimAttempt : public std::enable_shared_from_this<ClaimAttempt> {
   void receive(Received&& received);
   void note_event(SocketEvent event);
   void disconnected();
+  void cut_off();
   void ask_who_answers();
+  void leave_address();
+  void try_after(std::chrono::microseconds pause);
   void next_address(std::string why, bool again);
   void finish(std::expected<InvitationGrant, std::string> result);
   [[nodiscard]] std::string here() const { return invitation_.addresses[index_].text(); }
@@ -64,6 +69,7 @@ class ClaimAttempt : public std::enable_shared_from_this<ClaimAttempt> {
   std::shared_ptr<GreetingProbe> greeting_probe_;  ///< set once the handshake there has failed
   std::size_t index_ = 0;
   Phase phase_ = Phase::dialled;
+  CutHandshakes cut_;
   bool try_again_ = false;  ///< a member has answered in this round, under another key
   std::string complaint_;   ///< the last error; errors of members that answer are preferred
   bool closed_ = false;

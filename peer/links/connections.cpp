@@ -10,6 +10,10 @@
 namespace gossamer::peer {
 namespace {
 
+/// The connections of hosts are counted for one to two such windows.
+constexpr TimeUs arrivals_window_us = 5 * us_per_s;
+/// A host may come so often before it counts as one that comes more often than others.
+constexpr std::uint32_t usual_arrivals = 64;
 constexpr std::size_t network_bytes = 8;  // of an IPv6 address: whoever has one address has its whole network
 
 /// Whose the connection is: the address; of an IPv6 address the network.
@@ -27,7 +31,9 @@ std::optional<Connections::Closing> Connections::opened(int descriptor, End end,
   const auto known = connections_.find(descriptor);
   if (is_admitted(descriptor, end)) return std::nullopt;
   const bool spoke = known != connections_.end() && known->second.end == end && known->second.spoke;
+  const std::string host = host_of(end.host);
   put(descriptor, {.end = std::move(end), .routing_id = {}, .since = now, .order = ++opened_, .spoke = spoke});
+  note_arrival(host, now);
   if (strangers_ <= max_strangers_) return std::nullopt;
   const auto found = one_too_many();
   Closing closing{found->first, found->second.end, Closing::Why::too_many};
@@ -49,27 +55,54 @@ void Connections::put(int descriptor, Connection connection) {
 
 void Connections::count(int descriptor, const Connection& connection) {
   if (connection.routing_id.empty())
-    strangers_ += of_host_[host_of(connection.end.host)].emplace(connection.order, descriptor).second;
+    strangers_ += of_host_[host_of(connection.end.host)].strangers.emplace(connection.order, descriptor).second;
 }
 
 void Connections::discount(const Connection& connection) {
   const auto host = of_host_.find(host_of(connection.end.host));
   if (!connection.routing_id.empty() || host == of_host_.end()) return;
-  strangers_ -= host->second.erase(connection.order);
-  if (host->second.empty()) of_host_.erase(host);
+  strangers_ -= host->second.strangers.erase(connection.order);
+  if (host->second.strangers.empty()) of_host_.erase(host);
+}
+
+/// A stranger of this host has just been put.
+void Connections::note_arrival(const std::string& host, TimeUs now) {
+  if (now - recent_since_ >= arrivals_window_us) {
+    earlier_ = now - recent_since_ < 2 * arrivals_window_us ? std::move(recent_) : decltype(recent_){};
+    recent_.clear();
+    recent_since_ = now;
+  }
+  std::uint32_t arrivals = 1;
+  if (const auto known = recent_.find(host); known != recent_.end()) {
+    arrivals = ++known->second;
+  } else if (recent_.size() < max_throttled) {
+    recent_.emplace(host, arrivals);
+  }
+  if (const auto known = earlier_.find(host); known != earlier_.end()) arrivals += known->second;
+  of_host_[host].excess = arrivals - std::min(arrivals, usual_arrivals);
+}
+
+/// The hosts that have most strangers, and of these the ones that have come most often.
+std::vector<const Connections::Host*> Connections::crowded_hosts() const {
+  std::size_t most = 0;
+  for (const auto& [_, host] : of_host_)
+    most = std::max(most, host.strangers.size());
+  std::vector<const Host*> crowded;
+  for (const auto& [_, host] : of_host_) {
+    if (host.strangers.size() == most && (most > 1 || !host.strangers.contains(opened_))) crowded.push_back(&host);
+  }
+  const std::uint32_t excess = std::ranges::max(crowded, {}, &Host::excess)->excess;
+  std::erase_if(crowded, [excess](const Host* host) { return host->excess < excess; });
+  return crowded;
 }
 
 /// Chooses the connection that has to go; never the one that has just come, unless its host has more.
 Connections::Table::iterator Connections::one_too_many() {
   const auto progress_of = [this](int descriptor) { return connections_.at(descriptor).progress; };
-  std::size_t most = 0;
-  for (const auto& [host, strangers] : of_host_)
-    most = std::max(most, strangers.size());
-  std::vector<int> candidates;  // of each host that has most the one that has got least far, the oldest of such
-  for (const auto& [host, strangers] : of_host_) {
-    if (strangers.size() < most || (most == 1 && strangers.contains(opened_))) continue;
+  std::vector<int> candidates;  // of each such host the one that has got least far, the oldest of such
+  for (const Host* host : crowded_hosts()) {
     const auto progress = [&](const auto& item) { return progress_of(item.second); };
-    candidates.push_back(std::ranges::min_element(strangers, {}, progress)->second);
+    candidates.push_back(std::ranges::min_element(host->strangers, {}, progress)->second);
   }
   const auto least = progress_of(std::ranges::min(candidates, {}, progress_of));
   std::erase_if(candidates, [&](int descriptor) { return progress_of(descriptor) > least; });

@@ -4,7 +4,9 @@
 // process, so each has `patience`, may send `max_stranger_bytes`, and there are at most `max_strangers` of them. If
 // there is one more, a stranger of the host that has the most is closed. So a host that floods the port closes its own
 // connections, and nodes at other addresses still come in. Addresses of one IPv6 network of 64 bits are one host. Of
-// hosts that have equally many, and of a host's connections, one goes that has got least far in the handshake; among
+// hosts that have equally many, one goes that has lately come most often: whoever is closed and comes back at once,
+// from many addresses, closes its own connections, too. A node whose handshakes are cut off comes less often than
+// usual_arrivals. Of the rest, and of a host's connections, one goes that has got least far in the handshake; among
 // equals chance decides between hosts, so that somebody with many addresses cannot know whom it drives out. When a link
 // ends, its connections are strangers again.
 //
@@ -16,6 +18,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "gossip/random.hpp"
@@ -93,9 +96,17 @@ class Connections {
 
   using Table = std::map<int, Connection>;
 
+  /// The strangers of one host (host_of()).
+  struct Host {
+    std::map<std::uint64_t, int> strangers;  ///< their descriptors, by order
+    std::uint32_t excess = 0;                ///< by how many it has come more often than usual_arrivals
+  };
+
   void put(int descriptor, Connection connection);
   void count(int descriptor, const Connection& connection);
   void discount(const Connection& connection);
+  void note_arrival(const std::string& host, TimeUs now);
+  [[nodiscard]] std::vector<const Host*> crowded_hosts() const;
   [[nodiscard]] Table::iterator one_too_many();
   /// Returns what is behind it.
   Table::iterator take_out(Table::iterator which);
@@ -105,9 +116,11 @@ class Connections {
 
   std::size_t max_strangers_;
   TimeUs patience_;
-  Table connections_;  // the key is the descriptor
-  /// By their hosts (host_of()), the strangers' orders and descriptors: under a flood each that comes has to be quick.
-  std::map<std::string, std::map<std::uint64_t, int>> of_host_;
+  Table connections_;                    // the key is the descriptor
+  std::map<std::string, Host> of_host_;  ///< under a flood each that comes has to be quick
+  /// How often each host has come since recent_since_, and in as long a time before. At most max_throttled hosts each.
+  std::unordered_map<std::string, std::uint32_t> recent_, earlier_;
+  TimeUs recent_since_ = 0;
   std::size_t strangers_ = 0;
   std::uint64_t opened_ = 0;
   gossip::Random random_{1};

@@ -6,13 +6,23 @@
 
 #include <chrono>
 #include <cstdint>
+#include <cstring>
 #include <span>
 #include <string>
 
 #include "peer/address.hpp"
+#include "peer/admission/admission.hpp"
 #include "peer/admission/bulk_keys.hpp"
 
 namespace gossamer::peer {
+
+/// A number that nobody can guess.
+inline std::uint64_t random_number() {
+  const Nonce nonce = random_nonce();
+  std::uint64_t number = 0;
+  std::memcpy(&number, nonce.data(), sizeof number);
+  return number;
+}
 
 struct Dialling {
   const Address& to;

@@ -78,6 +78,8 @@ void GreetingProbe::read() {
   socket_.async_read_some(rest, [weak = weak_from_this()](const asio::error_code& ended, std::size_t count) {
     const auto self = weak.lock();
     if (!self || !self->handler_) return;
+    // A node that has no room for another stranger resets the connection.
+    if (ended == asio::error::connection_reset) return self->end({});
     self->read_bytes_ += count;
     const Greeting greeting = self->heard();
     const bool is_clear = greeting.speaker == Greeting::Speaker::zeromq || greeting.speaker == Greeting::Speaker::other;

@@ -49,8 +49,6 @@ constexpr int most_waiting_events = 1;
 constexpr std::chrono::milliseconds strangers_pause{5};
 /// How long after the last stranger was closed the memory that strangers had is given back to the system.
 constexpr TimeUs trim_pause_us = 5 * us_per_s;
-/// More than the kernel keeps for a stranger.
-constexpr std::size_t most_unread_bytes = 16 << 20;
 /// The most sealed connections that exist or are expected.
 constexpr std::size_t max_sealed = 4 * max_links;
 
@@ -464,14 +462,16 @@ void Listener::watch_strangers() {
   });
 }
 
-/// ZeroMQ offers no way to close one connection, so shutdown() makes it find the end of the stream. ZeroMQ may have
-/// closed the descriptor already, its event may still wait, and the number may belong to another connection by now. So
-/// the other end must still be the same. What has come and was not read is discarded: ZeroMQ would read it first.
+/// ZeroMQ offers no way to close one connection, so the kernel is told to reset it, and ZeroMQ finds it ended. What has
+/// come and was not read is discarded, and the other end learns that its key was not refused
+/// (peer/links/cut_handshakes.hpp). ZeroMQ may have closed the descriptor already, its event may still wait, and the
+/// number may belong to another connection by now. So the other end must still be the same.
 void Listener::hang_up(const Connections::Closing& closing) {
   const auto own = end_of(closing.descriptor, &::getsockname);
   if (!own || own->port != address_.port || end_of(closing.descriptor, &::getpeername) != closing.end) return;
-  ::shutdown(closing.descriptor, SHUT_RDWR);
-  (void)::recv(closing.descriptor, nullptr, most_unread_bytes, MSG_TRUNC | MSG_DONTWAIT);
+  sockaddr nobody{};
+  nobody.sa_family = AF_UNSPEC;
+  (void)::connect(closing.descriptor, &nobody, sizeof nobody);
   trims_at_ = handlers_.now() + trim_pause_us;
   handlers_.closing(closing);
 }

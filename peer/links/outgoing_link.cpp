@@ -1,7 +1,6 @@
 #include "peer/links/outgoing_link.hpp"
 
 #include <asio/post.hpp>
-#include <cstring>
 
 #include "peer/admission/admission.hpp"
 #include "peer/links/dialling.hpp"
@@ -16,13 +15,6 @@ constexpr std::size_t max_endpoints = 8;  // how many addresses of one host name
 constexpr int sealing_share = 3;
 constexpr double sealing_patience = 1.5;
 
-std::uint64_t random_number() {
-  const Nonce nonce = random_nonce();
-  std::uint64_t number = 0;
-  std::memcpy(&number, nonce.data(), sizeof number);
-  return number;
-}
-
 }  // namespace
 
 OutgoingLink::OutgoingLink(asio::io_context& loop, zmq::context_t& context, OutgoingLinkOptions options,
@@ -34,9 +26,11 @@ OutgoingLink::OutgoingLink(asio::io_context& loop, zmq::context_t& context, Outg
       keys_(std::move(keys)),
       events_(events),
       resolver_(loop),
+      retry_timer_(loop),
       goodbye_timer_(loop),
       sealing_timer_(loop),
-      number_(random_number()) {}
+      number_(random_number()),
+      cut_(random_number()) {}
 
 void OutgoingLink::start() {
   begun_at_ = std::chrono::steady_clock::now();
@@ -79,6 +73,7 @@ std::optional<LinkFailure> OutgoingLink::expire() {
   const std::string where = options_.address.text();
   const Phase phase = end(Channel::control).phase;
   if (greeting_probe_) return failure_of(greeting_probe_->heard());
+  if (cut_.any()) return LinkFailure{.kind = LinkFailure::Kind::disconnected, .text = broken_handshake(where)};
   if (phase == Phase::dialled) {
     return LinkFailure{.kind = LinkFailure::Kind::unreachable, .text = "nobody answers at " + where};
   }
@@ -240,6 +235,7 @@ bool OutgoingLink::give_up_sealing() {
   End& failed = end(Channel::bulk);
   if (closed_ || !bulk_seal_ || failed.phase == Phase::welcomed) return false;
   sealing_timer_.cancel();
+  retry_timer_.cancel();
   close_watched(failed.socket, failed.events, 0);
   bulk_seal_.reset();
   connect(Channel::bulk);
@@ -263,7 +259,7 @@ void OutgoingLink::note_event(Channel channel, SocketEvent event) {
       end(channel).phase < Phase::secured ? handshake_failed(channel) : broke(channel);
       return;
     case ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL:
-      handshake_failed(channel);
+      CutHandshakes::tells(event) ? cut_off(channel) : handshake_failed(channel);
       return;
     case ZMQ_EVENT_HANDSHAKE_FAILED_AUTH:
       lost(channel, LinkFailure::Kind::denied, "the node at " + where + " denies this node");
@@ -283,6 +279,8 @@ void OutgoingLink::disconnected(Channel channel) {
   if (end(channel).phase < Phase::secured) return handshake_failed(channel);
   end(channel).socket->drain_rest();  // the last message may be a goodbye, or say why we were rejected
   if (closed_) return;
+  // A listener that has no room does not read what was sent when the handshake was done.
+  if (end(channel).phase == Phase::secured) return cut_off(channel);
   const std::string text = "the connection to " + options_.address.text() + " ended";
   if (channel == Channel::control || end(Channel::bulk).phase != Phase::welcomed) {
     lost(channel, LinkFailure::Kind::disconnected, text);
@@ -325,6 +323,26 @@ void OutgoingLink::handshake_failed(Channel channel) {
   lost(channel, LinkFailure::Kind::disconnected, broken_handshake(options_.address.text()));
 }
 
+/// The listener has closed the connection before it admitted this node.
+void OutgoingLink::cut_off(Channel channel) {
+  const End& failed = end(channel);
+  // A ticket is good once.
+  if (channel == Channel::bulk && failed.phase == Phase::secured && give_up_sealing()) return;
+  const auto pause = cut_.pause();
+  if (!pause) return cut_too_often(channel);
+  close_watched(failed.socket, failed.events, 0);
+  retry_timer_.expires_after(*pause);
+  retry_timer_.async_wait([weak = weak_from_this(), channel](const asio::error_code& error) {
+    const auto self = weak.lock();
+    if (!error && self && !self->closed_) self->connect(channel);
+  });
+}
+
+void OutgoingLink::cut_too_often(Channel channel) {
+  if (channel == Channel::control && end(channel).phase < Phase::secured) return ask_who_answers();
+  lost(channel, LinkFailure::Kind::disconnected, broken_handshake(options_.address.text()));
+}
+
 void OutgoingLink::ask_who_answers() {
   End& failed = end(Channel::control);
   close_watched(failed.socket, failed.events, 0);
@@ -340,7 +358,7 @@ void OutgoingLink::ask_who_answers() {
 LinkFailure OutgoingLink::failure_of(const Greeting& greeting) const {
   if (std::string text = not_a_node(greeting, options_.address); !text.empty())
     return {.kind = LinkFailure::Kind::not_a_node, .text = std::move(text)};
-  if (greeting.speaker != Greeting::Speaker::zeromq || refused_slowly_)
+  if (greeting.speaker != Greeting::Speaker::zeromq || refused_slowly_ || cut_.any())
     return {.kind = LinkFailure::Kind::disconnected, .text = broken_handshake(options_.address.text())};
   return {.kind = LinkFailure::Kind::handshake,
           .text = "the node at " + options_.address.text() +
@@ -382,6 +400,7 @@ void OutgoingLink::close(int linger_ms) {
   if (closed_) return;
   closed_ = true;
   resolver_.cancel();
+  retry_timer_.cancel();
   goodbye_timer_.cancel();
   sealing_timer_.cancel();
   if (greeting_probe_) greeting_probe_->cancel();

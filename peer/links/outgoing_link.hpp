@@ -6,9 +6,10 @@
 // ticket that follows from it: without CURVE, each message sealed. If that connection fails, because something on the
 // way removes its mark or does not let it pass, bulk goes through CURVE, as with older nodes.
 //
-// One object is one attempt; nothing reconnects. A host with several addresses is tried at each address in turn, and a
-// node that listens with another key of the ring is tried with each key in turn. If every key fails, the attempt finds
-// out whether a node answers at the address at all (peer/links/greeting.hpp).
+// One object is one attempt; no link is made anew. A host with several addresses is tried at each address in turn, and
+// a node that listens with another key of the ring is tried with each key in turn. A handshake that is cut off is
+// repeated soon, a few times (peer/links/cut_handshakes.hpp). If every key fails, the attempt finds out whether a node
+// answers at the address at all (peer/links/greeting.hpp).
 //
 // One thread, the loop's. Held by shared_ptr. Its owner is called from the loop only, never from inside a method, and
 // may close the link whenever it is called.
@@ -23,6 +24,7 @@
 #include "peer/address.hpp"
 #include "peer/admission/bulk_keys.hpp"
 #include "peer/keys/cluster_keys.hpp"
+#include "peer/links/cut_handshakes.hpp"
 #include "peer/links/greeting.hpp"
 #include "peer/links/sealed_end.hpp"
 #include "peer/links/socket_events.hpp"
@@ -133,6 +135,8 @@ class OutgoingLink : public std::enable_shared_from_this<OutgoingLink> {
   void unreachable(Channel channel);
   void broke(Channel channel);
   void handshake_failed(Channel channel);
+  void cut_off(Channel channel);
+  void cut_too_often(Channel channel);
   void ask_who_answers();
   [[nodiscard]] LinkFailure failure_of(const Greeting& greeting) const;
   void retry_control();
@@ -147,13 +151,15 @@ class OutgoingLink : public std::enable_shared_from_this<OutgoingLink> {
   OutgoingLinkEvents& events_;
   asio::ip::tcp::resolver resolver_;
   std::shared_ptr<GreetingProbe> greeting_probe_;  ///< set once every key has failed
-  bool refused_slowly_ = false;  ///< a handshake was ended later than a node ends one because of its key
+  bool refused_slowly_ = false;     ///< a handshake was ended later than a node ends one because of its key
+  asio::steady_timer retry_timer_;  ///< of a handshake that was cut off
   asio::steady_timer goodbye_timer_;
   asio::steady_timer sealing_timer_;
   std::vector<Address> endpoints_;  ///< numeric
   std::size_t endpoint_index_ = 0;
   std::chrono::steady_clock::time_point begun_at_;
   std::uint64_t number_;
+  CutHandshakes cut_;
   std::uint64_t sockets_opened_ = 0;
   std::size_t key_index_ = 0;
   std::array<End, channel_count> ends_;

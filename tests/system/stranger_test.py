@@ -13,14 +13,16 @@ import selectors
 import socket
 import struct
 import subprocess
+import sys
 import time
 import unittest
+from pathlib import Path
 from typing import Any, Dict, List, Tuple
 
 import numpy as np
 
 from curve import Handshake, a_property, greeting
-from support import BUILD, PATIENCE_S, Node, SystemTest, gossamerctl, private_bytes, wait_until
+from support import BUILD, PATIENCE_S, Node, SystemTest, gossamerctl, private_bytes, start_program, wait_until
 from training import descriptors
 
 HOSTILE_STRANGER = os.environ.get("GOSSAMER_HOSTILE_STRANGER", "")
@@ -39,6 +41,10 @@ FLOODS = 16
 FLOODS_AT_ONCE = 32
 FLOOD_S = 3.0
 COMING_BACK = 8000
+HALF_HANDSHAKES = 10000
+NEWCOMERS = 3
+# docs/explanation/security.md: how soon a newcomer is in, whatever the crowd at the port.
+JOIN_S = 5.0
 COME_AND_GO = 2000
 ADDRESSES = 250
 STRANGERS_BYTES = 32 << 20
@@ -219,6 +225,38 @@ class Stranger(SystemTest):
         for name, niceness in (("newcomer", 0), ("second", 19)):
             be_nice(node, niceness)
             self.come_back(node, name, min(COMING_BACK, hard // 2))
+        self.assert_unmoved()
+
+    def test_begins_handshakes_from_many_addresses(self) -> None:
+        """Each half a handshake, with the right listening key, and begun anew as soon as it is closed. A newcomer's own
+        handshakes are cut off, too; it tries again soon, blames no key, and is in within JOIN_S."""
+        node = self.nodes[0]
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        self.addCleanup(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        listening_key = base64.urlsafe_b64decode(self.expired_invitation(node).split(":")[1] + "==")[24:56]
+        crowd = start_program(
+            self,
+            [sys.executable, Path(__file__).with_name("crowd.py"), *map(str, node.endpoint), str(HALF_HANDSHAKES),
+             listening_key.hex()],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )  # fmt: skip
+        closed = node.status()["strangers_closed"]
+        wait_until(
+            lambda: node.status()["strangers_closed"] > closed + 5 * HALF_HANDSHAKES, PATIENCE_S, "the crowd is at the port"
+        )
+        took: List[float] = []
+        for number in range(NEWCOMERS):
+            newcomer = self.cluster.start(f"newcomer-{number}")
+            started = time.monotonic()
+            wait_until(lambda: newcomer.status()["neighbours"] == 2 + number, PATIENCE_S, "a member still comes in")
+            took.append(time.monotonic() - started)
+            self.assertNotIn("cluster key", newcomer.log.read_text(encoding="utf-8"))
+        made, _ = crowd.communicate(timeout=PATIENCE_S)
+        print(f"{made.strip()} half handshakes; newcomers in after {', '.join(f'{s:.2f} s' for s in took)}")
+        self.assertLess(max(took), JOIN_S)
         self.assert_unmoved()
 
     def come_back(self, node: Node, name: str, at_once: int) -> None:

@@ -34,8 +34,8 @@ class Relay {
   /// takes the mark away.
   std::function<bool(int)> keeps_mark = [](int) { return false; };
   /// An attacker on the way: gets a connection's number, whether the bytes go to the listener, and the bytes. It may
-  /// change them, and says what becomes of them.
-  enum class Fate { passes, is_lost, ends };
+  /// change them, and says what becomes of them, or that the connection ends, or is reset.
+  enum class Fate { passes, is_lost, ends, is_reset };
   std::function<Fate(int, bool, std::span<char>)> tamper;
   [[nodiscard]] int connections() const { return connections_; }
 
@@ -50,7 +50,8 @@ class Relay {
         Fate fate = lost ? Fate::is_lost : Fate::passes;
         if (!lost && self->owner.tamper)
           fate = self->owner.tamper(self->number, &from == &self->a, std::span(buffer).first(n));
-        if (fate == Fate::ends) return self->close();
+        if (fate == Fate::is_reset) self->a.set_option(asio::socket_base::linger(true, 0));
+        if (fate == Fate::ends || fate == Fate::is_reset) return self->close();
         const auto timer = std::make_shared<asio::steady_timer>(self->owner.loop_, self->owner.delay);
         timer->async_wait([self, timer, fate, n, &from, &to, &buffer](auto) {
           asio::error_code failed;

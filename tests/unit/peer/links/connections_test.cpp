@@ -61,6 +61,41 @@ TEST_CASE("of hosts with equally many strangers, one that has got least far give
   CHECK(closed.size() > most);
 }
 
+TEST_CASE("who comes again and again from many addresses drives out himself, and a slow handshake gets through") {
+  constexpr int most = 64;
+  constexpr int addresses = 250;
+  constexpr TimeUs pause = us_per_s / 8000;
+  TimeUs now = 0;
+  int descriptor = 100;
+  Connections connections(most, stranger_patience_us);
+  const auto come_again = [&](int count) {
+    bool keeps = true;
+    for (int n = 0; n < count; ++n, now += pause) {
+      const auto closing =
+          connections.opened(++descriptor, {"crowd " + std::to_string(descriptor % addresses), 1}, now);
+      keeps = keeps && !(closing && closing->descriptor == 1);
+    }
+    return keeps;
+  };
+  (void)come_again(4 * addresses * most);
+  // Nobody knows yet that the newcomer is silent because its line is slow: 300 ms, in which 2,400 others come.
+  REQUIRE(connections.opened(1, {"newcomer", 1}, now));
+  CHECK(connections.take_greedy([](int which) { return TcpBytes{.received = which == 1 ? 0u : 300u, .sent = 234}; })
+            .empty());
+  CHECK(come_again(2400));
+  connections.admit(1, {"newcomer", 1}, "name");
+  // What one did long ago is forgotten: then it is as good as any other.
+  now += 60 * us_per_s;
+  (void)connections.take_late(now);
+  std::set<std::string> closed;
+  for (int n = 0; n < 2 * most; ++n) {
+    const std::string host = n % 2 == 0 ? "crowd " + std::to_string(n) : "other " + std::to_string(n);
+    const auto closing = connections.opened(++descriptor, {host, 1}, now);
+    if (closing) closed.insert(closing->end.host.substr(0, 5));
+  }
+  CHECK(closed == std::set<std::string>{"crowd", "other"});
+}
+
 TEST_CASE("the addresses of one IPv6 network are one host") {
   Connections connections(3, 100);
   CHECK_FALSE(connections.opened(3, {"fd77:1:0:1::2", 1}, 0));

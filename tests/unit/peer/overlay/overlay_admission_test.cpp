@@ -8,7 +8,9 @@
 #include <thread>
 
 #include "peer/admission/admission.hpp"
+#include "peer/links/cut_handshakes.hpp"
 #include "tests/unit/peer/cluster.hpp"
+#include "tests/unit/peer/relay.hpp"
 
 using namespace gossamer;
 using namespace gossamer::peer;
@@ -201,6 +203,84 @@ TEST_CASE("a handshake that ends late is not told as another key") {
   run_until(loop, [&] { return b->overlay->counters().attempts_failed == 1; });
   CHECK(b->overlay->links().at(0).last_error.find("ended before its handshake was done") != std::string::npos);
   CHECK(b->logged("cluster key") == 0);
+}
+
+TEST_CASE("a handshake that is cut off is tried again with longer and longer pauses, a few times") {
+  for (std::uint64_t seed = 1; seed <= 100; ++seed) {
+    CutHandshakes cut(seed);
+    for (int again = 0; again < 2; ++again) {
+      std::chrono::microseconds longest = least_cut_pause;
+      for (int n = 0; n < most_cut_handshakes; ++n) {
+        CHECK(cut.any() == (n > 0));
+        const auto pause = cut.pause();
+        REQUIRE(pause);
+        CHECK((*pause >= longest / 2 && *pause <= longest));
+        longest = std::min<std::chrono::microseconds>(2 * longest, most_cut_pause);
+      }
+      CHECK_FALSE(cut.pause());
+      cut.begin_anew();
+    }
+  }
+}
+
+namespace {
+
+/// Resets the first connections once the dialler has sent its first command, which asks for the listening key. A node
+/// that has another key ends them there, too, but does not reset them.
+void reset_first(Relay& relay, int count) {
+  const auto heard = std::make_shared<std::map<int, std::size_t>>();
+  relay.tamper = [heard, count](int number, bool to_listener, std::span<char> bytes) {
+    if (to_listener) (*heard)[number] += bytes.size();
+    return number < count && (*heard)[number] > 64 ? Relay::Fate::is_reset : Relay::Fate::passes;
+  };
+}
+
+}  // namespace
+
+TEST_CASE("handshakes that are cut off are repeated soon, and not taken for another key") {
+  asio::io_context loop;
+  Relay relay(loop);
+  reset_first(relay, 6);
+  OverlaySettings options = quick_options();
+  options.backoff_least_ms = OverlaySettings{}.backoff_least_ms;
+  options.backoff_most_ms = OverlaySettings{}.backoff_most_ms;
+  const auto [a, b] = started_apart(loop, new_keys(), options, relay);
+  const auto begun = std::chrono::steady_clock::now();
+  run_until(loop, [&, a = a.get(), b = b.get()] { return a->linked(*b) && b->linked(*a); });
+  CHECK(std::chrono::steady_clock::now() - begun < std::chrono::seconds(3));
+  CHECK(b->logged("no link") == 0);
+  CHECK(b->overlay->counters().attempts == 1);
+}
+
+TEST_CASE("an invited node whose handshakes are cut off joins soon, and is not told that its invitation is worthless") {
+  asio::io_context loop;
+  Relay relay(loop);
+  reset_first(relay, 6);
+  const auto a = Node::started(loop, new_keys());
+  relay.lead_to(port_of(*a));
+  const auto line = a->overlay->invite(us_per_s, {*parse_address(relay.address(), AddressUse::dial)});
+  REQUIRE(line);
+  const auto b = Node::started(loop, new_keys());
+  std::optional<std::expected<void, std::string>> joined;
+  const auto begun = std::chrono::steady_clock::now();
+  REQUIRE(b->overlay->join(*line, [&](std::expected<void, std::string> result) { joined = std::move(result); }));
+  run_until(loop, [&] { return joined.has_value(); });
+  INFO((*joined ? std::string() : joined->error()));
+  CHECK(*joined);
+  CHECK(relay.connections() >= 7);
+  CHECK(std::chrono::steady_clock::now() - begun < std::chrono::seconds(3));
+}
+
+TEST_CASE("where every handshake is cut off no key is blamed, and the port is not flooded") {
+  asio::io_context loop;
+  Relay relay(loop);
+  reset_first(relay, 1'000'000);
+  const auto [a, b] = started_apart(loop, new_keys(), quick_options(), relay);
+  run_until(loop, [&, b = b.get()] { return b->overlay->counters().attempts_failed == 1; });
+  CHECK(relay.connections() == 1 + most_cut_handshakes + 1 /* asks who answers */);
+  CHECK(b->overlay->links().at(0).last_error.find("ended before its handshake was done") != std::string::npos);
+  CHECK(b->logged("cluster key") == 0);
+  CHECK(b->logged("[warning] no link") == 1);
 }
 
 TEST_CASE("of a link that is down the newest reason is told, at both ends") {
@@ -519,6 +599,17 @@ TEST_CASE("who floods the port closes his own connections, and others come in") 
   run_until(loop, [&] { return a->overlay->counters().strangers_closed >= 32; });
   CHECK(a->overlay->counters().strangers_closed == 32);
   CHECK(a->logged("too many are not admitted") > 0);
+  // A reset tells them that no key was refused.
+  long resets = 0;
+  for (auto& connection : flood) {
+    std::array<char, 64> heard{};
+    asio::error_code ended;
+    connection.non_blocking(true);
+    while (!ended)
+      (void)connection.read_some(asio::buffer(heard), ended);
+    resets += ended == asio::error::connection_reset ? 1 : 0;
+  }
+  CHECK(resets == 32);
   const auto b = Node::started(loop, keys, with_peers({a->overlay->address()}));
   run_until(loop, [&] { return a->linked(*b) && b->linked(*a); });
 }

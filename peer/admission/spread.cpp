@@ -284,7 +284,14 @@ std::optional<Fingerprint> Spread::promotion(TimeUs now) const {
   const auto successor = ring_.successor();
   if (!successor) return std::nullopt;
   const bool waited = now - ring_changed_at_ >= promote_after_us;
-  return waited || holders(*successor) == links_.size() ? successor : std::nullopt;
+  const bool newcomers =
+      std::ranges::any_of(newcomers_, [now](const auto& entry) { return now - entry.second < newcomer_patience_us; });
+  return waited || (holders(*successor) == links_.size() && !newcomers) ? successor : std::nullopt;
+}
+
+void Spread::given(const NodeId& node, TimeUs now) {
+  std::erase_if(newcomers_, [now](const auto& entry) { return now - entry.second >= newcomer_patience_us; });
+  if (newcomers_.size() < max_newcomers && !links_.contains(node)) newcomers_[node] = now;
 }
 
 std::size_t Spread::key_slot(TimeUs since_start) const {

@@ -16,6 +16,10 @@ namespace gossamer::peer {
 
 /// A node listens with a new key when all its neighbours say that they hold it, and at the latest after this time.
 inline constexpr TimeUs promote_after_us = 60 * us_per_s;
+/// A node that was given the ring, as it was then, is a newcomer until it has a link, for so long at most. There are at
+/// most max_newcomers.
+inline constexpr TimeUs newcomer_patience_us = 10 * us_per_s;
+inline constexpr std::size_t max_newcomers = 64;
 inline constexpr TimeUs retell_us = 600 * us_per_s;
 /// A neighbour that begins to follow another authority is told everything again, but no sooner than this after the last
 /// time.
@@ -56,7 +60,10 @@ class Spread {
   [[nodiscard]] const Denials& denials() const { return denials_; }
   [[nodiscard]] const Certificates& certificates() const { return certificates_; }
 
+  /// The node was given the ring by this one, because it was invited.
+  void given(const NodeId& node, TimeUs now);
   void link_up(const NodeId& node, TimeUs now) {
+    newcomers_.erase(node);
     links_[node] = {};
     links_[node].up_at = links_[node].told_at = now;
   }
@@ -90,7 +97,8 @@ class Spread {
   [[nodiscard]] std::vector<std::string> forget_ahead(TimeUs time_of_day, TimeUs now);
   /// Replaces the ring by a changed one, and has everyone told of it.
   void set_ring(KeyRing ring, TimeUs now);
-  /// The key to listen with instead of the present one, if all neighbours hold it or have had promote_after_us.
+  /// The key to listen with instead of the present one, if all neighbours hold it and there are no newcomers, who know
+  /// the present one only; or if they have had promote_after_us.
   [[nodiscard]] std::optional<Fingerprint> promotion(TimeUs now) const;
   /// The place in the ring of the key to listen with at this time.
   [[nodiscard]] std::size_t key_slot(TimeUs since_start) const;
@@ -139,6 +147,7 @@ class Spread {
   std::uint64_t deputies_version_ = 1;
   TimeUs ring_changed_at_ = 0;
   std::map<NodeId, Told> links_;
+  std::map<NodeId, TimeUs> newcomers_;  ///< when each was given the ring
   std::string refusal_;
   /// A decision that is held here and dated too far ahead.
   struct Ahead {

@@ -38,7 +38,11 @@ class Agreement {
   [[nodiscard]] const ClusterKeys& keys() const { return keys_; }
   [[nodiscard]] const KeyRing& ring() const { return spread_.ring(); }
   [[nodiscard]] RingState ring_state() const { return spread_.ring().state(); }
-  [[nodiscard]] InvitationGrant grant() const { return {spread_.ring().state(), spread_.ring().deputy_list()}; }
+  /// What the node is given that was invited. A key of the ring that it does not get by this is listened with later.
+  [[nodiscard]] InvitationGrant grant_to(const NodeId& node) {
+    spread_.given(node, self_.now());
+    return {spread_.ring().state(), spread_.ring().deputy_list()};
+  }
   [[nodiscard]] const Denials& denials() const { return spread_.denials(); }
   [[nodiscard]] const Audit& audit() const { return audit_; }
   [[nodiscard]] bool is_denied(const NodeId& node) const { return denied_.contains(node); }

@@ -204,7 +204,7 @@ void Strangers::answer_claim(const InvitationClaim& claim, const Arrival& arriva
     self_.log->info("gave the cluster keys to node {} at {}, which was invited", node_id(claim.public_key).brief(),
                     arrival.host);
   }
-  answer(arrival, agreement_.grant());
+  answer(arrival, agreement_.grant_to(node_id(claim.public_key)));
 }
 
 void Strangers::answer(const Arrival& arrival, const ControlMessage& message) {

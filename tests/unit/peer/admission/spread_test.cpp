@@ -210,6 +210,32 @@ TEST_CASE("a new key is listened with when all neighbours hold it, or after a wh
   CHECK(b.promotion(0) == *made);
 }
 
+TEST_CASE("a new key waits for a newcomer that knows the present one only, but not for long") {
+  KeyRing ring = a_ring();
+  Spread a(ring, {});
+  const auto made = rotate(ring, begun_at);
+  a.given(node_id(2), 500);
+  a.given(node_id(3), 500);
+  a.set_ring(ring, 1000);
+  CHECK_FALSE(a.promotion(1000));
+  CHECK_FALSE(a.promotion(500 + newcomer_patience_us - 1));
+  CHECK(a.promotion(500 + newcomer_patience_us) == *made);
+  // Linked nodes tell what they hold, and are no newcomers.
+  a.link_up(node_id(2), 1000);
+  a.link_up(node_id(3), 1000);
+  a.given(node_id(3), 1000);
+  a.link_down(node_id(2));
+  a.link_down(node_id(3));
+  CHECK(a.promotion(1000) == *made);
+  // Who comes again and again holds it up no longer than neighbours that say nothing.
+  for (TimeUs now = 1000; now < promote_after_us; now += us_per_s) {
+    for (std::size_t n = 0; n < 2 * max_newcomers; ++n)
+      a.given(node_id(n), now);
+    CHECK_FALSE(a.promotion(now));
+  }
+  CHECK(a.promotion(1000 + promote_after_us) == *made);
+}
+
 TEST_CASE("the first key is listened with most of the time, and each other one some of it") {
   KeyRing ring = a_ring();
   CHECK(Spread(ring, {}).key_slot(12345678) == 0);

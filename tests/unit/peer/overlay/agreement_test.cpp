@@ -255,6 +255,26 @@ TEST_CASE("a node that is invited gets the keys and joins everyone") {
   CHECK(three.ring_size(0) == 2);
 }
 
+TEST_CASE("a node that is invited is linked at once, also if the key changes right after it was given the old one") {
+  asio::io_context loop;
+  const auto a = Node::started(loop, new_keys());
+  const auto line = a->overlay->invite(us_per_s, {});
+  REQUIRE(line);
+  OverlaySettings late = quick_options();
+  late.tick_ms = 300;  // it dials when the other node has had time for the new key
+  const auto b = Node::started(loop, new_keys(), late);
+  REQUIRE(join(loop, *b, invitation_line(*line)).empty());
+  const auto begun = std::chrono::steady_clock::now();
+  const auto key = a->rotate_key();
+  REQUIRE(key);
+  run_until(loop, [&] { return a->linked(*b) && b->linked(*a); });
+  CHECK(std::chrono::steady_clock::now() - begun < std::chrono::seconds(2));
+  run_until(loop, [&] {
+    return a->overlay->key_ring().front().fingerprint == *key && b->overlay->key_ring().front().fingerprint == *key;
+  });
+  CHECK(a->overlay->counters().links_lost == 0);
+}
+
 TEST_CASE("invitations that do not count any more say so") {
   asio::io_context loop;
   const ClusterKeys keys = new_keys();

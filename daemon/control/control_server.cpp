@@ -28,6 +28,9 @@
 namespace gossamer::daemon {
 namespace {
 
+/// How much of a command's name an error repeats.
+constexpr std::size_t max_named_bytes = 64;
+
 /// Of this thread.
 std::chrono::nanoseconds processor_time() {
   timespec time{};
@@ -42,16 +45,19 @@ std::string error_line(std::string_view what) {
 }  // namespace
 
 std::string control_answer(std::string_view line, const ControlHandler& handler, const Caller& caller) {
+  const nlohmann::json request = nlohmann::json::parse(line, nullptr, false);
+  if (request.is_discarded()) return error_line("this is not JSON: send one object on one line");
+  if (!request.is_object() || !request.contains("command") || !request["command"].is_string())
+    return error_line("a request is an object with a string \"command\"");
   try {
-    const nlohmann::json request = nlohmann::json::parse(line, nullptr, false);
-    if (request.is_discarded()) return error_line("this is not JSON: send one object on one line");
-    if (!request.is_object() || !request.contains("command") || !request["command"].is_string())
-      return error_line("a request is an object with a string \"command\"");
     return handler(request, caller).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
   } catch (const BadRequest& error) {
     return error_line(error.what());
-  } catch (const nlohmann::json::exception& error) {
-    return error_line(fmt::format("the request cannot be answered: {}", error.what()));
+  } catch (const nlohmann::json::exception&) {
+    return error_line(
+        fmt::format("the request cannot be answered: a value that the command {} takes is missing, or is of another "
+                    "type than it should be; gossamerctl of the same version as this gossamerd sends the right ones",
+                    request["command"].get<std::string>().substr(0, max_named_bytes)));
   }
 }
 

@@ -73,6 +73,13 @@ class Garbage(SystemTest):
                 for line in (b"not json", b"[1]", b'{"command": "fly"}', b"{}"):
                     stream.write(line + b"\n")
                     self.assertIn(b'"error"', stream.readline())
+                # No text of a library is passed on.
+                for line in (b'{"command": "deny"}', b'{"command": "join", "line": 7}', b'{"command": "deputy_set"}',
+                             b'{"command": "authority_set", "authority": [], "signatures": 1}'):  # fmt: skip
+                    stream.write(line + b"\n")
+                    answer = stream.readline()
+                    self.assertIn(b'"error"', answer)
+                    self.assertNotIn(b"exception", answer)
                 stream.write(b'{"command": "status"}\n')  # and then a correct line
                 self.assertIn(b'"node"', stream.readline())
 

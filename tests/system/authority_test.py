@@ -91,6 +91,21 @@ class Authority(OperatedTest):
         self.assertEqual(self.authority_of(newcomer), authority)
         wait_until(lambda: self.denied(newcomer) == ["cc" * 16], PATIENCE_S, "it is told who is denied")
 
+    def test_no_file_is_left_of_an_authority_that_was_not_made(self) -> None:
+        [node] = self.start_nodes(1)
+        notes = node.folder / "state" / "key_notes"
+        notes.unlink(missing_ok=True)
+        notes.mkdir()  # so that the daemon cannot save who decides
+        said = self.error_of(node, "authority", "create", str(self.key), "--yes")
+        self.assertIn(f"{self.key} is removed again", said)
+        self.assertFalse(self.key.exists())
+        notes.rmdir()
+        self.create([node])
+        # A file that was there before stays, whatever happens.
+        node.stop()
+        self.assertEqual(self.ctl(node, "authority", "create", str(self.key), "--yes").returncode, 1)
+        self.assertTrue(self.key.exists())
+
     def foreign_key(self) -> str:
         """The key of another cluster's authority."""
         other = self.cluster.add(
@@ -122,6 +137,13 @@ class Authority(OperatedTest):
 
         wait_until(lambda: all(len(deputies(node)) == 2 for node in nodes), PATIENCE_S, "all know them")
         self.assertEqual(deputies(nodes[2]), {"anna": "deny, invite", "bert": "keys, settings"})
+        # Whoever appoints a deputy anew sees what the key was called and might sign.
+        for name, may, shown in (("bert", "settings,keys", ""), ("bertha", "keys", "until now bert: keys, settings\n"),
+                                 ("bert", "keys,settings", "until now bertha: keys\n")):  # fmt: skip
+            done = self.ctl(nodes[0], "authority", "appoint", keys["bert"], "--name", name, "--may", may, *signed)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual(done.stderr.partition("Signed: ")[0], shown)
+        wait_until(lambda: deputies(nodes[2])["bert"] == "keys, settings", PATIENCE_S, "all know it")
 
         # Deputies decide on any member, and no more than they may.
         self.ask(nodes[1], "deny", "aa" * 16, *anna)

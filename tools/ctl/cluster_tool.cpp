@@ -181,6 +181,23 @@ JsonAnswer tell_in_parts(json request, const json& signatures, const Invocation&
   } while (true);
 }
 
+/// The cluster was to follow a new authority, and that has failed. Removes the file of its key if no daemon can have
+/// taken it: without the file nobody could decide.
+JsonAnswer forget_key(const std::string& path, const std::string& authority, ControlError error,
+                      const Invocation& call) {
+  const auto present = call.ask("authority");
+  const bool is_unused = present && present->value("authority", authority) != authority;
+  std::error_code failed;
+  if (is_unused && std::filesystem::remove(path, failed)) {
+    error.message += fmt::format(" ({} is removed again)", safe_text(path));
+  } else {
+    error.message +=
+        fmt::format(" ({} is kept, since this cluster may follow its key already: see 'gossamerctl authority show')",
+                    safe_text(path));
+  }
+  return std::unexpected(std::move(error));
+}
+
 /// Takes the key of the file, or makes one, and signs with it all denials and keys that hold at this node.
 JsonAnswer found_authority(const std::string& path, bool yes, const Invocation& call) {
   const auto present = call.ask("authority");
@@ -212,7 +229,9 @@ JsonAnswer found_authority(const std::string& path, bool yes, const Invocation& 
   if (!signatures) return signatures;
   if (const auto made = is_made ? std::expected<void, std::string>() : key->create(path); !made)
     return failure(made.error());
-  return tell_in_parts(request, *signatures, call);
+  auto told = tell_in_parts(request, *signatures, call);
+  if (told || is_made) return told;
+  return forget_key(path, authority, told.error(), call);
 }
 
 /// Sets what a node must show to be let in. The operator first sees which nodes this puts out, and has to agree.
@@ -303,6 +322,18 @@ std::expected<void, ControlError> ask_about_nodes(const Appointment& wanted, con
   return failure(
       "nothing has changed: first approve these nodes with another key ('gossamerctl approve NODE'), or add "
       "--yes");
+}
+
+/// If the key is a deputy's already, shows what it was called and might sign until now.
+std::expected<void, ControlError> show_former(const Appointment& wanted, const Invocation& call) {
+  const auto present = call.ask("authority");
+  if (!present) return std::unexpected(present.error());
+  for (const json& deputy : present->value("deputies", json::array())) {
+    if (deputy.at("key") != digits_of(wanted.key)) continue;
+    if (deputy.at("name") == wanted.name && deputy.at("may") == peer::words_of_powers(powers_of(wanted.may))) continue;
+    fmt::print(stderr, "until now {}: {}\n", text_in(deputy, "name"), text_in(deputy, "may"));
+  }
+  return {};
 }
 
 JsonAnswer set_deputy(const Appointment& wanted, const Invocation& call) {
@@ -407,7 +438,8 @@ void add_deputies(CLI::App& authority, CommandAction& chosen) {
       "takes nothing that a deputy has signed.");
   appoint->callback([wanted, &chosen] {
     chosen = [wanted](const Invocation& call) {
-      const auto agreed = ask_about_nodes(*wanted, call);
+      auto agreed = show_former(*wanted, call);
+      if (agreed) agreed = ask_about_nodes(*wanted, call);
       return call.end(agreed ? set_deputy(*wanted, call) : JsonAnswer(std::unexpected(agreed.error())),
                       authority_words);
     };

@@ -166,8 +166,8 @@ bool Strangers::welcome(const Hello& hello, const Arrival& arrival, const LinkPt
 void Strangers::refuse(const Arrival& arrival, const Refusal& refusal) {
   if (!is_expected(refusal)) {
     ++self_.counters.admissions_refused;
-    if (self_.log_throttle.take(self_.now()))
-      self_.log->warn("turned away a node at {}: {}", arrival.host, refusal.text);
+    if (told_throttle_.take(arrival.user_id + refusal.text, self_.now()) && self_.log_throttle.take(self_.now()))
+      self_.log->warn("turned away a node at {}: {} (told once an hour, counted always)", arrival.host, refusal.text);
   }
   answer(arrival, Rejected{refusal.reason, refusal.text.substr(0, max_text_bytes)});  // these texts are plain ASCII
 }

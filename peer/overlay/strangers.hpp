@@ -50,6 +50,7 @@ class Strangers {
   const OwnAddress& own_address_;
   ThrottleForEach key_throttle_{hello_burst, hellos_per_s, max_throttled};  ///< by the connection's key, in hex
   ThrottleForEach host_throttle_{hello_burst_of_host, hellos_per_s_of_host, max_throttled};
+  ThrottleForEach told_throttle_{1, 1.0 / 3600, max_throttled};  ///< by the connection's key and why it is refused
 };
 
 }  // namespace gossamer::peer

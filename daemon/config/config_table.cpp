@@ -247,9 +247,11 @@ constexpr Option gossip_options[] = {
      .field = [](Config& c) -> OptionField { return &c.gossip.partners; },
      .reloads = true,
      .shared = true,
-     .text = "Whom a fragment is averaged with next. random holds up best when nodes come and go; weighted prefers "
-             "neighbours with fast links, and leaves none out; the schedules (hypercube, base, one-peer-exponential, "
-             "ring, torus, regular) suit a fixed set of equals that all see each other; hub sends everyone to one."},
+     .text =
+         "Whom a fragment is averaged with next. random takes anybody but the last one, and holds up best "
+         "when nodes come and go; weighted prefers neighbours with fast links, and leaves none out; the schedules "
+         "(hypercube, base, one-peer-exponential, ring, torus, regular) suit a fixed set of equals that all see each "
+         "other; hub sends everyone to one."},
     {.key = "weights",
      .field = [](Config& c) -> OptionField { return &c.gossip.weights; },
      .reloads = true,

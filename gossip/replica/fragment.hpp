@@ -169,7 +169,8 @@ struct Quiet {
 
 struct LastExchange {
   enum class Role : std::uint8_t { initiator, responder };
-  TimeUs at_us = 0;  ///< when it ended
+  TimeUs at_us = 0;                 ///< when it ended
+  std::optional<NodeId> with = {};  ///< none: there was none
   Role role = Role::responder;
   std::uint64_t clock = 0;  ///< this node's clock when an exchange last counted in ReplicaData::learn()
 };

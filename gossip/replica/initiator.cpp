@@ -354,12 +354,16 @@ std::optional<NodeId> Initiator::choose_partner(std::uint32_t f, TimeUs now_us) 
     in_reach += reach ? 1 : 0;
     candidates.push_back({.id = node, .goodput = neighbour.goodput, .in_reach = reach});
   }
-  // The partner that was just busy is not asked again if there is a choice.
-  if (in_reach > 1 && fragment.was_busy) {
-    for (Candidate& candidate : candidates) {
-      if (candidate.id == *fragment.was_busy) candidate.in_reach = false;
-    }
-  }
+  const auto prefer_others_to = [&](const std::optional<NodeId>& node) {
+    const auto candidate =
+        std::ranges::find_if(candidates, [&](const Candidate& c) { return c.in_reach && c.id == node; });
+    if (in_reach < 2 || candidate == candidates.end()) return;
+    candidate->in_reach = false;
+    --in_reach;
+  };
+  prefer_others_to(fragment.was_busy);
+  // What this node and its last partner have is still much the same.
+  if (data_.options.partners.policy == PartnerPolicy::random) prefer_others_to(fragment.last_exchange.with);
   const auto chosen =
       gossip::choose_partner(data_.options.partners, data_.self, candidates, fragment.begun, data_.random);
   if (!chosen) return std::nullopt;
@@ -560,6 +564,7 @@ void Initiator::concluded(std::uint32_t f, ConcludeTask::Result&& result, TimeUs
   Fragment& fragment = data_.fragments[f];
   const OwnExchange own = *std::move(fragment.own);
   fragment.last_exchange.at_us = now_us;
+  fragment.last_exchange.with = own.partner;
   if (result.commit) {
     fragment.buffers.finish_commit();
     std::ranges::find(fragment.own_halves, own.request.counter, &OwnHalf::counter)->commits =

@@ -20,7 +20,7 @@
 namespace gossamer::gossip {
 
 enum class PartnerPolicy : std::uint8_t {
-  random,                ///< anyone, uniformly; robust when nodes come and go
+  random,                ///< anyone, uniformly (Initiator leaves the last partner out); robust when nodes come and go
   ring,                  ///< the two neighbours by rank, in turn
   torus,                 ///< the four neighbours on a grid whose ends are joined, in turn
   hypercube,             ///< rank xor 2^k, k in turn: consensus in log2(n) rounds where n is a power of two

@@ -239,6 +239,7 @@ void Responder::answered(std::uint32_t f, const stage::Answering& at, AnswerTask
     data_.spend(at.initiator, payload_bytes(reply), now_us, ByteBudget::Spent::answer);
     data_.neighbours.note_answer(at.initiator, now_us);
     fragment.last_exchange.at_us = now_us;
+    fragment.last_exchange.with = at.initiator;
     fragment.last_exchange.role = LastExchange::Role::responder;
     if (reply.shift < max_shift_bound) fragment.handed_in.reset();
     fragment.wide_at.reset();

@@ -843,9 +843,49 @@ TEST_CASE("after a busy partner another is asked, soon", "[replica]") {
     lone.work();
     lone.sent<ExchangeAck>();
     lone.now_us += us_per_s / 2;
-    lone.publish(static_cast<std::uint64_t>(round) + 1);
+    lone.publish(2 * static_cast<std::uint64_t>(round) + 1);
+    // The partner that was busy takes part now. Otherwise it would soon count as one that is always busy.
+    const auto [other, again] = lone.start_own();
+    CHECK(other == partner);
+    lone.hear(other, Lone::reply_to(again));
+    lone.work();
+    lone.sent<ExchangeAck>();
+    lone.now_us += us_per_s / 2;
+    lone.publish(2 * static_cast<std::uint64_t>(round) + 2);
   }
   CHECK(lone.counters().busy_received == 20);
+}
+
+TEST_CASE("another partner is asked than that of the last exchange, whoever began it", "[replica]") {
+  Lone lone({.period_us = 80'000});
+  for (std::uint8_t number = 1; number <= 3; ++number)
+    lone.meet(number);
+  std::map<std::uint8_t, int> asked;
+  int answered = 0;
+  int repeats = 0;
+  std::uint8_t last = 0;
+  for (int time = 0; time < 200; ++time) {
+    train_for(lone, 100'000, 10'000, [&](std::uint8_t to, const ExchangeRequest& request) {
+      repeats += to == last ? 1 : 0;
+      ++asked[to];
+      last = to;
+      lone.hear(to, Lone::reply_to(request));
+      lone.work();
+    });
+    const auto asks = static_cast<std::uint8_t>(last % 3 + 1);
+    lone.ask(asks);
+    lone.work();
+    for (const auto& [to, reply] : lone.sent<ExchangeReply>()) {
+      if (reply.status != ReplyStatus::done) continue;
+      lone.hear(asks, ExchangeAck{.counter = reply.counter});
+      last = asks;
+      ++answered;
+    }
+  }
+  CHECK(answered > 20);
+  CHECK(std::min({asked[1], asked[2], asked[3]}) > 20);
+  // The test does not see an answer that is sent late. A third would be repeats by chance.
+  CHECK(10 * repeats < asked[1] + asked[2] + asked[3]);
 }
 
 TEST_CASE("a partner in quarantine is let rest, and one that was busy is asked again", "[replica]") {

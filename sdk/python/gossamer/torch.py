@@ -38,6 +38,7 @@ from ._run import (
 )
 from ._shared import Finish, finish_together, limit_of
 from ._torch_average import ExactAverages
+from ._torch_ddp import DdpAverages
 from ._torch_flat import local_part
 from ._torch_moments import SecondMoments
 from ._torch_partition import Partition, partition
@@ -277,6 +278,7 @@ class TorchRun(Run):
         self._device_masters: List[_Place] = []  # the masters, if the C library works on the model's GPU
         self._followed_publications = 0
         self._averages = ExactAverages()
+        self._ddp = DdpAverages()
         self._optimizer: Optional[weakref.ref[torch.optim.Optimizer]] = None  # whose gradients may be averaged
         self._uncounted_steps = 0  # steps of other optimizers since the last step that this run has counted
         self._foreign_steps = 0  # steps of other models' optimizers since then
@@ -427,6 +429,7 @@ class TorchRun(Run):
         runs: List[TorchRun] = [self, *experts]
         for run in runs:
             run._averages.leave(run)
+            run._ddp.leave(run)
             run._tell_of_foreign_steps(0.0)
             run._follow_program()
         ends = finish_together(runs, timeout_s)
@@ -861,13 +864,20 @@ def average_hook(run: TorchRun, bucket: Any) -> "torch.futures.Future[torch.Tens
     """For programs that keep DistributedDataParallel: ddp.register_comm_hook(run, gossamer.torch.average_hook), after
     attach(model, ...) without the optimizer. The gradients are then averaged exactly over all processes of the job, on
     all nodes, in place of DDP's all-reduce within its group. Give the job the setting method=average, so that the model is
-    not exchanged as well."""
-    gradients = bucket.buffer()
-    # DDP changes its buckets after the first step, so the size is part of the name.
-    name = f"ddp.{bucket.index()}.{gradients.numel()}"
-    result: "torch.futures.Future[torch.Tensor]" = torch.futures.Future()
-    result.set_result(run.average(gradients, name=name, at_least=max(1, run.info().average_members)).values)
-    return result
+    not exchanged as well.
+
+    Each bucket is on its way while the backward pass computes the next ones, and backward() returns when all processes have
+    the same means, to the bit. If one dies meanwhile, those that are left average without it; a newcomer is let in between
+    two steps. NaN and infinity are in the means, as they are with DDP. The gradients are averaged in float32, and must be
+    dense. With average_codec=q8 those of larger models travel in 8 bits.
+
+    backward() raises GossamerError if no daemon is there for ten seconds (GOSSAMER_NO_DAEMON), if the job gets another method,
+    and if this process was left out of steps of the others, so that its model is another one (GOSSAMER_UNSUPPORTED). The
+    gradients are then those of this process, and DDP may be used again. Ctrl-C ends a backward pass that waits, on the
+    processor.
+    """
+    with torch.no_grad():
+        return run._ddp.average(run, bucket)
 
 
 average_hook.__annotations__.clear()  # DDP refuses annotations that are strings

@@ -158,6 +158,10 @@ void CollectiveMember::leave() {
 // --- actions ------------------------------------------------------------------------------------------------------
 
 void CollectiveMember::carry_out(Averaging::Actions& out) {
+  if (const auto founding = averaging_.founding(); std::exchange(founding_, founding) != founding) {
+    waiting_.clear();  // Another group has rounds and ballots of the same numbers.
+    early_.clear();
+  }
   for (const Averaging::Applied& applied : out.applied)
     use(applied);
   if (out.set_aside) aside_ = std::exchange(results_, Results(came_.size()));

@@ -125,6 +125,7 @@ class CollectiveMember {
   // The eight-bit form uses these two: the encoded contribution by fragment, and what rounding has taken away.
   std::vector<Bytes> rounded_;
   std::vector<float> carried_;
+  gossip::FoundingId founding_;  // the group that `waiting_` and `early_` belong to
   // Parts whose plan has not come here yet: the plan comes from the conductor, the parts from other members.
   std::vector<gossip::AverageValues> early_;
   bool plan_is_new_ = false;

@@ -16,6 +16,8 @@ namespace {
 constexpr std::size_t look_for_others_every = 20;
 /// A conductor tells whom it waits for with one try in so many.
 constexpr std::size_t tell_late_every = 4;
+/// Of so many former groups a participant remembers the rounds in which it may have voted.
+constexpr std::size_t max_former_groups = 1024;
 /// One message raises the numbers of ballots by so much at most, so that none uses them up.
 constexpr std::uint64_t max_ballot_leap = std::uint64_t{1} << 32;
 
@@ -38,30 +40,45 @@ bool tells_how_it_entered(const Participant& from, const AverageMessage& message
 
 // --- membership ---------------------------------------------------------------------------------------------------
 
+bool Averaging::heard_member() const {
+  return search_.heard_member_us && now_us_ - *search_.heard_member_us <= 10 * options_.retry_us;
+}
+
+void Averaging::ask_to_enter(Actions& out) {
+  for (const NodeId& node : linked_)
+    send(Participant{node}, RoundJoin{}, out);
+}
+
 /// Asks every linked node. Founds a group if all have answered, none has a member, and no smaller participant asks.
 void Averaging::seek(Actions& out) {
   if (!search_.since_us) search_.since_us = now_us_;
-  for (const NodeId& node : linked_)
-    send(Participant{node}, RoundJoin{}, out);
+  ask_to_enter(out);
   std::erase_if(search_.seekers, [&](const auto& seeker) { return now_us_ - seeker.second > 10 * options_.retry_us; });
   const bool smallest = search_.seekers.empty() || self_ < search_.seekers.begin()->first;
-  const bool member_near = search_.heard_member_us && now_us_ - *search_.heard_member_us <= 10 * options_.retry_us;
   const bool all_heard = std::ranges::all_of(linked_, [&](const NodeId& node) {
     return search_.without.contains(node) ||
            std::ranges::any_of(search_.seekers, [&](const auto& s) { return s.first.node == node; });
   });
   const bool long_enough = now_us_ - *search_.since_us >= options_.found_after_us;
-  if (time_of_day_less_now_us_ && smallest && !member_near && all_heard && long_enough) found();
+  if (time_of_day_less_now_us_ && smallest && !heard_member() && all_heard && long_enough) found();
 }
 
 void Averaging::found() {
+  become_member({.at_us = now_us_ + *time_of_day_less_now_us_, .by = self_}, 1);
+  last_.reset();
+  begin_round({.members = {self_}, .voters = {self_}});
+}
+
+/// A round of the former group that nobody here knows the end of may have the own contribution. No other group's round
+/// may have it then, so it is given up.
+void Averaging::become_member(const FoundingId& founding, std::uint64_t round) {
+  if (founding != founding_ && decision_.gave) own_.reset();
   member_ = true;
   wants_in_ = false;
-  founding_ = {.at_us = now_us_ + *time_of_day_less_now_us_, .by = self_};
-  round_ = 1;
-  last_.reset();
+  search_.heard_member_us.reset();
+  founding_ = founding;
+  round_ = round;
   taken_.clear();
-  begin_round({.members = {self_}, .voters = {self_}});
 }
 
 void Averaging::leave(Actions& out) {
@@ -105,6 +122,20 @@ void Averaging::participant_gone(const Participant& gone, Actions& out) {
   if (contains(members_, gone) && gone_.insert(gone).second) member_lost(out);
 }
 
+/// The participant is gone, or will not take part in this round.
+void Averaging::nobody(const Participant& from, const AverageMessage& message, Actions& out) {
+  if (message.founding == FoundingId{}) return participant_gone(from, out);
+  if (message.founding != founding_ || message.round != round_ || !contains(members_, from)) return;
+  if (decision_.absent.insert(from).second) member_lost(out);
+}
+
+/// Whether a quorum of the voters may still decide this round. Those that are only taken for dead may.
+bool Averaging::may_have_quorum() const {
+  std::set<Participant> left;
+  std::ranges::copy_if(voters_, std::inserter(left, left.end()), [this](auto& one) { return !is_gone(one); });
+  return is_quorum(left);
+}
+
 void Averaging::member_lost(Actions& out) {
   // Results that only the lost member had are missing. A new ballot finds out whether others have accepted the plan.
   if (decision_.lead && decision_.lead->plan) decision_.lead.reset();
@@ -130,19 +161,25 @@ RoundEnter Averaging::entrance() const {
   return message;
 }
 
+/// Whether the round is of a group that this participant has left in that round or later. It remembers only that it may
+/// have voted, not how. So it must not enter the round again.
+bool Averaging::is_over_for_self(const FoundingId& founding, std::uint64_t round) const {
+  if (member_ && founding == founding_) return false;
+  const auto voted = voted_.find(founding);
+  return voted != voted_.end() && round <= voted->second;
+}
+
 void Averaging::enter(const Participant& from, const AverageMessage& message, Actions& out) {
   const auto& entrance = std::get<RoundEnter>(message.body);
-  // A participant remembers only in which rounds it has voted, not how. So it must not enter the same round twice.
-  const bool again = message.founding == founding_ && message.round < round_;
+  const bool wants_it = member_ ? message.founding < founding_ && !leaving_ : wants_in_;
   const bool can_count_on = message.round <= max_average_round / 2;
-  if (!wants_in_ || again || !can_count_on || !contains(entrance.plan.members, self_)) return;
-  member_ = true;
-  wants_in_ = false;
-  founding_ = message.founding;
-  round_ = message.round + 1;
+  if (!wants_it || !can_count_on || is_over_for_self(message.founding, message.round + 1) ||
+      !contains(entrance.plan.members, self_))
+    return;
+  if (member_) fall_out(out);
+  become_member(message.founding, message.round + 1);
   last_ = entrance.plan;
   has_last_results_ = false;
-  taken_.clear();
   for (const auto& [participant, number] : entrance.taken)
     taken_[participant] = number;
   let_go_if_taken();
@@ -161,6 +198,8 @@ void Averaging::let_go_if_taken() {
 void Averaging::fall_out(Actions& out) {
   member_ = false;
   wants_in_ = !leaving_;
+  voted_[founding_] = round_;
+  if (voted_.size() > max_former_groups) voted_.erase(std::prev(voted_.end()));
   decision_.work.reset();
   decision_.lead.reset();
   search_.since_us.reset();
@@ -182,8 +221,8 @@ const Participant& Averaging::conductor() const {
 
 template <class Body>
 void Averaging::send(const Participant& to, std::uint64_t round, Body&& body, Actions& out) {
-  const bool asks_to_enter = std::is_same_v<std::remove_cvref_t<Body>, RoundJoin>;
-  AverageMessage message{.founding = asks_to_enter ? FoundingId{} : founding_, .round = round, .body = {}};
+  const bool seeks = !member_ && std::is_same_v<std::remove_cvref_t<Body>, RoundJoin>;
+  AverageMessage message{.founding = seeks ? FoundingId{} : founding_, .round = round, .body = {}};
   message.body = std::forward<Body>(body);
   if (to == self_) {
     to_self_.push_back(std::move(message));
@@ -217,42 +256,58 @@ void Averaging::dispatch(const Participant& from, const AverageMessage& message,
 /// Learns from a message, while this participant is no member, who is a member and who is not.
 void Averaging::answered_outside(const Participant& from, const AverageMessage& message) {
   search_.without.erase(from.node);
-  if (message.founding != FoundingId{}) search_.heard_member_us = now_us_;
+  const bool is_nobody = std::holds_alternative<RoundNobody>(message.body);
+  if (message.founding != FoundingId{}) {
+    if (!is_nobody) search_.heard_member_us = now_us_;
+    return;
+  }
   if (std::holds_alternative<RoundJoin>(message.body)) search_.seekers[from] = now_us_;
-  if (!std::holds_alternative<RoundNobody>(message.body)) return;
+  if (!is_nobody) return;
   search_.seekers.erase(from);
   if (from.life == nobodys_life) search_.without.insert(from.node);
 }
 
-/// Where two groups meet, the members of the one that was founded later give it up.
+/// Where two groups meet, the members of the one that was founded later ask to be let into the other. Until then they
+/// go on in their own: the other may have no quorum, or may be out of reach again.
 void Averaging::on_other_founding(const Participant& from, const AverageMessage& message, Actions& out) {
   if (founding_ < message.founding) return send(from, RoundHeard{}, out);
-  fall_out(out);
-  answered_outside(from, message);
+  search_.heard_member_us = now_us_;
+  if (leaving_) fall_out(out);
 }
 
 void Averaging::received(const Participant& from, const AverageMessage& message, Actions& out) {
   const bool is_entrance = std::holds_alternative<RoundEnter>(message.body);
+  const bool is_nobody = std::holds_alternative<RoundNobody>(message.body);
+  const bool tells_of_last = is_entrance || std::holds_alternative<RoundCommit>(message.body);
+  const std::uint64_t senders_round = tells_of_last ? message.round + 1 : message.round;
+  if (!is_nobody && is_over_for_self(message.founding, senders_round))
+    out.send.emplace_back(from, AverageMessage{message.founding, senders_round, RoundNobody{}});
   if (!member_) {
     answered_outside(from, message);
     if (is_entrance) enter(from, message, out);
     // A participant that has left still has the results of its last round.
     const bool late = !member_ && message.founding == founding_ && message.round + 1 == round_;
-    if (late && !is_entrance) answer_late(from, message, out);
-  } else if (std::holds_alternative<RoundJoin>(message.body)) {
+    if (late && !is_entrance && !is_nobody) answer_late(from, message, out);
+  } else if (std::holds_alternative<RoundJoin>(message.body) &&
+             (message.founding == FoundingId{} || message.founding > founding_)) {
     answer_join(from, out);
-  } else if (std::holds_alternative<RoundNobody>(message.body)) {
-    participant_gone(from, out);
+  } else if (is_nobody) {
+    nobody(from, message, out);
   } else if (message.founding != founding_) {
     if (message.founding != FoundingId{}) on_other_founding(from, message, out);
+    if (member_ && is_entrance) enter(from, message, out);
+  } else if (std::holds_alternative<RoundJoin>(message.body)) {
+    // A member of this group asks to be let into an older one.
   } else if (std::holds_alternative<RoundGone>(message.body)) {
     if (message.round > round_) fall_out(out);
-  } else if (std::holds_alternative<RoundHeard>(message.body) || is_entrance) {
+  } else if (is_entrance) {
+    // Nothing new.
+  } else if (message.round > round_) {
+    send(from, RoundAsk{.part = {.fragment = fragments_}}, out);  // the answer tells what was missed
+  } else if (std::holds_alternative<RoundHeard>(message.body)) {
     // Nothing new.
   } else if (message.round < round_) {
     answer_late(from, message, out);
-  } else if (message.round > round_) {
-    send(from, RoundAsk{.part = {.fragment = fragments_}}, out);  // the answer tells what was missed
   } else if (contains(members_, from) || tells_how_it_entered(from, message)) {
     dispatch(from, message, out);
   }
@@ -494,6 +549,7 @@ void Averaging::work_on(const RoundPlan& plan, Actions& out) {
     decision_.work->slots[f].owner = owner_of(f, contributors);
     if (contributes(plan, self_)) give(f, out);
   }
+  decision_.gave = decision_.gave || contributes(plan, self_);
 }
 
 /// Gives this node's contribution to the fragment's owner.
@@ -562,6 +618,7 @@ void Averaging::apply(Actions& out) {
   last_ = std::exchange(decision_.work, std::nullopt)->plan;
   has_last_results_ = true;
   out.applied.push_back({round_, *last_, std::exchange(out.take_back, false)});
+  decision_ = {};
   for (const auto& [participant, number] : last_->contributions)
     taken_[participant] = std::max(taken_[participant], number);
   if (taken_.size() > max_taken)
@@ -601,6 +658,8 @@ void Averaging::try_again(Actions& out) {
     if (wants_in_) seek(out);
     return;
   }
+  if (!may_have_quorum()) return fall_out(out);
+  if (heard_member()) ask_to_enter(out);
   look_for_unlinked(out);
   if (++beats_ % look_for_others_every == 0) tell_others(out);
   if (!decision_.work) tell_ready(out);

@@ -18,17 +18,25 @@
 //
 // A member keeps its contribution until a committed round has it. Each contribution has a number, so that none is lost
 // or counts twice. A process that starts again is a new participant. A member that a round has left out joins anew.
+// A participant remembers in which rounds of former groups it may have voted, and enters none of them again.
 //
 // A participant that wants to be a member asks all nodes that are linked. A member lets it in with the next round. If
 // nobody has contributed yet, that is a round without contributions. Where nobody is a member, the smallest participant
-// that asks founds a group. Two participants that do not know of each other may both found one. When their groups meet,
-// the members of the later group join the other.
+// that asks founds a group. Two participants that do not know of each other may both found one, also when one of them
+// is taken for dead wrongly. When their groups meet, the members of the later group ask to be let into the other, and
+// go on in their own until they are. A group is left, too, if so many voters are gone that no quorum can come together.
+// "Gone" is what their nodes or they themselves have said; who is only taken for dead is waited for.
+//
+// A member that goes to another group may leave a round that it does not know the end of. If a plan of that round had
+// its contribution, the contribution is given up: the round may be committed, and no other group may have it then. So
+// each contribution is in at most one round of all groups. It is in exactly one if its participant changes no group.
 //
 // Which message goes from whom to whom, and what the receiver does with it. Messages of this round, from a member, come
 // to on(). What is about other rounds, groups or membership is told apart in received().
 //
 //   RoundJoin      who wants in → all linked       a member names it in its next plan, and answers RoundHeard
-//   RoundHeard     a member → who wants in, others knows of members: it does not found. Two groups meet by it.
+//   RoundHeard     a member → who wants in, others knows of members: it does not found. Two groups meet by it, and a
+//                                                  member of an earlier round asks for what it has missed.
 //   RoundReady     a member → the conductor        proposes a plan when all are ready
 //   RoundPrepare   the conductor → members         promises, or refuses; not sent for a round's first ballot
 //   RoundPromise   a member → the conductor        proposes a plan when a quorum has promised
@@ -41,7 +49,8 @@
 //   RoundEnter     the conductor → who is let in   is a member from the next round on
 //   RoundWaits     the conductor → contributors    can say whom the round waits for
 //   RoundGone      a member → who is further behind: is no member any more, and joins anew
-//   RoundNobody    a node → who asks for a process that is gone: counts it as dead, or as nowhere to be found
+//   RoundNobody    a node → who asks for a process that is gone: counts it as dead, or as nowhere to be found;
+//                  who has left the round undecided → who is in it: counts it as dead in this round
 //
 // This is a state machine without the values: messages and time come in, actions come out, and the caller that carries
 // the actions out keeps the values. One owner, one thread.
@@ -101,7 +110,8 @@ class Averaging {
     /// several rounds, only the first has contributions.
     std::vector<Applied> applied = {};
     std::optional<Entered> entered = {};  ///< this participant is a member: it takes the model over, then contributes
-    bool left = false;                    ///< this participant is no member any more
+    /// This participant is no member any more, or has gone to another group (`entered`).
+    bool left = false;
   };
 
   // --- membership
@@ -133,7 +143,8 @@ class Averaging {
   /// Gives the next contribution. Allowed only once a round has taken the last one. `number`: larger than that of the
   /// last one. `at_least`: RoundReady::at_least.
   void contribute(std::uint64_t number, std::uint16_t at_least, Actions& out);
-  /// The contribution that no committed round has yet, as far as this node knows.
+  /// The contribution that no committed round has yet, as far as this node knows. None, too, if it was given up because
+  /// a round of a former group may have it.
   [[nodiscard]] std::optional<std::uint64_t> contribution() const { return own_; }
   /// The plan whose parts are collected.
   [[nodiscard]] const RoundPlan* plan() const { return decision_.work ? &decision_.work->plan : nullptr; }
@@ -179,18 +190,20 @@ class Averaging {
   /// How far the present round is decided. It begins anew with each round.
   struct Decision {
     Ballot promised = {};
+    bool gave = false;              // a plan had the own contribution, and its parts were sent to their owners
     std::uint64_t next_number = 0;  // the number of this node's next ballot
     std::optional<RoundPromise::Accepted> accepted = {};
     std::optional<Work> work = {};
     std::optional<Lead> lead = {};
     std::map<Participant, RoundReady> ready = {};
+    std::set<Participant> absent = {};  // members that have said that they will not take part in this round
     std::optional<TimeUs> quorum_ready_us = {};
     std::vector<Participant> late = {};  // members that are waited for, as the conductor has told
   };
-  /// The knowledge of others, while this participant is no member.
+  /// The knowledge of others, while this participant is no member, or knows of an older group.
   struct Search {
     std::optional<TimeUs> since_us = {};
-    std::optional<TimeUs> heard_member_us = {};
+    std::optional<TimeUs> heard_member_us = {};  // when a member (of an older group) was heard last
     std::map<Participant, TimeUs> seekers = {};  // when they were heard of last
     std::set<NodeId> without = {};               // nodes where nobody averages
   };
@@ -211,11 +224,17 @@ class Averaging {
   void answered_outside(const Participant& from, const AverageMessage& message);
   void dispatch(const Participant& from, const AverageMessage& message, Actions& out);
   void member_lost(Actions& out);
+  [[nodiscard]] bool may_have_quorum() const;
   void look_for_unlinked(Actions& out);
   void participant_gone(const Participant& gone, Actions& out);
+  void nobody(const Participant& from, const AverageMessage& message, Actions& out);
+  [[nodiscard]] bool is_over_for_self(const FoundingId& founding, std::uint64_t round) const;
   void enter(const Participant& from, const AverageMessage& message, Actions& out);
+  [[nodiscard]] bool heard_member() const;
+  void ask_to_enter(Actions& out);
   void seek(Actions& out);
   void found();
+  void become_member(const FoundingId& founding, std::uint64_t round);
   [[nodiscard]] RoundEnter entrance() const;
   void answer_join(const Participant& from, Actions& out);
   void answer_late(const Participant& from, const AverageMessage& message, Actions& out);
@@ -229,9 +248,10 @@ class Averaging {
   void tell_ready(Actions& out);
   void conduct(Actions& out);
   void propose_if_ready(Actions& out);
-  [[nodiscard]] bool is_dead(const Participant& member) const {
-    return dead_.contains(member.node) || gone_.contains(member);
+  [[nodiscard]] bool is_gone(const Participant& member) const {
+    return gone_.contains(member) || decision_.absent.contains(member);
   }
+  [[nodiscard]] bool is_dead(const Participant& member) const { return dead_.contains(member.node) || is_gone(member); }
   [[nodiscard]] std::optional<RoundPlan> make_plan();
   [[nodiscard]] std::size_t staying() const;
   [[nodiscard]] std::vector<Participant> voters_after(const RoundPlan& plan) const;
@@ -266,6 +286,7 @@ class Averaging {
   // The group, and the round that it commits next. While this participant is no member: the group that it was in last,
   // and the last round in which it may have voted.
   FoundingId founding_;
+  std::map<FoundingId, std::uint64_t> voted_;  // former groups, and the last round in which it may have voted there
   std::uint64_t round_ = 0;
   std::vector<Participant> members_;
   std::vector<Participant> voters_;

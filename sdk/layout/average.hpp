@@ -60,7 +60,7 @@ static_assert(sizeof(AverageCall) == 16);
 
 enum class AverageStatus : std::uint32_t {
   done = 0,     ///< the mean is in the memory
-  missed = 1,   ///< others have averaged with this contribution, but this process was left out: contribute again
+  missed = 1,   ///< others have, or may have, averaged with this contribution without this process: contribute again
   waiting = 2,  ///< the call goes on; the message says whom it waits for
   refused = 3,  ///< the call can never succeed; the message says why
 };

@@ -32,6 +32,8 @@ constexpr TimeUs average_faults_us = 20 * us_per_s;
 constexpr TimeUs average_settle_us = 10 * us_per_s;
 constexpr TimeUs average_calm_us = 20 * us_per_s;
 constexpr std::uint64_t calm_rounds = 5;
+/// The failure detector finds each of its mistakes within this time.
+constexpr TimeUs longest_mistake_us = 4 * us_per_s;
 
 using RoundValues = std::array<float, average_fragments>;
 
@@ -55,6 +57,8 @@ struct AveragePeer {
   RoundValues last_results{};
   RoundValues set_aside{};  // results of the accepted plan while another is carried out
   std::set<RoundName> used;
+  std::optional<FoundingId> given_in;  // the last group that has a plan with the present contribution
+  std::set<NodeId> cut_off;            // nodes that this one has no link to while it takes them for dead
   std::unique_ptr<Averaging> before;
 };
 
@@ -75,7 +79,7 @@ class AverageRun {
   void act(std::size_t i, Do action);
   void carry_out(std::size_t i, Averaging::Actions& out);
   void send_part(std::size_t i, const Averaging::SendPart& part);
-  void part_came(std::size_t i, const Participant& from, std::uint64_t round, const RoundPart& part, float value);
+  void part_came(std::size_t i, const Participant& from, const RoundName& round, const RoundPart& part, float value);
   void sum(std::size_t i, std::uint32_t f);
   void use(std::size_t i, std::uint64_t round, const RoundPlan& plan);
   [[nodiscard]] bool has_enough_members(const RoundName& name, const RoundPlan& plan) const;
@@ -91,8 +95,13 @@ class AverageRun {
   [[nodiscard]] bool has_quorum(const Averaging& averaging, std::size_t without) const;
   void say_nobody(std::size_t i, std::size_t to, bool about_node);
   void tell_dead(std::size_t i, std::size_t j, TimeUs delay_us);
+  void take_for_dead(std::size_t i, std::size_t j, TimeUs while_us, bool cuts);
+  void mistake();
   void wrong();
-  void judge(std::uint64_t rounds_then);
+  using RoundsOf = std::map<FoundingId, std::uint64_t>;
+  [[nodiscard]] RoundsOf rounds_now() const;
+  void judge(const RoundsOf& rounds_then);
+  void judge_others(const RoundsOf& rounds_then) const;
 
   AverageFault fault_;
   gossip::Random random_;
@@ -108,6 +117,9 @@ class AverageRun {
   TimeUs training_us_;
   std::uint64_t most_wanted_ = 1;  // the most members that any contribution wants
   TimeUs late_links_us_ = 0;
+  bool all_say_who_is_gone_ = false;  // processes die, and no nodes
+  bool quorums_may_die_ = false;      // a group may stand still in the end, but no other one
+  double mistakes_a_plan_ = 0;        // how often the failure detector begins to be wrong while a plan is carried out
   std::uint64_t faults_ = 0;
   AverageOutcome outcome_;
 };
@@ -121,7 +133,10 @@ AverageRun::AverageRun(std::uint64_t seed, AverageFault fault) : fault_(fault), 
   network_ = std::make_unique<Network>(
       schedule_, gossip::Random(random_.next()), 0,
       PathConditions{.latency_us = between(random_, 200, 20'000), .jitter_us = between(random_, 0, 20'000)});
-  late_links_us_ = chance(random_, 0.5) ? between(random_, 0, us_per_s) : 0;
+  if (chance(random_, 0.5)) late_links_us_ = between(random_, 0, chance(random_, 0.5) ? us_per_s : longest_mistake_us);
+  if (chance(random_, 0.5)) mistakes_a_plan_ = uniform(random_, 0.001, 0.05);
+  all_say_who_is_gone_ = chance(random_, 0.3);
+  quorums_may_die_ = !all_say_who_is_gone_ && chance(random_, 0.15);
   const auto count = static_cast<std::size_t>(between(random_, 1, 7));
   for (std::size_t i = 0; i < count; ++i)
     add_peer();
@@ -162,6 +177,7 @@ void AverageRun::when_awake(std::size_t i, std::function<void()> action) {
 }
 
 void AverageRun::deliver(std::size_t i, std::size_t j, std::function<void()> action) {
+  if (peers_[i].cut_off.contains(peers_[j].id.node)) return;
   network_->send(i, j, 100, [this, j, action = std::move(action)] { when_awake(j, action); });
 }
 
@@ -196,8 +212,12 @@ void AverageRun::carry_out(std::size_t i, Averaging::Actions& out) {
   }
   if (out.set_aside) peer.set_aside = peer.results;
   if (out.new_plan) {
-    if (peer.averaging->plan() != nullptr)
-      plans_.emplace(RoundName(peer.averaging->founding(), peer.averaging->round()), peer.averaging->plan()->made_at);
+    if (const RoundPlan* plan = peer.averaging->plan()) {
+      plans_.emplace(RoundName(peer.averaging->founding(), peer.averaging->round()), plan->made_at);
+      if (std::ranges::find(plan->contributions, Contribution{peer.id, peer.number}) != plan->contributions.end())
+        peer.given_in = peer.averaging->founding();
+      if (schedule_.now_us() < average_faults_us && chance(random_, mistakes_a_plan_)) mistake();
+    }
     if (fault_ != AverageFault::stale_parts) peer.came = {};
     peer.in_order_of_coming = {};
     peer.results = out.take_back ? peer.set_aside : RoundValues{};
@@ -210,6 +230,7 @@ void AverageRun::carry_out(std::size_t i, Averaging::Actions& out) {
       ready->at_least = 0;
     const std::size_t j = number_of(to);
     if (std::holds_alternative<gossip::RoundHeard>(copy->body) && fault_ == AverageFault::groups_apart) continue;
+    if (std::holds_alternative<gossip::RoundNobody>(copy->body) && fault_ == AverageFault::left_unsaid) continue;
     const bool to_node = to.life == 0;
     deliver(i, j, [this, i, j, to_node, from = peer.id, copy] {
       if (!peers_[j].alive) return say_nobody(j, i, to_node);
@@ -233,6 +254,7 @@ void AverageRun::carry_out(std::size_t i, Averaging::Actions& out) {
   }
   if (!out.left || !peer.leaves) return;
   peer.alive = false;
+  peer.node_lives = all_say_who_is_gone_;
   for (std::size_t j = 0; j < peers_.size(); ++j)
     tell_dead(j, i, between(random_, 0, us_per_s));
 }
@@ -246,19 +268,20 @@ void AverageRun::send_part(std::size_t i, const Averaging::SendPart& part) {
   if (part.round == peer.averaging->round() && is_aside) value = peer.set_aside[f];
   if (part.part.kind == RoundPart::Kind::contribution) value = peer.contributions.at(peer.number)[f];
   const std::size_t j = number_of(part.to);
-  deliver(i, j, [this, j, from = peer.id, round = part.round, header = part.part, value] {
-    part_came(j, from, round, header, value);
-  });
+  deliver(i, j,
+          [this, j, from = peer.id, round = RoundName(peer.averaging->founding(), part.round), header = part.part,
+           value] { part_came(j, from, round, header, value); });
 }
 
-void AverageRun::part_came(std::size_t i, const Participant& from, std::uint64_t round, const RoundPart& part,
+void AverageRun::part_came(std::size_t i, const Participant& from, const RoundName& round, const RoundPart& part,
                            float value) {
+  if (round.first != peers_[i].averaging->founding()) return;
   act(i, [&](auto& averaging, auto& out) {
     const bool result = part.kind == RoundPart::Kind::result;
     AveragePeer& peer = peers_[i];
     const float before = peer.results[part.fragment];
     if (result) peer.results[part.fragment] = value;  // received() may use the results at once if this part is the last
-    if (averaging.received(from, round, part, out)) {
+    if (averaging.received(from, round.second, part, out)) {
       if (!result) peer.came[part.fragment].emplace(from, value);
       if (!result) peer.in_order_of_coming[part.fragment].push_back(value);
     } else if (result) {
@@ -305,7 +328,7 @@ void AverageRun::use(std::size_t i, std::uint64_t round, const RoundPlan& plan) 
     if (peer.results[f] != mean_of(plan, f)) fail("has not the mean of the contributions");
   for (const Contribution& contribution : plan.contributions) {
     if (!in_rounds_.emplace(name.first, contribution).second) fail("has a contribution that a round before had");
-    taken_.insert(contribution);
+    if (!taken_.insert(contribution).second) fail("has a contribution that a round of another group has");
   }
   if (!std::ranges::is_sorted(plan.contributions)) fail("has contributions out of order");
   if (!has_enough_members(name, plan)) fail("has a contribution that wants more members");
@@ -324,7 +347,8 @@ bool AverageRun::has_enough_members(const RoundName& name, const RoundPlan& plan
   });
 }
 
-/// A contribution that the member lets go must be in a round. The member then trains, and has the next contribution.
+/// A contribution that the member lets go must be in a round. Or the member has gone to another group, and cannot know
+/// whether a round of the former group has the contribution. It then trains, and has the next contribution.
 void AverageRun::look_at_contribution(std::size_t i) {
   AveragePeer& peer = peers_[i];
   if (fault_ == AverageFault::early && peer.averaging->plan() != nullptr) {
@@ -339,8 +363,16 @@ void AverageRun::look_at_contribution(std::size_t i) {
     }
   }
   if (peer.averaging->contribution() || peer.trains || peer.leaves) return;
-  if (peer.number > 0 && !taken_.contains({peer.id, peer.number}))
-    throw std::runtime_error(fmt::format("node {}'s contribution {} is lost", i, peer.number));
+  if (peer.number > 0 && !taken_.contains({peer.id, peer.number})) {
+    if (!peer.given_in || *peer.given_in == peer.averaging->founding())
+      throw std::runtime_error(fmt::format("node {}'s contribution {} is lost", i, peer.number));
+    ++outcome_.unknown;
+    if (fault_ == AverageFault::given_again)
+      return act(i, [&](auto& averaging, auto& out) {
+        averaging.contribute(peer.number, peer.at_least.at(peer.number), out);
+      });
+  }
+  peer.given_in.reset();
   peer.trains = true;
   schedule_.after(between(random_, 0, training_us_), [this, i] {
     when_awake(i, [this, i] {
@@ -372,7 +404,9 @@ bool AverageRun::has_quorum(const Averaging& averaging, std::size_t without) con
   std::set<Participant> alive;
   for (const Participant& id : averaging.voters()) {
     const AveragePeer& voter = peers_[number_of(id)];
-    if (number_of(id) != without && voter.alive && !voter.leaves && voter.averaging->is_member()) alive.insert(id);
+    if (number_of(id) != without && voter.alive && !voter.leaves && voter.averaging->is_member() &&
+        voter.averaging->founding() == averaging.founding())
+      alive.insert(id);
   }
   return averaging.is_quorum(alive);
 }
@@ -406,6 +440,43 @@ void AverageRun::tell_dead(std::size_t i, std::size_t j, TimeUs delay_us) {
   });
 }
 
+/// Process i takes j, which may be alive, for dead. If `cuts`, it sends j nothing meanwhile.
+void AverageRun::take_for_dead(std::size_t i, std::size_t j, TimeUs while_us, bool cuts) {
+  schedule_.after(between(random_, 0, 50'000), [this, i, j, while_us, cuts] {
+    const NodeId node = peers_[j].id.node;
+    if (cuts) peers_[i].cut_off.insert(node);
+    act(i, [&](auto& averaging, auto& out) {
+      averaging.link_down(node);
+      averaging.node_dead(node, out);
+    });
+    schedule_.after(while_us, [this, i, j, node] {
+      peers_[i].cut_off.erase(node);
+      if (!peers_[i].alive || (!peers_[j].alive && !peers_[j].node_lives)) return;
+      peers_[i].averaging->node_alive(node);
+      act(i, [&](auto& averaging, auto& out) { averaging.link_up(node, out); });
+    });
+  });
+}
+
+/// The failure detector is wrong for a while: some processes are dead for some of the others, in any directions.
+void AverageRun::mistake() {
+  const TimeUs longest_us = between(random_, 0, longest_mistake_us);
+  const double suspects = uniform(random_, 0.1, 1);
+  const double believers = uniform(random_, 0.1, 1);
+  const bool cuts = chance(random_, 0.7);
+  const bool both_ways = chance(random_, 0.5);
+  for (std::size_t j = 0; j < peers_.size(); ++j) {
+    if (!peers_[j].alive || !chance(random_, suspects)) continue;
+    for (std::size_t i = 0; i < peers_.size(); ++i) {
+      if (i == j || !peers_[i].alive || !chance(random_, believers)) continue;
+      const TimeUs while_us = chance(random_, 0.5) ? longest_us : between(random_, 0, longest_us);
+      take_for_dead(i, j, while_us, cuts);
+      if (both_ways) take_for_dead(j, i, while_us, cuts);
+    }
+  }
+  ++outcome_.mistakes;
+}
+
 void AverageRun::wrong() {
   ++faults_;
   const auto i = static_cast<std::size_t>(random_.below(peers_.size()));
@@ -414,12 +485,14 @@ void AverageRun::wrong() {
     if (peer.before && chance(random_, 0.5)) *peer.averaging = *peer.before;
     peer.before = std::make_unique<Averaging>(*peer.averaging);
   }
-  switch (random_.next() % 6) {
+  switch (random_.next() % 8) {
     case 0:
-      if (!peer.alive || !may_lose(i)) break;
+      if (!peer.alive) break;
+      // Where all nodes say who is gone, the others learn that a round has no quorum any more.
+      if (!all_say_who_is_gone_ && !quorums_may_die_ && !may_lose(i)) break;
       ++outcome_.deaths;
       peer.alive = false;
-      peer.node_lives = chance(random_, 0.3);
+      peer.node_lives = all_say_who_is_gone_ || chance(random_, 0.3);
       for (std::size_t j = 0; j < peers_.size() && !peer.node_lives; ++j)
         tell_dead(j, i, between(random_, 0, us_per_s));
       break;
@@ -438,6 +511,10 @@ void AverageRun::wrong() {
     case 4:
       if (std::ranges::count_if(peers_, &AveragePeer::alive) > 9) break;
       add_peer();
+      break;
+    case 5:
+    case 6:
+      mistake();
       break;
     default: {
       std::vector<int> group(peers_.size());
@@ -459,12 +536,13 @@ AverageOutcome AverageRun::run() {
   }
   network_->heal();
   network_->set_default({.latency_us = 1'000});
+  late_links_us_ = 0;
+  schedule_.run_until(schedule_.now_us() + longest_mistake_us);
   const auto stays = [](const AveragePeer& peer) { return peer.alive && !peer.leaves; };
   while (static_cast<std::uint64_t>(std::ranges::count_if(peers_, stays)) < most_wanted_)
     add_peer();
   schedule_.run_until(schedule_.now_us() + average_settle_us);
-  const AveragePeer* one = first_of_oldest_group();
-  const std::uint64_t rounds_then = one != nullptr ? rounds_of(one->averaging->founding()) : 0;
+  const RoundsOf rounds_then = rounds_now();
   schedule_.run_until(schedule_.now_us() + average_calm_us);
   judge(rounds_then);
   std::set<FoundingId> groups;
@@ -493,7 +571,26 @@ std::uint64_t AverageRun::rounds_of(const FoundingId& founding) const {
   return std::prev(next)->first.second;
 }
 
-void AverageRun::judge(std::uint64_t rounds_then) {
+AverageRun::RoundsOf AverageRun::rounds_now() const {
+  RoundsOf rounds;
+  for (const auto& [name, round] : rounds_)
+    rounds[name.first] = name.second;
+  return rounds;
+}
+
+/// Where the oldest group has no quorum any more, other groups that have one go on.
+void AverageRun::judge_others(const RoundsOf& rounds_then) const {
+  for (const auto& [founding, then] : rounds_then) {
+    const auto goes_on = [&](const AveragePeer& peer) {
+      return peer.alive && peer.averaging->is_member() && peer.averaging->founding() == founding &&
+             peer.averaging->round() == rounds_of(founding) + 1 && has_quorum(*peer.averaging, peers_.size());
+    };
+    if (most_wanted_ == 1 && std::ranges::any_of(peers_, goes_on) && rounds_of(founding) < then + calm_rounds)
+      throw std::runtime_error("a group that has a quorum stands still, as an older one does");
+  }
+}
+
+void AverageRun::judge(const RoundsOf& rounds_then) {
   if (std::ranges::none_of(peers_, &AveragePeer::alive)) return;
   const AveragePeer* const first = first_of_oldest_group();
   if (first == nullptr) throw std::runtime_error("nobody is a member, and nobody founds");
@@ -504,13 +601,16 @@ void AverageRun::judge(std::uint64_t rounds_then) {
            peer.averaging->round() == rounds + 1;
   };
   const auto furthest = std::ranges::find_if(peers_, is_furthest);
-  if (furthest == peers_.end() || !has_quorum(*furthest->averaging, peers_.size())) {
+  const bool has_lost_quorum = furthest == peers_.end() || !has_quorum(*furthest->averaging, peers_.size());
+  if (has_lost_quorum && !all_say_who_is_gone_) {
     ++outcome_.blocked;  // several voters of a round died at once, after the round was agreed on
-    return;
+    return judge_others(rounds_then);
   }
-  if (rounds < rounds_then + calm_rounds) {
-    throw std::runtime_error(fmt::format("after the faults only {} rounds were committed in {} s", rounds - rounds_then,
-                                         average_calm_us / us_per_s));
+  const auto then = rounds_then.find(founding);
+  const std::uint64_t since = rounds - (then != rounds_then.end() ? then->second : 0);
+  if (since < calm_rounds) {
+    throw std::runtime_error(
+        fmt::format("after the faults only {} rounds were committed in {} s", since, average_calm_us / us_per_s));
   }
   for (std::size_t i = 0; i < peers_.size(); ++i) {
     const AveragePeer& peer = peers_[i];

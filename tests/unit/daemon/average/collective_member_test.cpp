@@ -613,6 +613,50 @@ TEST_CASE("the results of a plan that is committed after another was proposed ar
   CHECK(answer->done);
 }
 
+TEST_CASE("parts of a former group are used in no round of another one") {
+  Members members(1, 10, 1, 0);
+  const gossip::Averaging& averaging = members[0].averaging();
+  const gossip::Participant self = members[0].self();
+  const gossip::Participant other = participant(1);
+  (void)members.call_all();
+  (void)members.answers();  // in a group of its own
+  const std::uint64_t round = averaging.round();
+  const gossip::Ballot ballot{0, other};
+  const auto give_result = [&](float value) {
+    members.deliver(self.node, AverageValues{.collective = collective,
+                                             .from = other,
+                                             .to = self,
+                                             .founding = averaging.founding(),
+                                             .round = round,
+                                             .part = {gossip::RoundPart::Kind::result, ballot, 0},
+                                             .values = Bytes::adopt(std::vector(10, value))});
+  };
+  const auto say = [&](const gossip::FoundingId& founding, std::uint64_t of,
+                       const decltype(gossip::AverageMessage::body)& body) {
+    members.deliver(self.node, AverageNote{collective, other, self, {founding, of, body}});
+    members.work();
+  };
+  give_result(1);  // of a plan that has not come yet, and will not
+  const gossip::FoundingId older{averaging.founding().at_us - 1, other};
+  const std::vector<gossip::Participant> both{self, other};
+  say(older, round - 1, gossip::RoundEnter{.plan = {.members = both, .voters = both}});
+  REQUIRE(averaging.founding() == older);
+  REQUIRE(averaging.round() == round);
+  (void)members.call_all();
+  const gossip::RoundPlan plan{
+      .made_at = ballot, .contributions = {{self, 2}, {other, 1}}, .members = both, .voters = both};
+  say(older, round, gossip::RoundCommit{plan});
+  CHECK(averaging.plan() != nullptr);  // its result is missing
+  give_result(2);
+  for (int turn = 0; turn < 50; ++turn)
+    members.go_on();
+  const auto answer = members[0].take_answer();
+  REQUIRE(answer);
+  CHECK(answer->done);
+  CHECK(answer->joined);
+  CHECK(members.values(0) == std::vector<float>(10, 2));
+}
+
 TEST_CASE("no message uses up the numbers of ballots") {
   Members members(2, 10, 1, 0);
   (void)members.call_all();

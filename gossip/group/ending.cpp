@@ -96,11 +96,12 @@ void Ending::answer(Member& client, FinishReport report, bool over, bool is_firs
        .clock = report.clock});
 }
 
-/// The first client that trains, is not quarantined, and has still to be told that all is over. If there is none, the
-/// first client.
+/// The first client that has stopped training, is not quarantined, and has still to be told that all is over. If there
+/// is none, the first client. One that trains on, or hangs, could not save: where time is up, the others are told
+/// before it has stopped.
 std::uint64_t Ending::first_sound(const Group::Members& clients) const {
   const auto sound = std::ranges::find_if(clients, [this](const auto& client) {
-    return !client->keeps() && !group_.is_quarantined(*client) && !client->has_finished();
+    return client->finishing() != 0 && !client->keeps() && !group_.is_quarantined(*client) && !client->has_finished();
   });
   return (sound == clients.end() ? clients.front() : *sound)->number();
 }

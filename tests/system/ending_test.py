@@ -246,6 +246,19 @@ class End(SystemTest):
         self.assertEqual(sum(finish.saver for finish in found), 1)
         self.assertLess(spread(clients), AGREED)
 
+    def test_where_the_first_client_hangs_another_of_its_node_saves(self) -> None:
+        (node,) = self.start_nodes(1)
+        hangs, ends = (self.attach(node, np.ones(ELEMENTS), wait=False) for _ in range(2))
+        self.step_until(
+            lambda: [(one.run.info().client_index, one.run.info().clients) for one in (hangs, ends)] == [(0, 2), (1, 2)],
+            "both take part",
+            [hangs, ends],
+        )
+        found = ends.run.finish(timeout_s=1)
+        self.assertEqual((found.agreed, found.saver), (False, True))
+        both = finish_all([hangs, ends])
+        self.assertEqual((sum(end.saver for end in both), [end.agreed for end in both]), (1, [True, True]))
+
     def test_a_node_all_of_whose_clients_hold_nan_is_no_member_and_does_not_save(self) -> None:
         nodes = sorted(self.start_nodes(2), key=lambda node: node.status()["node"])
         spoiled = [self.attach(nodes[0], np.ones(ELEMENTS), wait=False) for _ in range(2)]

@@ -418,8 +418,13 @@ std::pair<layout::AverageWait, std::string> Averages::waits_for(const Session& s
   if (late.empty())
     return {AverageWait::contributions, fmt::format("not all of the {} members have contributed", members)};
   std::string text = "no contribution yet from";
-  for (const Participant& one : late | std::views::take(8))
-    text += fmt::format("{} {}", &one == &late.front() ? "" : ",", host_.called(one.node));
+  for (const Participant& one : late | std::views::take(8)) {
+    const auto here = std::ranges::find_if(
+        sessions_, [&](const auto& other) { return other->member && other->member->self() == one; });
+    text += fmt::format("{} {}", &one == &late.front() ? "" : ",",
+                        here == sessions_.end() ? host_.called(one.node)
+                                                : fmt::format("process {} of this node", (*here)->caller.process));
+  }
   return {AverageWait::late, std::move(text)};
 }
 

@@ -61,10 +61,14 @@ std::string disbelieves(const gossip::JobClock::Claim& claim, const JobHost& hos
 std::string holds_end_up(const JobTrouble::Scene& scene) {
   const TimeUs then_us = scene.now_us - still_us;
   std::vector<std::string> late;
+  const auto finishes_too = [&](pid_t pid) {
+    return std::ranges::any_of(scene.programs, [pid](const auto& one) { return one.finishes && one.pid == pid; });
+  };
   if (std::ranges::any_of(scene.programs, &JobTrouble::Program::finishes)) {
     for (const JobTrouble::Program& program : scene.programs) {
-      if (!program.finishes && program.stepped_us <= then_us)
-        late.push_back(fmt::format("process {} of this node", program.pid));
+      if (program.finishes || program.stepped_us > then_us) continue;
+      late.push_back(finishes_too(program.pid) ? fmt::format("another run of process {} of this node", program.pid)
+                                               : fmt::format("process {} of this node", program.pid));
     }
   }
   const gossip::FinishReport report = scene.replica.finish_report();
@@ -74,8 +78,8 @@ std::string holds_end_up(const JobTrouble::Scene& scene) {
   }
   if (late.empty()) return {};
   return fmt::format(
-      "the end of the run waits for {}, which neither finishes nor has trained for {} s: has it failed? End it, or "
-      "call finish() there",
+      "the end of the run waits for {}, which neither finishes nor has trained for {} s: if its steps are not as long "
+      "as that, it has failed, so end it, or call finish() or close() there",
       fmt::join(late | std::views::take(most_named), ", "), still_us / us_per_s);
 }
 
@@ -186,10 +190,22 @@ std::string JobTrouble::stands_still(const Scene& scene) {
   const std::uint64_t clock = scene.replica.clock();
   if (std::exchange(clock_, clock) != clock) trained_us_ = scene.now_us;
   if (!scene.trains || scene.replica.finish_report().begun || trained_us_ == 0) return {};
+  const TimeUs least_us = std::max(still_us, still_steps * scene.step_us);
   const TimeUs idle_us = scene.now_us - trained_us_;
-  if (idle_us < still_us || idle_us < still_steps * scene.step_us) return {};
-  return fmt::format("its programs have not trained for {} s: are they stopped, or busy with something else?",
-                     idle_us / us_per_s);
+  if (idle_us >= least_us)
+    return fmt::format("its programs have not trained for {} s: {}", idle_us / us_per_s,
+                       scene.options.get().method == layout::Method::average
+                           ? "are they stopped, or do they wait for others in an average? The log says for whom"
+                           : "are they stopped, or busy with something else?");
+  for (const Program& program : scene.programs) {
+    const TimeUs still_for_us = scene.now_us - program.stepped_us;
+    if (!program.finishes && still_for_us >= least_us)
+      return fmt::format(
+          "process {} has not trained for {} s, while others of this node have: is it stopped, or busy with "
+          "something else?",
+          program.pid, still_for_us / us_per_s);
+  }
+  return {};
 }
 
 }  // namespace gossamer::daemon

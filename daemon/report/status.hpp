@@ -180,7 +180,7 @@ struct JobFigures {
   std::string state;  ///< joining, running, draining or quarantined
   std::string codec;
   SettingsStatus settings;
-  std::string method;  ///< gossip, average or server; only the watch reads it
+  std::string method;  ///< gossip, average or server
   std::string layout;  ///< the layout's hash, 16 hexadecimal digits
   std::uint32_t clients = 0;
   std::vector<ClientStatus> processes;  ///< the clients, in the order in which they attached
@@ -282,6 +282,7 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(JobFigures, job, state, codec, settings, layo
 inline void to_json(nlohmann::json& object, const JobStatus& job) {
   to_json(object, static_cast<const JobFigures&>(job));
   object["logged"] = job.logged;
+  object["method"] = job.method;
 }
 inline void from_json(const nlohmann::json& object, JobStatus& job) {
   from_json(object, static_cast<JobFigures&>(job));

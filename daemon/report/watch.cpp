@@ -376,6 +376,7 @@ void look_for_sparse_mixing(const Scene& scene) {
 /// slow links.
 void look_for_starvation(const Scene& scene) {
   const JobStatus& job = scene.job;
+  if (job.method == "average") return;  // the model is not exchanged
   if (job.fragment_idle_s < starved_s || scene.window_s < starved_s || !trains(scene.before.clock, job.clock)) return;
   const double exchanges = grown(scene.before.exchanges, job.exchanges);
   const double round_s = exchanges > 0 ? job.fragments * scene.window_s / exchanges : 0;

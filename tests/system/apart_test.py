@@ -99,11 +99,20 @@ class Apart(SystemTest):
         (node,) = self.start_nodes(1)
         ends, idles = self.attach(node, np.zeros(1000)), self.attach(node, np.zeros(1000))
         self.step_until(lambda: all(one.run.info().ready for one in (ends, idles)), "both run")
-        waits = f"the end of the run waits for process {os.getpid()} of this node, which neither finishes"
+        waits = f"the end of the run waits for another run of process {os.getpid()} of this node, which neither finishes"
         with self.assertWarnsRegex(gossamer.GossamerWarning, waits):
             found = ends.run.finish(timeout_s=20)
         self.assertEqual((found.agreed, found.clock), (False, ends.run.global_clock))
         self.assertTrue(all(end.agreed for end in finish_all([ends, idles])))
+
+    def test_of_one_program_of_a_node_that_stands_still(self) -> None:
+        (node,) = self.start_nodes(1)
+        trains, stands = self.attach(node, np.zeros(1000)), self.attach(node, np.zeros(1000))
+        self.step_until(lambda: all(one.run.info().ready for one in (trains, stands)), "both run")
+        says = f"process {os.getpid()} has not trained for"
+        self.step_until(lambda: says in trains.job()["note"], "it is told of", [trains])
+        stands.step(1)
+        self.step_until(lambda: says not in trains.job()["note"], "it trains again", [trains, stands])
 
     def test_of_a_model_that_grows_without_bound(self) -> None:
         clients = [self.attach(node, np.ones(1000)) for node in self.start_nodes(3)]

@@ -174,6 +174,13 @@ class Averaging(SystemTest):
         averages = self.average_all([early, late], [5.0, 7.0])
         self.assertEqual([average.values for average in averages], [6.0, 6.0])
 
+    def test_a_late_one_of_the_same_node_is_named_by_its_process(self) -> None:
+        (node,) = self.start_nodes(1)
+        early, late = self.clients_at(node, node)
+        self.average_all([early, late], [1.0, 2.0])
+        late_one = f"no contribution yet from process {os.getpid()} of this node"
+        self.wait_until_told(lambda: early.run.average(1.0, timeout_s=3), late_one)
+
     def test_the_log_says_whom_an_average_waits_for(self) -> None:
         nodes = self.start_nodes(2)
         early, late = self.clients_at(*nodes)

@@ -224,6 +224,10 @@ void explain_own_job(const Look& look, const json& job, const PaceOfNode& pace, 
   }
   if (number_of(job, "neighbours") == 0)
     findings.push_back(warning(topic, "it has no other replica in reach", "training goes on alone; see the links"));
+  if (text_of(job, "method") == "average") {
+    findings.push_back(ok(topic, "it averages exactly, so nothing of the model is exchanged"));
+    return;
+  }
   const double period_s = number_of(job, "period_s");
   const double wanted_s = number_of(job, "wanted_period_s");
   const std::string limit = text_of(job, "period_limit");

@@ -503,6 +503,12 @@ TEST_CASE("where replicas that train exchange nothing at all, the watch says who
       CHECK_THAT(finding.text,
                  Contains("nothing of the model was exchanged with anybody") && Contains("node-a, node-b"));
   }
+  // With exact averages the model is not exchanged.
+  for (const FindingStatus& finding : found_with([&](WatchLook&before, WatchLook&now) {
+         nothing(before, now);
+         now.jobs[0].method = "average";
+       }))
+    CHECK(finding.rule != "starved");
   // A job that trains at none of its nodes has nothing to exchange.
   CHECK(found_with([&](WatchLook& before, WatchLook& now) {
           nothing(before, now);

@@ -221,6 +221,14 @@ TEST_CASE("explain takes a period that follows from long steps for what it shoul
   CHECK_THAT(trouble(scene.explained(own_id)), !Contains("every 4.0 s"));
 }
 
+TEST_CASE("explain speaks of no exchanges where a job averages exactly") {
+  Scene scene;
+  scene.job.method = "average";
+  const std::string found = as_text(scene.explained(own_id), false);
+  CHECK_THAT(found, Contains("it averages exactly, so nothing of the model is exchanged"));
+  CHECK_THAT(found, !Contains("begins an exchange"));
+}
+
 TEST_CASE("explain tells what slows this node down") {
   Scene scene;
   scene.job.period_s = 4;

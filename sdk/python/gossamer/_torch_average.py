@@ -51,8 +51,10 @@ STATE_PATIENCE_S = {_library.WAIT_MEMBERS: 5.0, **STUCK_AFTER_S}
 DIGEST_EVERY = 4
 DIGEST_PARTS = 8
 OUTER_RATE = 0.7  # as in the exchange's outer steps (gossip/exchange/outer.hpp)
-# Processes of a round that change the parameters they train wait this long for each other under the new name.
+# Processes of a round that change the parameters they train wait for each other under the new name for this long, or for
+# this many times their usual wait.
 MEET_AGAIN_S = 5.0
+MEET_AGAIN_WAITS = 2
 # The program is told after this many rounds beside processes that average other gradients.
 ROUNDS_APART = 20
 # How many numbers of a parameter group, such as its learning rate, are averaged. It is the same for all optimizers, so
@@ -555,7 +557,7 @@ class ExactAverages:
         info = run.info()
         if info.attached and _wanted(info) != (self._averaged, self._codec):
             raise _MethodChanged
-        if self._expected and waited_s > MEET_AGAIN_S:
+        if self._expected and waited_s > max(MEET_AGAIN_S, MEET_AGAIN_WAITS * self._usual_wait_s):
             self._expected = 0
             self._tell(
                 run,

@@ -258,7 +258,8 @@ void Replica::set_finishing(Programs programs, TimeUs now_us, Actions& out) {
     fragment.turn.start_at(now_us);
     // A program may have mended a model without training it.
     const bool old = fragment.publication_clock != data_.clock || fragment.is_quarantined();
-    if (old && !fragment.buffers.empty()) fragment.waiting.wish = Waiting::Wish::publication;
+    // The last values are looked at here: partners that hold NaN themselves find none in them.
+    if (old && !fragment.buffers.empty()) fragment.waiting.wish = Waiting::Wish::look;
     client_.offer_if_wanted(f, out);
   }
   tell_neighbours(out);

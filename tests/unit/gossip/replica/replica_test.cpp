@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <functional>
+#include <limits>
 #include <map>
 #include <numeric>
 #include <set>
@@ -854,6 +855,23 @@ TEST_CASE("after a busy partner another is asked, soon", "[replica]") {
     lone.publish(2 * static_cast<std::uint64_t>(round) + 2);
   }
   CHECK(lone.counters().busy_received == 20);
+}
+
+TEST_CASE("a program that stops with NaN is told, also where no partner exchanges that fragment", "[replica]") {
+  Lone lone({.period_us = 80'000});
+  lone.meet(1);
+  JobInfo partner = Lone::info(ReplicaState::running);
+  partner.finishing = Finishing::begun;
+  partner.quarantined = true;
+  lone.hear(1, partner);
+  lone.publish(1);
+  lone.replica->set_clock(2);
+  lone.replica->set_finishing(Programs::finish, lone.now_us, lone.out);
+  for (auto& values : lone.memory[0])
+    values.front() = std::numeric_limits<float>::quiet_NaN();
+  lone.publish(2);
+  lone.work();
+  CHECK(lone.replica->finish_report().spoiled);
 }
 
 TEST_CASE("another partner is asked than that of the last exchange, whoever began it", "[replica]") {

@@ -9,9 +9,10 @@ import threading
 import time
 import unittest
 import unittest.mock
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Tuple
 
 from support import BUILD, JOB, PATIENCE_S, SystemTest, gossamerctl, start_program, wait_until
+from training_thread import TrainingThread
 
 try:
     import torch
@@ -67,10 +68,13 @@ print([parameter.tolist() for parameter in model.parameters()])
 """
 
 
-class Training:
+class Training(TrainingThread):
     """A process that trains, as a thread. The bits of the gradients after each backward pass are kept, by its number."""
 
+    PATIENCE_S = 2 * PATIENCE_S
+
     def __init__(self, node: Any, seed: int, **options: Any):
+        super().__init__()
         self.model = torch.nn.Sequential(*[torch.nn.Linear(WIDTH, WIDTH) for _ in range(LAYERS)])
         with torch.no_grad():
             generator = torch.Generator().manual_seed(1)
@@ -83,20 +87,11 @@ class Training:
         self.by_pass: Dict[int, int] = {}
         self.own: List[torch.Tensor] = []  # the last own gradients, before the mean
         self.steps = 0
-        self.error: Optional[BaseException] = None
         self.at_layer: Callable[[int], None] = lambda index: None
         for index, layer in enumerate(self.model):
             layer.register_forward_hook(lambda _, inputs, output, index=index: self._watch(output, index))
         self.wrap(**options)
         self.zero_grad: Callable[[], None] = lambda: self.model.zero_grad(set_to_none=True)
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._train)
-
-    def resume(self) -> None:
-        """After its thread has ended."""
-        self._thread.join()
-        self._thread = threading.Thread(target=self._train)
-        self.start()
 
     def wrap(self, bucket_cap_mb: float = 1e-6, **options: Any) -> None:
         self.ddp = torch.nn.parallel.DistributedDataParallel(self.model, bucket_cap_mb=bucket_cap_mb, **options)
@@ -123,25 +118,11 @@ class Training:
                 parameter -= 0.001 * parameter.grad
         self.steps += 1
 
-    def _train(self) -> None:
-        try:
-            while not self._stop.is_set():
-                self.step()
-            self.run._ddp.leave(self.run)
-        except BaseException as error:
-            self.error = error
+    def leave(self) -> None:
+        self.run._ddp.leave(self.run)
 
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        self._stop.set()
-        if self._thread.is_alive():
-            self._thread.join(2 * PATIENCE_S)
-            assert not self._thread.is_alive(), "a backward pass does not end"
+    def close(self) -> None:
         self.run.close()
-        if self.error is not None:
-            raise self.error
 
     def state(self) -> bytes:
         return b"".join(parameter.detach().numpy().tobytes() for parameter in self.model.parameters())
@@ -290,7 +271,8 @@ class DdpHook(SystemTest):
         for training in trainings:
             training.stop()
 
-    def test_a_node_dies_in_the_middle_of_a_backward_pass(self) -> None:
+    def three_that_train(self) -> Tuple[List[Any], List[Training]]:
+        """Their nodes, too. One may go on without the others."""
         nodes = self.start_nodes(3)
         trainings = self.trainings(nodes)
         self.steps_of_all(trainings, 4)
@@ -298,6 +280,10 @@ class DdpHook(SystemTest):
         for training in trainings:
             training.start()
         self.train_on(trainings)
+        return nodes, trainings
+
+    def test_a_node_dies_in_the_middle_of_a_backward_pass(self) -> None:
+        nodes, trainings = self.three_that_train()
 
         def die(index: int) -> None:
             if index == 1 and nodes[2].running():
@@ -339,13 +325,7 @@ class DdpHook(SystemTest):
         self.assertIn(text, str(error))
 
     def test_a_process_that_was_left_out_is_told(self) -> None:
-        nodes = self.start_nodes(3)
-        trainings = self.trainings(nodes)
-        self.steps_of_all(trainings, 4)
-        self.set(nodes[0], "average_members=1")
-        for training in trainings:
-            training.start()
-        self.train_on(trainings)
+        nodes, trainings = self.three_that_train()
         assert nodes[2].program is not None
         nodes[2].program.signal(signal.SIGSTOP)
         self.train_on(trainings[:2])

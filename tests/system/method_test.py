@@ -14,6 +14,7 @@ from typing import Any, Callable, Dict, List, Optional
 import numpy as np
 
 from support import BUILD, JOB, PATIENCE_S, SystemTest, gossamerctl, start_program, wait_until
+from training_thread import TrainingThread
 
 try:
     import torch
@@ -51,10 +52,14 @@ print([parameter.tolist() for parameter in model.parameters()])
 """
 
 
-class Training:
+class Training(TrainingThread):
     """One process that trains, as a thread: a model, an optimizer, and a part of the data."""
 
+    PAUSE_S = 0.001
+    PATIENCE_S = PATIENCE_S
+
     def __init__(self, node: Any, part: slice, *, seed: int = 2, optimizer: Any = torch.optim.Adam, **options: Any):
+        super().__init__()
         generator = torch.Generator().manual_seed(seed)
         self.model = torch.nn.Sequential(
             torch.nn.Linear(10, 32), torch.nn.BatchNorm1d(32, momentum=0.05), torch.nn.Tanh(), torch.nn.Linear(32, 1)
@@ -68,7 +73,6 @@ class Training:
         self.statistics = False  # whether the batch-norm layer keeps batch statistics
         self.steps = 0
         self.round = 0
-        self.error: Optional[BaseException] = None
         self.told: List[str] = []  # warnings
         self.run: Any = None
         if node is not None:
@@ -78,8 +82,6 @@ class Training:
             self._note_rounds()
             self._note_warnings()
         self.by_round: Dict[int, int] = {}  # a hash of model and optimizer after the step with this round's mean
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._train)
 
     def step(self) -> None:
         self.model.eval()
@@ -117,26 +119,9 @@ class Training:
     def before_step(self) -> None:
         pass
 
-    def _train(self) -> None:
-        try:
-            while not self._stop.is_set():
-                self.step()
-                time.sleep(0.001)
-            if self.run is not None and not self.run.closed:
-                self.run._averages.leave(self.run)  # nobody waits for it any more
-        except BaseException as error:
-            self.error = error
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        self._stop.set()
-        if self._thread.is_alive():
-            self._thread.join(PATIENCE_S)
-            assert not self._thread.is_alive(), "a step does not end"
-        if self.error is not None:
-            raise self.error
+    def leave(self) -> None:
+        if self.run is not None and not self.run.closed:
+            self.run._averages.leave(self.run)
 
     def state(self) -> List[np.ndarray]:
         states = [self.optimizer.state.get(parameter, {}) for parameter in self.model.parameters()]

@@ -117,16 +117,12 @@ void Averaging::look_for_unlinked(Actions& out) {
     if (now_us_ - since_us > options_.unlinked_us) node_dead(node, out);
 }
 
-void Averaging::participant_gone(const Participant& gone, Actions& out) {
-  joiners_.erase(gone);
-  if (contains(members_, gone) && gone_.insert(gone).second) member_lost(out);
-}
-
 /// The participant is gone, or will not take part in this round.
 void Averaging::nobody(const Participant& from, const AverageMessage& message, Actions& out) {
-  if (message.founding == FoundingId{}) return participant_gone(from, out);
-  if (message.founding != founding_ || message.round != round_ || !contains(members_, from)) return;
-  if (decision_.absent.insert(from).second) member_lost(out);
+  const bool has_ended = message.founding == FoundingId{};
+  if (has_ended) joiners_.erase(from);
+  if (!contains(members_, from) || (!has_ended && (message.founding != founding_ || message.round != round_))) return;
+  if ((has_ended ? gone_ : decision_.absent).insert(from).second) member_lost(out);
 }
 
 /// Whether a quorum of the voters may still decide this round. Those that are only taken for dead may.

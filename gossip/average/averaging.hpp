@@ -226,7 +226,6 @@ class Averaging {
   void member_lost(Actions& out);
   [[nodiscard]] bool may_have_quorum() const;
   void look_for_unlinked(Actions& out);
-  void participant_gone(const Participant& gone, Actions& out);
   void nobody(const Participant& from, const AverageMessage& message, Actions& out);
   [[nodiscard]] bool is_over_for_self(const FoundingId& founding, std::uint64_t round) const;
   void enter(const Participant& from, const AverageMessage& message, Actions& out);

@@ -47,7 +47,8 @@ EPOCH_PATIENCE_S = {
 PASSES = 4096
 # A number that all must have is averaged as so many bits: their means are 0 or 1 if all have the same, and only then.
 BITS = 32
-# What a round has: whether the process is new, its backward passes, the form of its buckets, and the epoch of its means.
+# In a round each process gives these numbers: whether it is new, how many backward passes it has made, the digest of its
+# buckets' form, and the number of the epoch that has given it the means.
 FORM = slice(2, 2 + BITS)
 ATTEMPT = slice(2 + BITS, 2 + 2 * BITS)
 HEAD = 2 + 2 * BITS
